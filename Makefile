@@ -1,0 +1,55 @@
+# Every target makes .venv by itself, and only when pyproject.toml or constraints.txt changed.
+SHELL := bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo examples test check bench clean
+
+PYTHON ?= python3
+ARGS ?=
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+INSTALLED := .venv/.installed
+CODE := $(wildcard deltaq pyspark_deltaq tests examples benchmarks)
+PROGRAMS := $(filter-out examples/_%,$(wildcard examples/*.py))
+
+##@ Try it
+demo: $(INSTALLED) ## Run the main job: two topics in two time zones become one
+	@$(PY) examples/timezone_etl/demo.py $(ARGS)
+
+examples: $(INSTALLED) ## Run every example, one after the other
+	@$(if $(PROGRAMS),,echo "There is no examples/*.py." >&2; exit 1;) \
+	for program in $(PROGRAMS); do echo "== $$program"; $(PY) "$$program" </dev/null || exit 1; done
+
+##@ Work on it
+test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commit" chooses
+	@java -version >/dev/null 2>&1 || echo "No Java here: the tests that need it will not run; the report ends with how to get it."
+	@$(PY) -m pytest $(ARGS)
+
+check: $(INSTALLED) ## Check format, lint, types and the rules of the house
+	@$(PY) -m ruff format --check --quiet $(CODE) || { echo "Not formatted; remedy: $(PY) -m ruff format $(CODE)" >&2; exit 1; }
+	@$(PY) -m ruff check --quiet $(CODE)
+	@$(PY) -m mypy --no-error-summary $(CODE)
+	@$(PY) -m pytest --quiet tests/test_tidy.py
+
+bench: $(INSTALLED) ## Measure speed, and Kafka's beside it where there is one
+	@$(PY) -m benchmarks $(ARGS)
+
+##@ Tidy up
+clean: ## Remove all that make made, .venv included; topics and results stay
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
+
+help: ## Show this
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)'. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "deltaq needs Python 3.10 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' cannot make virtual environments. Debian, Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Making .venv: a few minutes the first time, most of it for PySpark ..."
+	@$(PYTHON) -m venv .venv
+	@$(PIP) install --constraint constraints.txt pip
+	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[minio,spark]' --group lint --group test
+	@touch $@

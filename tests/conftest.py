@@ -1,0 +1,102 @@
+"""What all tests share: what cannot run here is left out and said aloud, and how hypothesis looks for examples."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# How long one example takes says something about the machine, not about deltaq.
+settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("deltaq")
+
+
+@functools.cache
+def java_version() -> int:
+    """Major version of the Java that Spark would start; 0 if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home, "bin")) if home else None)
+    if java is None:
+        return 0
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    version = re.search(r'version "(\d+)', answer)
+    return int(version[1]) if version else 0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the tests with a marker cannot run without, and how the reader of the report can supply it."""
+
+    marker: str
+    what: str
+    remedy: str
+    is_met: Callable[[pytest.Config], bool]
+
+
+NEEDS = (
+    Need(
+        "spark",
+        "Java 17 or newer",
+        "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17",
+        lambda config: java_version() >= 17,
+    ),
+    Need(
+        "s3_server",
+        "an S3 server",
+        "set DELTAQ_TEST_S3_ENDPOINT, DELTAQ_TEST_S3_BUCKET and the usual AWS_* credentials",
+        lambda config: bool(os.environ.get("DELTAQ_TEST_S3_ENDPOINT")),
+    ),
+    Need(
+        "soak",
+        "minutes of time",
+        "run them with: pytest -m soak",
+        lambda config: "soak" in config.option.markexpr,
+    ),
+)
+
+NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left out
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k, so that only what was asked for is counted
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    wanted = {marker.name for item in items for marker in item.iter_markers()}
+    unmet = [need.marker for need in NEEDS if need.marker in wanted and not need.is_met(config)]
+    lacking = {item: marker for item in items if (marker := next(filter(item.get_closest_marker, unmet), None))}
+    items[:] = [item for item in items if item not in lacking]
+    config.hook.pytest_deselected(items=list(lacking))
+    config.stash[NOT_RUN] = dict(Counter(lacking.values()))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # With pytest-xdist the tests are collected in the workers and the report is written elsewhere.
+    worker_output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output["deltaq_not_run"] = session.config.stash.get(NOT_RUN, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    # Every worker collects everything: the counts are the same, not parts of a sum. A worker that crashed has none.
+    if hasattr(node, "workeroutput"):
+        node.config.stash[NOT_RUN] = node.workeroutput["deltaq_not_run"]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    not_run = config.stash.get(NOT_RUN, {})
+    for need in NEEDS:
+        if count := not_run.get(need.marker):
+            tests = "1 test needs" if count == 1 else f"{count} tests need"
+            terminalreporter.write_line(f"NOT RUN: {tests} {need.what} ({need.remedy})", yellow=True)

@@ -1,0 +1,236 @@
+"""The documentation does what it says: its code runs, its commands and links exist.
+
+In README.md and docs/**/*.md, a fenced block with the info string
+
+* `python` runs, after the blocks above it on the same page, in an empty folder and with warnings as errors;
+* `python spark` does so where there is Java;
+* `python no-run: <reason>` is not run, and the reader sees why;
+* `bash`, `console` or `sh` names only make targets and files that exist.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGES = [page for page in (README, *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()]
+PYTHON_INFOS = re.compile(r"python|python spark|python no-run: \S.*")
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: what stands behind the opening fence, the number of its first line, and its lines."""
+
+    info: str
+    line: int
+    lines: tuple[str, ...]
+
+    @property
+    def language(self) -> str:
+        return self.info.split(" ")[0]
+
+
+def _parts(markdown: str) -> Iterator[Block | str]:
+    """The blocks of a page and, between them, its lines of prose."""
+    lines = iter(enumerate(markdown.splitlines(), 1))
+    for number, line in lines:
+        opening = re.match(r"( *)(`{3,}|~{3,}) *([^`]*)$", line)
+        if opening is None:
+            yield line
+            continue
+        indent, fence, info = opening.groups()
+        body = []
+        for _, inner in lines:
+            if re.fullmatch(rf" *{fence[0]}{{{len(fence)},}} *", inner):
+                break
+            body.append(inner.removeprefix(indent))
+        else:
+            raise ValueError(f"the block that starts in line {number} never ends")
+        yield Block(info.strip(), number + 1, tuple(body))
+
+
+def _blocks(markdown: str) -> list[Block]:
+    return [part for part in _parts(markdown) if isinstance(part, Block)]
+
+
+def _prose(markdown: str) -> str:
+    return "\n".join(part for part in _parts(markdown) if isinstance(part, str))
+
+
+def _program(markdown: str, infos: Container[str]) -> str:
+    """The blocks with these info strings as one program, each on its lines of the page, so that errors point there."""
+    lines = [""] * markdown.count("\n")
+    for block in (block for block in _blocks(markdown) if block.info in infos):
+        lines[block.line - 1 : block.line - 1 + len(block.lines)] = block.lines
+    return "\n".join(lines)
+
+
+def _run(page: Path, program: str, folder: Path) -> None:
+    """Run a page's program in `folder`; fail with its output if it fails."""
+    runner = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
+    answer = subprocess.run(
+        [sys.executable, "-W", "error", "-c", runner, str(page)],
+        input=program,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=110,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout
+
+
+def _commands(markdown: str) -> Iterator[str]:
+    """Every command of the shell blocks, without prompt and comment, and every `make ...` in the prose."""
+    for block in _blocks(markdown):
+        if block.language in ("bash", "console", "sh"):
+            for line in block.lines:
+                # In a console block, a line without a prompt is what the command printed.
+                if block.language != "console" or line.startswith("$ "):
+                    yield line.removeprefix("$ ").partition(" #")[0].strip()
+    yield from re.findall(r"`(make [^`]+)`", _prose(markdown))
+
+
+def _anchors(markdown: str) -> set[str]:
+    """What a link to a heading may say, by the rule that GitHub uses."""
+    headings = re.findall(r"^#+ +(.+?) *#*$", _prose(markdown), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _leads_somewhere(page: Path, target: str) -> bool:
+    if re.match(r"[a-z][a-z0-9+.-]*:", target):  # an address elsewhere
+        return True
+    path, _, anchor = target.partition("#")
+    file = (page.parent / unquote(path)) if path else page
+    return file.exists() and (not anchor or file.suffix != ".md" or anchor in _anchors(file.read_text()))
+
+
+def _broken_links(page: Path) -> list[str]:
+    prose = re.sub(r"`[^`\n]*`", "", _prose(page.read_text()))
+    links = re.finditer(r"\]\(<?([^)\s>]+)[^)]*\)|^\[[^\]]+\]: +(\S+)", prose, re.MULTILINE)
+    return [target for link in links if not _leads_somewhere(page, target := link[1] or link[2])]
+
+
+def _make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def test_there_is_a_readme() -> None:
+    assert README.is_file(), "README.md is missing: the package cannot be built and CI has no command to follow"
+
+
+@pytest.mark.parametrize(
+    ("page", "infos"),
+    [
+        pytest.param(page, infos, marks=marks, id=f"{_name(page)}-{infos[-1]}")
+        for page in PAGES
+        for infos, marks in ((("python",), ()), (("python", "python spark"), (pytest.mark.spark,)))
+        if set(infos) <= {block.info for block in _blocks(page.read_text())}
+    ],
+)
+def test_the_python_of_a_page_runs(page: Path, infos: tuple[str, ...], tmp_path: Path) -> None:
+    _run(page, _program(page.read_text(), infos), tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_python_block_runs_or_says_why_not(page: Path) -> None:
+    python = [block for block in _blocks(page.read_text()) if block.language.lower() in ("py", "python", "python3")]
+    assert [f"line {block.line}: {block.info}" for block in python if not PYTHON_INFOS.fullmatch(block.info)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_command_of_a_page_exists(page: Path) -> None:
+    for command in _commands(page.read_text()):
+        words = command.split()
+        if words[:1] == ["make"]:
+            assert {w for w in words[1:] if re.fullmatch("[a-z]+", w)} <= _make_targets(), command
+        for word in words:
+            if re.fullmatch(r"(?:examples|benchmarks|tests|scripts)/[\w/.-]+", word):
+                assert (ROOT / word).exists(), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert _broken_links(page) == []
+
+
+def test_ci_runs_what_the_readme_says_and_nothing_else() -> None:
+    script = (ROOT / ".ci/run").read_text().splitlines()
+    commands = [line for line in script if line and not line.startswith(("#", "set ", "cd "))]
+    assert commands == ["make test"]
+    assert not README.exists() or "make test" in _commands(README.read_text())
+
+
+PAGE = """# One page
+
+```python
+answer = 6 * 7
+```
+Text with `make test`.
+
+~~~python
+assert answer == 42
+~~~
+
+```console
+$ make demo  # the main job
+make nonsense
+```
+"""
+
+
+def test_blocks_are_found_with_their_lines() -> None:
+    assert [(block.info, block.line, block.lines) for block in _blocks(PAGE)] == [
+        ("python", 4, ("answer = 6 * 7",)),
+        ("python", 9, ("assert answer == 42",)),
+        ("console", 13, ("$ make demo  # the main job", "make nonsense")),
+    ]
+    assert list(_commands(PAGE)) == ["make demo", "make test"]
+
+
+def test_a_block_without_an_end_is_noticed() -> None:
+    with pytest.raises(ValueError, match="line 1 never ends"):
+        _blocks("```python\nanswer = 42\n")
+
+
+def test_later_blocks_see_the_names_of_earlier_ones(tmp_path: Path) -> None:
+    _run(tmp_path / "page.md", _program(PAGE, {"python"}), tmp_path)
+
+
+@pytest.mark.parametrize("statement", ["assert answer == 43", "import warnings; warnings.warn('old')"])
+def test_code_that_fails_is_noticed_with_its_line_in_the_page(statement: str, tmp_path: Path) -> None:
+    program = _program(PAGE.replace("assert answer == 42", statement), {"python"})
+    with pytest.raises(AssertionError, match=r'page\.md", line 9'):
+        _run(tmp_path / "page.md", program, tmp_path)
+
+
+@pytest.mark.parametrize("info", ["python no-run", "python no-run:", "python norun: slow", "python3"])
+def test_a_block_that_gives_no_reason_is_noticed(info: str) -> None:
+    assert not PYTHON_INFOS.fullmatch(info)
+
+
+def test_a_broken_link_or_anchor_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# Here we are, `deltaq`!\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](other.md) [b](other.md#here-we-are-deltaq) [c](https://example.org/x) `[d](nowhere.md)`\n"
+        "[e](nowhere.md) [f](other.md#elsewhere) [g](#nothing)\n"
+        "\n[h]: gone.md\n"
+    )
+    assert _broken_links(page) == ["nowhere.md", "other.md#elsewhere", "#nothing", "gone.md"]

@@ -1,0 +1,381 @@
+"""The rules of the house, proven over the text of the project: who may import whom, and what may stand nowhere."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
+LEVELS = (
+    {"clock", "config", "errors", "message", "metrics", "names", "partitioner", "serde", "version"},
+    {"store"},
+    {"log"},
+    {"group", "maintenance", "transactions"},
+    {"admin", "aio", "consumer", "producer", "topic"},
+    {"__main__", "cli", "spark", "testing"},
+)
+# Ways in from outside: nothing else in deltaq builds on them.
+EDGES = {"__main__", "cli", "spark", "testing"}
+
+# Where a package may be imported: in a file, in a folder with all in it; `()` is nowhere. The longest name decides.
+DOORS: dict[str, tuple[str, ...]] = {
+    "pyarrow": ("deltaq/",),
+    "pyarrow.parquet": ("deltaq/log/segment.py",),
+    "obstore": ("deltaq/store/",),
+    "minio": ("deltaq/store/",),
+    "deltalake": ("deltaq/maintenance/checkpoint.py",),
+    "pydantic": ("deltaq/serde/",),
+    "pydantic_core": ("deltaq/serde/",),
+    "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),
+    "delta": ("deltaq/spark/",),
+    "pandas": ("deltaq/spark/",),
+    # A simulator owns time, chance, threads and every kind of waiting.
+    "time": ("deltaq/clock.py",),
+    "random": ("deltaq/clock.py",),
+    "secrets": (),
+    "uuid": ("deltaq/clock.py",),
+    "threading": ("deltaq/clock.py",),
+    "_thread": (),
+    "queue": (),
+    "sched": (),
+    "multiprocessing": (),
+    "concurrent.futures.ThreadPoolExecutor": (),
+    "concurrent.futures.ProcessPoolExecutor": (),
+    # Reading data must never run code.
+    "pickle": (),
+    "marshal": (),
+    "shelve": (),
+    "dill": (),
+    "cloudpickle": (),
+    "yaml": (),
+}
+FORBIDDEN_CALLS = {"__import__", "compile", "eval", "exec"}
+MACHINE_TIME = r"\b(?:date|datetime)\.(?:now|today|utcnow)$"
+
+VAGUE_NAMES = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
+LONGEST_FUNCTION = 70  # lines, docstring not counted: what fits one screen
+
+# Written so that this file does not find itself.
+FORBIDDEN_TEXT = {
+    "unfinished work": r"\b(?:TO[D]O|FI[X]ME|XX[X]|HA[C]K|NotImplemente[d]Error)\b",
+    "a path of one machine": r"(?<![\w.\-/])/(?:work|root|home|Users)/|\.\.[/]shared\b",
+    "an address of a package index": r"(?i)pypi\.[o]rg|pythonhosted[.]org|index-[u]rl|find-[l]inks|trusted-[h]ost",
+    "a ticket number": r"(?i)\b(?:issue|pull request|ticket) #?\d+\b",
+    "an unexplained ignore": r"#\s*type:\s*ignore(?!\[)|#\s*noq[a](?!:)",
+    "the mark of a merge": r"^(?:<{7}|>{7}) ",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, as in `from deltaq.store import Store` -> `deltaq.store.Store`, and where it stands."""
+
+    path: str
+    line: int
+    name: str
+    runs_at_import: bool
+
+    def is_of(self, package: str) -> bool:
+        """Whether the name is the package or lies in it."""
+        return f"{self.name}.".startswith(f"{package}.")
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} imports {self.name}"
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    """Every file of the project, relative to its root: all that .gitignore does not name."""
+    patterns = [line.strip().strip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line.strip()]
+
+    def ours(names: Iterable[str]) -> list[str]:
+        return sorted(n for n in names if n != ".git" and not any(fnmatch(n, pattern) for pattern in patterns))
+
+    found = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = ours(folders)
+        found += [Path(folder, name).relative_to(ROOT).as_posix() for name in ours(files)]
+    return tuple(found)
+
+
+def _modules(*folders: str) -> list[str]:
+    return [path for path in _files() if path.endswith(".py") and path.startswith(folders)]
+
+
+@cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(), path)
+
+
+def _runs_at_import(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes that run when the module is imported: no function bodies, nothing that only type checkers see."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        yield (node := pending.pop())
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+
+
+def _imports(path: str, tree: ast.Module) -> Iterator[Import]:
+    at_import = set(_runs_at_import(tree))
+    package = path.split("/")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, node.module or ""]).strip(".")
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names = [ast.unparse(argument).strip("'\"") for argument in node.args[:1]]
+        else:
+            continue
+        for name in names:
+            yield Import(path, node.lineno, name, node in at_import)
+
+
+@cache
+def _all_imports() -> tuple[Import, ...]:
+    return tuple(found for path in _modules("deltaq/", "pyspark_deltaq/") for found in _imports(path, _tree(path)))
+
+
+def _module_name(path: str) -> str:
+    """`deltaq/store/__init__.py` -> `deltaq.store`."""
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _part(module: str) -> str | None:
+    """`deltaq.store.local` -> `store`; None for the package itself and other packages."""
+    names = module.split(".")
+    return names[1] if names[0] == "deltaq" and len(names) > 1 else None
+
+
+def _level(part: str) -> int:
+    return next((height for height, parts in enumerate(LEVELS) if part in parts), -1)
+
+
+def _against_the_arrows(imports: Iterable[Import]) -> list[str]:
+    wrong = []
+    for found in imports:
+        importer, imported = _part(_module_name(found.path)), _part(found.name)
+        if importer is None or not found.is_of("deltaq"):
+            continue
+        if imported is None or _level(imported) < 0:
+            wrong.append(f"{found}: the package itself is for users; import the module that defines the name")
+        elif _level(imported) > _level(importer):
+            wrong.append(f"{found}: upwards")
+        elif imported in EDGES and imported != importer:
+            wrong.append(f"{found}: nothing builds on {imported}")
+    return wrong
+
+
+def _past_the_doors(imports: Iterable[Import]) -> list[str]:
+    wrong = []
+    for found in imports:
+        package = max(filter(found.is_of, DOORS), key=len, default=None)
+        top = found.name.split(".")[0]
+        if package is not None:
+            if not found.path.startswith(DOORS[package]):
+                wrong.append(f"{found}: only {', '.join(DOORS[package]) or 'nobody'} may")
+        elif top not in sys.stdlib_module_names | {"deltaq"}:
+            wrong.append(f"{found}: a package without a door")
+    return wrong
+
+
+def _forbidden_calls(path: str, tree: ast.Module) -> list[str]:
+    wrong = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in FORBIDDEN_CALLS:
+            wrong.append(f"{path}:{node.lineno} {node.id}")
+        if isinstance(node, ast.Attribute) and re.search(MACHINE_TIME, ast.unparse(node)):
+            wrong.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+    return wrong
+
+
+def _forbidden_text(path: str, text: str) -> list[str]:
+    return [
+        f"{path}:{number} {what}: {line.strip()}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for what, pattern in FORBIDDEN_TEXT.items()
+        if re.search(pattern, line)
+    ]
+
+
+def test_every_module_of_deltaq_has_a_level() -> None:
+    parts = {part for path in _modules("deltaq/") if (part := _part(_module_name(path)))}
+    assert not {part for part in parts if _level(part) < 0}
+    assert len(set.union(*LEVELS)) == sum(map(len, LEVELS))
+
+
+def test_imports_point_only_downwards() -> None:
+    assert _against_the_arrows(_all_imports()) == []
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    names = {path: _module_name(path) for path in _modules("deltaq/")}
+    graph: dict[str, set[str]] = {name: set() for name in names.values()}
+    for found in _all_imports():
+        imported = found.name if found.name in graph else found.name.rpartition(".")[0]
+        if found.runs_at_import and imported in graph.keys() - {names.get(found.path)}:
+            graph[_module_name(found.path)].add(imported)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_every_package_enters_through_its_door() -> None:
+    assert _past_the_doors(_all_imports()) == []
+
+
+def test_no_data_is_ever_run_as_code_and_no_clock_read_but_ours() -> None:
+    paths = (path for path in _modules("deltaq/", "pyspark_deltaq/") if path != "deltaq/clock.py")
+    assert [wrong for path in paths for wrong in _forbidden_calls(path, _tree(path))] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("deltaq/log/tail.py", "from deltaq.producer import Producer"),
+        ("deltaq/store/local.py", "from deltaq import Producer"),
+        ("deltaq/store/local.py", "from ..log import segment"),
+        ("deltaq/producer.py", "def f():\n    import deltaq.spark"),
+        ("deltaq/names.py", "if TYPE_CHECKING:\n    from deltaq.store.contract import Store"),
+    ],
+)
+def test_an_import_against_the_arrows_is_noticed(path: str, source: str) -> None:
+    assert _against_the_arrows(_imports(path, ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("deltaq/log/tail.py", "from pyarrow import parquet"),
+        ("deltaq/log/tail.py", "import importlib\nimportlib.import_module('obstore.store')"),
+        ("deltaq/producer.py", "from time import sleep"),
+        ("deltaq/aio.py", "from concurrent.futures import ThreadPoolExecutor"),
+        ("deltaq/store/local.py", "import requests"),
+    ],
+)
+def test_a_package_past_its_door_is_noticed(path: str, source: str) -> None:
+    assert _past_the_doors(_imports(path, ast.parse(source)))
+
+
+@pytest.mark.parametrize("source", ["eval(text)", "datetime.now(UTC)", "dt.datetime.utcnow()", "date.today()"])
+def test_a_forbidden_call_is_noticed(source: str) -> None:
+    assert _forbidden_calls("deltaq/log/tail.py", ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# TO" + "DO: later",
+        "raise NotImplemented" + "Error",
+        "open('/ro" + "ot/data')",
+        "pip install --index-" + "url=https://example.org",
+        "see is" + "sue #12",
+        "x = 1  # type: " + "ignore",
+    ],
+)
+def test_a_forbidden_text_is_noticed(line: str) -> None:
+    assert _forbidden_text("a.py", line)
+
+
+def test_no_text_speaks_of_unfinished_work_or_of_one_machine() -> None:
+    wrong = []
+    for path in _files():
+        data = (ROOT / path).read_bytes()
+        if b"\0" not in data[:8192] and path != "LICENSE":  # golden tables and pictures are not text
+            wrong += _forbidden_text(path, data.decode())
+    assert wrong == []
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    assert [path for path in _files() if VAGUE_NAMES & set(path.removesuffix(".py").split("/"))] == []
+
+
+def test_every_function_fits_one_screen() -> None:
+    long = []
+    for path in _modules("deltaq/", "pyspark_deltaq/"):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+                first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0].lineno
+                if node.end_lineno - first >= LONGEST_FUNCTION:
+                    long.append(f"{path}:{node.lineno} {node.name}")
+    assert long == []
+
+
+def test_every_module_and_public_name_says_what_it_is_for() -> None:
+    silent = []
+    for path in _modules("deltaq/", "pyspark_deltaq/"):
+        tree = _tree(path)
+        nodes: list[ast.Module | ast.ClassDef | ast.FunctionDef] = [tree]
+        nodes += [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_")]
+        silent += [f"{path} {getattr(n, 'name', '')}".strip() for n in nodes if not ast.get_docstring(n)]
+    assert silent == []
+
+
+def test_the_name_of_every_test_is_a_sentence() -> None:
+    tests = (
+        (path, node)
+        for path in _modules("tests/")
+        for node in ast.walk(_tree(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    )
+    assert [
+        f"{path}:{test.lineno} {test.name}"
+        for path, test in tests
+        if len(test.name.split("_")) < 5 and not ast.get_docstring(test)
+    ] == []
+
+
+def test_every_skipped_or_failing_test_gives_its_reason() -> None:
+    silent = []
+    for path in _modules("tests/"):
+        nodes = list(ast.walk(_tree(path)))
+        explained = {call.func for call in nodes if isinstance(call, ast.Call) and _gives_a_reason(call)}
+        silent += [
+            f"{path}:{node.lineno} {ast.unparse(node)}"
+            for node in nodes
+            if isinstance(node, ast.Attribute)
+            and re.fullmatch(r"pytest\.(mark\.)?(skip|skipif|xfail)", ast.unparse(node))
+            and node not in explained
+        ]
+    assert silent == []
+
+
+def _gives_a_reason(call: ast.Call) -> bool:
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "reason"] or call.args[-1:]
+    return any(len(ast.unparse(reason)) > 20 for reason in given)
+
+
+def test_importing_deltaq_is_quick_and_loads_nothing_heavy() -> None:
+    """Half a second is promised; the best of five runs is compared, so that a busy machine does not matter."""
+    program = """
+import sys, time
+start = time.perf_counter()
+import deltaq
+print(time.perf_counter() - start, *{"deltalake", "delta", "pandas", "pyspark"} & set(sys.modules))
+"""
+    seconds = []
+    for _ in range(5):
+        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+        took, *heavy = answer.stdout.split()
+        assert heavy == []
+        seconds.append(float(took))
+    assert min(seconds) < 0.5

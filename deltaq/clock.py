@@ -1,0 +1,106 @@
+"""Time, waiting, threads, randomness and ids: the one module that may touch them.
+
+Everything in deltaq that depends on time or chance takes a `Clock`. The system clock is the default; a simulator
+supplies its own and thereby owns every sleep, wait, thread and random number of the program under test.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["SYSTEM_CLOCK", "Clock", "Condition", "Lock", "SystemClock", "Thread"]
+
+
+class Lock(Protocol):
+    """A mutual-exclusion lock, used as a context manager."""
+
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+
+class Condition(Lock, Protocol):
+    """A condition variable, as `threading.Condition`."""
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+    def notify_all(self) -> None: ...
+
+
+class Thread(Protocol):
+    """A running thread."""
+
+    def join(self, timeout: float | None = None) -> None: ...
+    def is_alive(self) -> bool: ...
+
+
+class Clock(Protocol):
+    """Source of time, waiting, threads, randomness and ids."""
+
+    def time_ms(self) -> int:
+        """Wall-clock time in milliseconds since 1970-01-01 UTC; may jump, so never used for safety."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back; may stand still while the machine sleeps."""
+
+    def uptime(self) -> float:
+        """Seconds since an arbitrary start; never goes back and counts the time the machine was suspended."""
+
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread."""
+
+    def lock(self) -> Lock:
+        """A new lock."""
+
+    def condition(self) -> Condition:
+        """A new condition variable with a re-entrant lock of its own."""
+
+    def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+        """Start a daemon thread that runs `target`."""
+
+    def random(self) -> float:
+        """A random number in [0, 1)."""
+
+    def unique_id(self) -> str:
+        """A new id: 32 lower-case hexadecimal digits, never given twice."""
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def time_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    # Bound to the C function itself: it is called once per produced message.
+    monotonic = staticmethod(time.monotonic)
+
+    def uptime(self) -> float:
+        # CLOCK_MONOTONIC stops while a laptop sleeps, and a paused writer must notice that it slept.
+        boottime = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def lock(self) -> Lock:
+        return threading.Lock()
+
+    def condition(self) -> Condition:
+        return threading.Condition()
+
+    def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def random(self) -> float:
+        return random.random()
+
+    def unique_id(self) -> str:
+        return uuid.uuid4().hex
+
+
+SYSTEM_CLOCK: Clock = SystemClock()

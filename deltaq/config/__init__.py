@@ -1,0 +1,23 @@
+"""Configuration with Kafka's names: what can be set, on clients and on topics, and how it is checked."""
+
+from __future__ import annotations
+
+from deltaq.config.client import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_client_config
+from deltaq.config.setting import Setting
+from deltaq.config.table import CLIENT_SETTINGS, TOPIC_SETTINGS, config_table
+from deltaq.config.topic import TopicSettings, topic_config, topic_properties
+
+__all__ = [
+    "CLIENT_SETTINGS",
+    "TOPIC_SETTINGS",
+    "AdminConfig",
+    "ClientConfig",
+    "ConsumerConfig",
+    "ProducerConfig",
+    "Setting",
+    "TopicSettings",
+    "config_table",
+    "parse_client_config",
+    "topic_config",
+    "topic_properties",
+]

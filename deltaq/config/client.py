@@ -1,0 +1,313 @@
+"""From what a user passes to `Producer`, `Consumer` or `AdminClient` to a checked, typed, immutable configuration."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeAlias, overload
+
+from deltaq import names
+from deltaq.config.setting import Setting, SettingValue, unknown_setting
+from deltaq.config.table import CLIENT_SETTINGS
+from deltaq.errors import InvalidConfig
+
+__all__ = ["AdminConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig", "parse_client_config"]
+
+Callback: TypeAlias = Callable[..., object]
+ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
+
+_LOG = logging.getLogger("deltaq")
+_STORE = "store."
+_LEGACY_TOPIC_CONFIG = "default.topic.config"
+_BROKER_LIST = re.compile(r"[A-Za-z0-9._-]+:[0-9]+(\s*,\s*[A-Za-z0-9._-]+:[0-9]+)*")
+
+_SETTING_OF: Mapping[str, Setting] = {name: s for s in CLIENT_SETTINGS.values() for name in (s.name, *s.aliases)}
+"""Each setting under its name and its aliases."""
+
+_KEY_OF_KEYWORD: Mapping[str, str] = {name.replace(".", "_"): name for name in (*_SETTING_OF, _LEGACY_TOPIC_CONFIG)}
+"""`linger_ms` -> `linger.ms`: how a setting is spelled as a keyword argument."""
+
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """What every client is told. Attributes are Kafka's names with `_` for `.`; units are in the names.
+
+    `root` is the URL or path that `bootstrap.servers` gave, `store_options` the settings `store.*` without that
+    prefix. Neither is shown in full: both may hold secrets.
+    """
+
+    root: str = field(repr=False)
+    store_options: Mapping[str, str] = field(repr=False)
+    client_id: str
+    auto_create_topics_enable: bool
+    num_partitions: int
+    metadata_max_age_ms: int
+    message_max_bytes: int
+    statistics_interval_ms: int
+    error_cb: Callback | None
+    stats_cb: Callback | None
+    logger: logging.Logger | logging.LoggerAdapter[Any] | None
+
+    def __repr__(self) -> str:
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
+        # User information and queries of URLs carry keys and signatures.
+        root = re.sub(r"//[^/]*@", "//***@", self.root).partition("?")[0]
+        parts = [f"root={root!r}", f"store_options={{{', '.join(f'{key!r}: ***' for key in self.store_options)}}}"]
+        return f"{type(self).__name__}({', '.join([*parts, *(f'{k}={v!r}' for k, v in shown.items())])})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AdminConfig(ClientConfig):
+    """What an admin client is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ProducerConfig(ClientConfig):
+    """What a producer is told. 0 is "no limit" in `queue_buffering_max_messages` and `message_timeout_ms`."""
+
+    enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    linger_ms: float
+    batch_size: int
+    batch_num_messages: int
+    queue_buffering_max_messages: int
+    queue_buffering_max_kbytes: int
+    message_timeout_ms: int
+    acks: int
+    compression_type: str
+    compression_level: int
+    partitioner: str
+    sticky_partitioning_linger_ms: int
+    delivery_report_only_error: bool
+    on_delivery: Callback | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ConsumerConfig(ClientConfig):
+    """What a consumer is told. `auto_offset_reset` is `earliest`, `latest` or `error`."""
+
+    group_id: str
+    group_instance_id: str | None
+    auto_offset_reset: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    enable_auto_offset_store: bool
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_poll_interval_ms: int
+    partition_assignment_strategy: tuple[str, ...]
+    isolation_level: str
+    fetch_wait_max_ms: int
+    fetch_min_bytes: int
+    fetch_max_bytes: int
+    queued_min_messages: int
+    queued_max_messages_kbytes: int
+    enable_partition_eof: bool
+    check_crcs: bool
+    allow_auto_create_topics: bool
+    on_commit: Callback | None
+
+
+_CONFIGS: Mapping[ClientKind, type[ClientConfig]] = {
+    "producer": ProducerConfig,
+    "consumer": ConsumerConfig,
+    "admin": AdminConfig,
+}
+
+
+@overload
+def parse_client_config(
+    kind: Literal["producer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
+) -> ProducerConfig: ...
+@overload
+def parse_client_config(
+    kind: Literal["consumer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
+) -> ConsumerConfig: ...
+@overload
+def parse_client_config(
+    kind: Literal["admin"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
+) -> AdminConfig: ...
+
+
+def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, object] | None = None) -> ClientConfig:
+    """The configuration that a client's arguments ask for; nothing passed in is changed.
+
+    `kwargs` win over `conf` and may be spelled `linger_ms` as well as `linger.ms`. Raises InvalidConfig for an unknown
+    key, a value that is not allowed and settings that contradict each other, ValueError for a consumer without
+    `group.id`, TypeError for arguments that are no configuration at all.
+    """
+    if conf is None and kwargs:
+        conf = {}
+    if not isinstance(conf, Mapping):
+        raise TypeError("expected configuration dict")
+    given: dict[str, Any] = {}
+    store_options: dict[str, str | None] = {}
+    for key, value in _merged(conf, kwargs or {}):
+        if key.startswith(_STORE) and key != _STORE:
+            store_options[key.removeprefix(_STORE)] = _store_option(key, value)
+        elif key in _SETTING_OF:
+            given[_SETTING_OF[key].name] = None if value is None else _checked(_SETTING_OF[key], key, value)
+        else:
+            raise unknown_setting(key, _SETTING_OF)
+    # None is the default, whatever was said before it.
+    given = {name: value for name, value in given.items() if value is not None}
+    options = {name: value for name, value in store_options.items() if value is not None}
+    _check_required(kind, given)
+    _warn_of_no_effect(kind, given)
+    values: dict[str, Any] = {name: given.get(name, setting.default) for name, setting in CLIENT_SETTINGS.items()}
+    if kind == "producer":
+        _fit_producer(values, frozenset(given))
+    elif kind == "consumer":
+        _fit_consumer(values, frozenset(given))
+    wanted = {f.name for f in fields(_CONFIGS[kind])}
+    attributes = {s.attribute: values[s.name] for s in CLIENT_SETTINGS.values() if s.attribute in wanted}
+    return _CONFIGS[kind](root=values["bootstrap.servers"], store_options=options, **attributes)
+
+
+def _merged(conf: Mapping[Any, object], kwargs: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """All (key, value) pairs, the ones that win last, with Kafka's spelling of keywords."""
+    pairs = [(str(key), value) for key, value in conf.items()]
+    pairs += [(_key_of_keyword(keyword), value) for keyword, value in kwargs.items()]
+    for key, nested in pairs:
+        # The legacy dict of topic settings comes first: what stands beside it is more specific.
+        if key == _LEGACY_TOPIC_CONFIG and nested is not None:
+            if not isinstance(nested, Mapping):
+                raise TypeError(f"{key} must be a dict, not {type(nested).__name__}")
+            yield from ((str(inner), value) for inner, value in nested.items())
+    yield from (pair for pair in pairs if pair[0] != _LEGACY_TOPIC_CONFIG)
+
+
+def _key_of_keyword(keyword: str) -> str:
+    if keyword.startswith("store_"):
+        return _STORE + keyword.removeprefix("store_")
+    return _KEY_OF_KEYWORD.get(keyword, keyword)
+
+
+def _checked(setting: Setting, key: str, value: object) -> object:
+    if setting.kind in ("callable", "logger"):
+        return setting.check_callable(value)
+    parsed = setting.parse(value, key)
+    if parsed is not None:
+        check = _NAME_CHECKS.get(setting.name)
+        if check is not None:
+            check(parsed)
+    return parsed
+
+
+_NAME_CHECKS: Mapping[str, Callable[[object], str]] = {
+    "client.id": names.check_client_id,
+    "group.id": names.check_group,
+    "group.instance.id": names.check_instance_id,
+    "transactional.id": names.check_transactional_id,
+}
+
+
+def _store_option(key: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    raise InvalidConfig(f'Invalid value for "{key}": expected a string, got {type(value).__name__}', key=key)
+
+
+def _check_required(kind: ClientKind, values: Mapping[str, object]) -> None:
+    if kind == "consumer" and not values.get("group.id"):
+        # A ValueError with this text is what confluent-kafka raises.
+        raise ValueError("Failed to create consumer: group.id must be set")
+    root = values.get("bootstrap.servers")
+    remedy = "set it to the root of the topics, e.g. /data/events, s3://bucket/prefix or memory://test"
+    if not root:
+        raise InvalidConfig(f"bootstrap.servers is missing: {remedy}", key="bootstrap.servers")
+    if _BROKER_LIST.fullmatch(str(root)):
+        raise InvalidConfig(f"bootstrap.servers {root!r} is a list of brokers: {remedy}", key="bootstrap.servers")
+
+
+def _warn_of_no_effect(kind: ClientKind, values: Mapping[str, SettingValue]) -> None:
+    """Say once per process that a setting does nothing, unless it only repeats the default."""
+    for name, value in values.items():
+        setting = CLIENT_SETTINGS[name]
+        if value == setting.default or name in _warned:
+            continue
+        if not setting.honoured:
+            _LOG.warning("Configuration property %s has no effect in deltaq. %s", name, setting.doc)
+        elif setting.clients not in ("both", kind):
+            _LOG.warning(
+                "Configuration property %s is a %s property and will be ignored by this %s instance",
+                name,
+                setting.clients,
+                kind,
+            )
+        else:
+            continue
+        _warned.add(name)
+
+
+def _fit_producer(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Refuse contradictions and adapt what was not given, by librdkafka's rules."""
+    if values["transactional.id"] is not None:
+        if not values["enable.idempotence"] and "enable.idempotence" in given:
+            raise InvalidConfig("`transactional.id` requires `enable.idempotence=true`", key="enable.idempotence")
+        values["enable.idempotence"] = True
+        if "message.timeout.ms" not in given:
+            values["message.timeout.ms"] = values["transaction.timeout.ms"]
+        elif values["message.timeout.ms"] > values["transaction.timeout.ms"]:
+            raise InvalidConfig(
+                "`message.timeout.ms` must be set <= `transaction.timeout.ms`", key="message.timeout.ms"
+            )
+    if values["enable.idempotence"]:
+        _check_idempotent(values, given)
+    elif values["enable.gapless.guarantee"]:
+        raise InvalidConfig(
+            "`enable.gapless.guarantee` requires `enable.idempotence` to be enabled", key="enable.gapless.guarantee"
+        )
+    timeout_ms = values["message.timeout.ms"]
+    if 0 < timeout_ms <= values["linger.ms"]:
+        if "linger.ms" in given:
+            raise InvalidConfig("`message.timeout.ms` must be greater than `linger.ms`", key="linger.ms")
+        values["linger.ms"] = timeout_ms / 2
+    if "sticky.partitioning.linger.ms" not in given:
+        values["sticky.partitioning.linger.ms"] = min(900_000, round(2 * values["linger.ms"]))
+
+
+def _check_idempotent(values: Mapping[str, Any], given: frozenset[str]) -> None:
+    when = "when `enable.idempotence` is true"
+    in_flight = "max.in.flight.requests.per.connection"
+    if values["acks"] != -1:
+        raise InvalidConfig(f"`acks` must be set to `all` {when}", key="acks")
+    if in_flight in given and values[in_flight] > 5:
+        raise InvalidConfig(f"`max.in.flight` must be set <= 5 {when}", key=in_flight)
+    if values["retries"] < 1:
+        raise InvalidConfig(f"`retries` must be set >= 1 {when}", key="retries")
+    if values["queuing.strategy"] != "fifo":
+        raise InvalidConfig(f"`queuing.strategy` must be set to `fifo` {when}", key="queuing.strategy")
+
+
+def _fit_consumer(values: dict[str, Any], given: frozenset[str]) -> None:
+    """Refuse contradictions and adapt what was not given; by librdkafka's rules, and one more."""
+    session_ms = values["session.timeout.ms"]
+    if values["max.poll.interval.ms"] < session_ms:
+        raise InvalidConfig("`max.poll.interval.ms` must be >= `session.timeout.ms`", key="max.poll.interval.ms")
+    # librdkafka leaves this one to the broker. Without a broker, such a member would be declared dead again and again.
+    if values["heartbeat.interval.ms"] >= session_ms:
+        raise InvalidConfig("`heartbeat.interval.ms` must be < `session.timeout.ms`", key="heartbeat.interval.ms")
+    strategy = values["partition.assignment.strategy"]
+    if "cooperative-sticky" in strategy and len(strategy) > 1:
+        raise InvalidConfig(
+            f"All partition.assignment.strategy ({','.join(strategy)}) assignors must have the same protocol type: "
+            "use `cooperative-sticky` alone, or leave it out",
+            key="partition.assignment.strategy",
+        )
+    if values["fetch.max.bytes"] < values["message.max.bytes"]:
+        if "fetch.max.bytes" in given:
+            raise InvalidConfig("`fetch.max.bytes` must be >= `message.max.bytes`", key="fetch.max.bytes")
+        values["fetch.max.bytes"] = values["message.max.bytes"]

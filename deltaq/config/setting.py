@@ -1,0 +1,157 @@
+"""One configuration setting: its name, what it may be, and the check that a value passes or is refused by."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+from deltaq.errors import InvalidConfig, KafkaError
+
+__all__ = ["Clients", "Kind", "Setting", "SettingValue", "unknown_setting"]
+
+Kind: TypeAlias = Literal["boolean", "integer", "float", "string", "choice", "list", "callable", "logger"]
+Clients: TypeAlias = Literal["both", "producer", "consumer", "topic"]
+SettingValue: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
+_WORDS_OF_TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A row of the configuration tables.
+
+    `name` is Kafka's, with the unit last; `low` and `high` bound numbers, both included; `choices` are the words
+    allowed; `synonyms` maps further spellings of a value to the plain one. A setting that is not `honoured` is
+    accepted for the sake of shared configurations and has no effect; `doc` then says why.
+    """
+
+    name: str
+    clients: Clients
+    kind: Kind
+    default: SettingValue
+    doc: str
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    honoured: bool = True
+
+    @property
+    def attribute(self) -> str:
+        """The name as a Python identifier: `linger.ms` -> `linger_ms`."""
+        return self.name.replace(".", "_")
+
+    @property
+    def range(self) -> str:
+        """What is allowed, for people: `0..900000`, `none, gzip`, or nothing."""
+        return f"{self.low:.0f}..{self.high:.0f}" if self.high != math.inf else ", ".join(self.choices)
+
+    def parse(self, value: object, key: str | None = None, code: int = KafkaError._INVALID_ARG) -> SettingValue:
+        """The typed value of what a user wrote: the value itself, or a string (or number) that stands for it.
+
+        `key` is the spelling the user chose. None, and for strings nothing, is the default. Raises InvalidConfig.
+        """
+        if value is None:
+            return self.default
+        key = key or self.name
+        try:
+            text = self._text(value, key)
+            return self._typed(self.synonyms.get(text.lower(), text), key)
+        except ValueError as error:
+            raise InvalidConfig(str(error), key=key, code=code) from None
+
+    def _text(self, value: object, key: str) -> str:
+        """Everything a user may write, as the string that Kafka's clients would make of it. Raises ValueError."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list | tuple) and self.kind == "list":
+            return ",".join(map(str, value))
+        if isinstance(value, str | int | float):
+            return str(value).strip()
+        if isinstance(value, os.PathLike):
+            return str(os.fspath(value))
+        # Not shown: it might be a secret of a type nobody expected.
+        raise ValueError(_refusal(key, f"expected {self.kind}, got {type(value).__name__}"))
+
+    def _typed(self, text: str, key: str) -> SettingValue:
+        """The value that the text stands for. Raises ValueError."""
+        if self.kind == "boolean":
+            if text.lower() not in _WORDS_OF_TRUTH:
+                raise ValueError(f'Expected bool value for "{key}": true or false')
+            return _WORDS_OF_TRUTH[text.lower()]
+        if self.kind in ("integer", "float"):
+            number = _integer(text, key) if self.kind == "integer" else _float(text, key)
+            if not self.low <= number <= self.high:
+                raise ValueError(f'Configuration property "{key}" value {number} is outside allowed range {self.range}')
+            return number
+        return (text or self.default) if self.kind == "string" else self._chosen(text, key)
+
+    def _chosen(self, text: str, key: str) -> str | tuple[str, ...]:
+        """The choice, or the list of choices without repetitions, in the spelling of the table. Raises ValueError."""
+        known = {choice.lower(): choice for choice in self.choices}
+        words = [word.strip().lower() for word in text.split(",")] if self.kind == "list" else [text.lower()]
+        if not known.keys() >= set(words):
+            raise ValueError(_refusal(key, f"use {', '.join(self.choices)}", text))
+        return tuple(dict.fromkeys(known[word] for word in words)) if self.kind == "list" else known[words[0]]
+
+    def check_callable(self, value: object) -> object:
+        """A callback (or logger) as it is, or None. The kinds of error are those of confluent-kafka."""
+        if value is None:
+            return None
+        if self.kind == "logger":
+            if not isinstance(value, logging.Logger | logging.LoggerAdapter):
+                raise TypeError(f"expected {self.name} property as a logging.Logger, not {type(value).__name__}")
+        elif not callable(value):
+            if self.name.startswith("on_"):
+                raise InvalidConfig(f"{self.name} requires a callable object", key=self.name)
+            raise TypeError(f"expected {self.name} property as a callable function")
+        return value
+
+
+def _integer(text: str, key: str) -> int:
+    if _HEXADECIMAL.fullmatch(text):
+        return int(text, 16)
+    whole = text.removesuffix(".0")  # 6000.0 is an integer, 6000.7 a mistake
+    # Kafka's numbers fit 64 bits; Python refuses to read far longer ones with an error of its own.
+    if not _INTEGER.fullmatch(whole) or len(whole) > 20:
+        raise ValueError(_refusal(key, "expected an integer", text))
+    return int(whole)
+
+
+def _float(text: str, key: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(_refusal(key, "expected a number", text))
+    return number
+
+
+def _refusal(key: str, remedy: str, text: str | None = None) -> str:
+    shown = "" if text is None else f"{_shown(text)} "
+    return f'Invalid value {shown}for configuration property "{key}": {remedy}'
+
+
+def _shown(text: str) -> str:
+    """A wrong key or value for an error text: in quotes, escaped since it may hold anything, and cut."""
+    return f'"{ascii(text[:60])[1:-1]}"'
+
+
+def unknown_setting(key: object, known: Iterable[str], code: int = KafkaError._INVALID_ARG) -> InvalidConfig:
+    """The error for a key that nobody knows, with the nearest one that somebody does."""
+    text = str(key)
+    names = sorted(known)
+    dotted = text.replace("_", ".")
+    near = [dotted] if dotted in names else get_close_matches(text, names, n=1, cutoff=0.75)
+    hint = f'; did you mean "{near[0]}"?' if near else ""
+    return InvalidConfig(f"No such configuration property: {_shown(text)}{hint}", key=text, code=code)

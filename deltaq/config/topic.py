@@ -1,0 +1,84 @@
+"""Topic settings: checked when they are set, kept as table properties `deltaq.<name>`, read back typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from deltaq.config.setting import SettingValue, unknown_setting
+from deltaq.config.table import TOPIC_SETTINGS
+from deltaq.errors import KafkaError
+
+__all__ = ["PROPERTY_PREFIX", "TopicSettings", "topic_config", "topic_properties"]
+
+PROPERTY_PREFIX = "deltaq."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSettings:
+    """The settings of a topic that have an effect, by Kafka's names with `_` for `.`; units are in the names.
+
+    -1 is "no limit" in the two retentions. `cleanup_policy` holds `delete`, `compact` or both; `compression_type` is a
+    codec or `producer`; `message_timestamp_type` is `CreateTime` or `LogAppendTime`.
+    """
+
+    partitions: int
+    retention_ms: int
+    retention_bytes: int
+    cleanup_policy: tuple[str, ...]
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    segment_bytes: int
+    max_message_bytes: int
+    compression_type: str
+    message_timestamp_type: str
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> TopicSettings:
+        """The settings that a table's properties hold; what they do not say has its default.
+
+        Properties of others, and settings that only a later deltaq knows, are passed over. Raises InvalidConfig
+        (INVALID_CONFIG) for a value that is not allowed.
+        """
+        wanted = {f.name for f in fields(cls)}
+        values: dict[str, Any] = {
+            setting.attribute: _value(setting.name, properties)
+            for setting in TOPIC_SETTINGS.values()
+            if setting.attribute in wanted
+        }
+        return cls(**values)
+
+
+def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
+    """The table properties that stand for the topic settings in `config`, values checked and in one spelling.
+
+    A value of None, the default, gives no property. Raises InvalidConfig (INVALID_CONFIG) for an unknown setting or a
+    value that is not allowed.
+    """
+    properties = {}
+    for key, value in config.items():
+        if key not in TOPIC_SETTINGS:
+            raise unknown_setting(key, TOPIC_SETTINGS, KafkaError.INVALID_CONFIG)
+        if value is not None:
+            parsed = TOPIC_SETTINGS[key].parse(value, code=KafkaError.INVALID_CONFIG)
+            properties[PROPERTY_PREFIX + key] = _text(parsed)
+    return properties
+
+
+def topic_config(properties: Mapping[str, str]) -> dict[str, str]:
+    """Every topic setting with the value in force, as Kafka's admin client shows it. Raises InvalidConfig."""
+    return {name: _text(_value(name, properties)) for name in TOPIC_SETTINGS}
+
+
+def _value(name: str, properties: Mapping[str, str]) -> SettingValue:
+    return TOPIC_SETTINGS[name].parse(properties.get(PROPERTY_PREFIX + name), code=KafkaError.INVALID_CONFIG)
+
+
+def _text(value: SettingValue) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)

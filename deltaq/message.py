@@ -1,0 +1,270 @@
+"""Messages and topic partitions, with the methods and attributes of `confluent_kafka`."""
+
+from __future__ import annotations
+
+from functools import total_ordering
+from typing import Any, Protocol
+
+from deltaq.errors import KafkaError
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "FetchedMessage",
+    "FetchedRecords",
+    "Message",
+    "TopicPartition",
+]
+
+OFFSET_BEGINNING = -2
+OFFSET_END = -1
+OFFSET_STORED = -1000
+OFFSET_INVALID = -1001
+
+TIMESTAMP_NOT_AVAILABLE = 0
+TIMESTAMP_CREATE_TIME = 1
+TIMESTAMP_LOG_APPEND_TIME = 2
+
+
+class Message:
+    """A record, a delivery report or an event. Everything is a method, as in `confluent_kafka`.
+
+    `value()` is bytes or None (a tombstone); for a typed topic a dict, or an instance of the model that the client was
+    handed. Check `error()` of what `poll` returns. Built by clients; the constructor is for tests.
+    """
+
+    __slots__ = ("_error", "_headers", "_key", "_latency", "_offset", "_partition", "_timestamp", "_topic", "_value")
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+        error: KafkaError | None = None,
+        timestamp: tuple[int, int] = (TIMESTAMP_NOT_AVAILABLE, 0),
+        latency: float | None = None,
+    ) -> None:
+        self._topic = topic
+        self._value = value
+        self._key = key
+        self._partition = partition
+        self._offset = offset
+        self._headers = headers
+        self._error = error
+        self._timestamp = timestamp
+        self._latency = latency
+
+    def topic(self) -> str | None:
+        """The topic's name."""
+        return self._topic
+
+    def partition(self) -> int | None:
+        """The partition; None if it has none."""
+        return self._partition
+
+    def offset(self) -> int | None:
+        """The offset; None for a message that was not written."""
+        return self._offset
+
+    def value(self) -> Any:
+        """The payload: bytes, None, or for a typed topic a dict or model instance."""
+        return self._value
+
+    def key(self) -> Any:
+        """The key: bytes or None."""
+        return self._key
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """The headers in order, with repeats; None if there are none."""
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """(type, milliseconds since 1970 UTC); the type is one of the TIMESTAMP_ constants."""
+        return self._timestamp
+
+    def error(self) -> KafkaError | None:
+        """None for a record; otherwise what this message reports instead of one."""
+        return self._error
+
+    def latency(self) -> float | None:
+        """Delivery reports: seconds from `produce` to the acknowledgement."""
+        return self._latency
+
+    def leader_epoch(self) -> int | None:
+        """None: a log without brokers has no leader."""
+        return None
+
+    def set_headers(self, value: list[tuple[str, bytes | None]] | None) -> None:
+        """Replace the headers."""
+        self._materialise()
+        self._headers = value
+
+    def set_key(self, value: Any) -> None:
+        """Replace the key, for instance by what it deserializes to."""
+        self._materialise()
+        self._key = value
+
+    def set_value(self, value: Any) -> None:
+        """Replace the value, for instance by what it deserializes to."""
+        self._materialise()
+        self._value = value
+
+    def set_topic(self, value: str | None) -> None:
+        """Replace the topic."""
+        self._materialise()
+        self._topic = value
+
+    def set_error(self, value: KafkaError | None) -> None:
+        """Replace the error."""
+        self._materialise()
+        self._error = value
+
+    def _materialise(self) -> None:
+        """Make the fields of this object the ones that count."""
+
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.topic(),
+            self.value(),
+            self.key(),
+            self.partition(),
+            self.offset(),
+            self.headers(),
+            self.error(),
+            self.timestamp(),
+            self.latency(),
+        )
+
+    def __len__(self) -> int:
+        value = self.value()
+        return len(value) if isinstance(value, bytes | str) else 0
+
+    def __bool__(self) -> bool:
+        # `if msg:` asks whether there is a message; a length of 0 must not say no.
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return self._fields() == other._fields() if isinstance(other, Message) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # messages are compared by content and can change
+
+    def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
+        return Message, self._fields()
+
+    def __repr__(self) -> str:
+        return f"<Message {self.topic()}[{self.partition()}]@{self.offset()}{f' {self.error()}' if self.error() else ''}>"
+
+
+class FetchedRecords(Protocol):
+    """Records of one partition that were fetched together, decoded when they are looked at."""
+
+    topic: str
+    partition: int
+
+    def offset_at(self, row: int) -> int: ...
+    def value_at(self, row: int) -> Any: ...
+    def key_at(self, row: int) -> bytes | None: ...
+    def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None: ...
+    def timestamp_at(self, row: int) -> tuple[int, int]: ...
+
+
+class FetchedMessage(Message):
+    """A consumed record: a row of `records`, so that a million of them cost little until they are looked at."""
+
+    __slots__ = ("_records", "_row")
+
+    def __init__(self, records: FetchedRecords, row: int) -> None:
+        self._records: FetchedRecords | None = records
+        self._row = row
+
+    def topic(self) -> str | None:
+        return self._topic if self._records is None else self._records.topic
+
+    def partition(self) -> int | None:
+        return self._partition if self._records is None else self._records.partition
+
+    def offset(self) -> int | None:
+        return self._offset if self._records is None else self._records.offset_at(self._row)
+
+    def value(self) -> Any:
+        return self._value if self._records is None else self._records.value_at(self._row)
+
+    def key(self) -> Any:
+        return self._key if self._records is None else self._records.key_at(self._row)
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self._headers if self._records is None else self._records.headers_at(self._row)
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._timestamp if self._records is None else self._records.timestamp_at(self._row)
+
+    def error(self) -> KafkaError | None:
+        return self._error if self._records is None else None
+
+    def latency(self) -> float | None:
+        return None
+
+    def _materialise(self) -> None:
+        if self._records is not None:
+            fields = self._fields()
+            self._records = None
+            Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
+
+
+@total_ordering
+class TopicPartition:
+    """A partition of a topic, with an offset. Compared, ordered and hashed by (topic, partition) only.
+
+    `offset` may be one of the OFFSET_ constants. `error` is set in results where an operation failed for this partition.
+    """
+
+    __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int = -1,
+        offset: int = OFFSET_INVALID,
+        metadata: str | None = None,
+        leader_epoch: int | None = None,
+        error: KafkaError | None = None,
+    ) -> None:
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be str, not {type(topic).__name__}")
+        if not isinstance(partition, int) or not isinstance(offset, int):
+            raise TypeError("partition and offset must be int")
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.metadata = metadata
+        self.leader_epoch = leader_epoch
+        self.error = error
+
+    def _key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, TopicPartition) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, TopicPartition) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __str__(self) -> str:
+        return (
+            f"TopicPartition{{topic={self.topic},partition={self.partition},offset={self.offset},"
+            f"leader_epoch={self.leader_epoch},error={self.error}}}"
+        )
+
+    __repr__ = __str__
+

@@ -1,0 +1,245 @@
+"""Names and the keys they stand for: the only place that turns a topic, a group or a version into a path, or back.
+
+All keys are relative to the root, `/`-separated; a folder ends in `/`. The functions that build keys check the name
+they are given, so no key can point outside its folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import unquote_to_bytes
+
+from deltaq.errors import InvalidConfig, KafkaError
+
+__all__ = [
+    "GROUPS_FOLDER",
+    "LOG_FOLDER",
+    "NAME_CHARS_MAX",
+    "SCHEMAS_FOLDER",
+    "TOPICS_FOLDER",
+    "TRANSACTIONS_FOLDER",
+    "VERSION_MAX",
+    "case_twin",
+    "check_client_id",
+    "check_group",
+    "check_instance_id",
+    "check_subject",
+    "check_topic",
+    "check_transactional_id",
+    "checkpoint_file",
+    "checkpoint_version",
+    "data_file_name",
+    "data_key",
+    "entry_version",
+    "group_folder",
+    "group_log",
+    "last_checkpoint",
+    "log_entry",
+    "log_start_folder",
+    "log_start_marker",
+    "log_start_version",
+    "member_folder",
+    "member_key",
+    "schema_folder",
+    "topic_folder",
+    "topic_log",
+    "transaction_folder",
+    "transaction_log",
+]
+
+TOPICS_FOLDER = "topics/"
+GROUPS_FOLDER = "groups/"
+TRANSACTIONS_FOLDER = "transactions/"
+SCHEMAS_FOLDER = "schemas/"
+
+NAME_CHARS_MAX = 249
+"""Longest name in characters: Kafka's limit, which leaves a file system's 255 bytes room for a suffix."""
+
+VERSION_MAX = 2**63 - 1
+"""Greatest version of a Delta log: the protocol keeps versions in 64-bit signed integers."""
+
+LOG_FOLDER = "_delta_log/"
+"""The folder, inside that of a table, which holds the table's log."""
+
+_OURS = "_deltaq/"
+_GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+# `_delta_log` beside the topics would make Delta readers take the folder of all topics for a table.
+_RESERVED = frozenset({".", "..", "_delta_log"})
+_RULE = f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 '.' '_' '-', and not '.', '..' or '_delta_log'"
+
+
+def check_topic(name: object) -> str:
+    """The topic name itself if it is one. InvalidConfig (TOPIC_EXCEPTION) otherwise; TypeError if not a str."""
+    return _check(name, "topic name", "topic", KafkaError.TOPIC_EXCEPTION)
+
+
+def check_group(name: object) -> str:
+    """The group id itself if it is one. InvalidConfig (INVALID_GROUP_ID) otherwise; TypeError if not a str."""
+    return _check(name, "group.id", "group.id", KafkaError.INVALID_GROUP_ID)
+
+
+def check_client_id(name: object) -> str:
+    """The client id itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    return _check(name, "client.id", "client.id", KafkaError._INVALID_ARG)
+
+
+def check_instance_id(name: object) -> str:
+    """The group instance id itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    return _check(name, "group.instance.id", "group.instance.id", KafkaError._INVALID_ARG)
+
+
+def check_transactional_id(name: object) -> str:
+    """The transactional id itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    return _check(name, "transactional.id", "transactional.id", KafkaError._INVALID_ARG)
+
+
+def check_subject(name: object) -> str:
+    """The schema subject itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    return _check(name, "subject", "subject", KafkaError._INVALID_ARG)
+
+
+def _check(name: object, what: str, key: str, code: int) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be str, not {type(name).__name__}")
+    if _GRAMMAR.fullmatch(name) is None or name in _RESERVED:
+        raise InvalidConfig(f"invalid {what} {_shown(name)}: {_RULE}", key=key, code=code)
+    return name
+
+
+def _shown(name: str) -> str:
+    """The name for an error text: escaped, since it may hold anything, and cut, since it may be long."""
+    return ascii(name) if len(name) <= 60 else f"{name[:60]!a}... ({len(name)} characters)"
+
+
+def case_twin(name: str, existing: Iterable[str]) -> str | None:
+    """The name among `existing` that differs from `name` only in case; on case-folding stores both are one folder."""
+    folded = name.lower()
+    return next((other for other in existing if other != name and other.lower() == folded), None)
+
+
+def topic_folder(topic: str) -> str:
+    """`topics/<topic>/`, the table of a topic."""
+    return f"{TOPICS_FOLDER}{check_topic(topic)}/"
+
+
+def topic_log(topic: str) -> str:
+    """`topics/<topic>/_delta_log/`."""
+    return topic_folder(topic) + LOG_FOLDER
+
+
+def group_folder(group: str) -> str:
+    """`groups/<group>/`, the table of a consumer group."""
+    return f"{GROUPS_FOLDER}{check_group(group)}/"
+
+
+def group_log(group: str) -> str:
+    """`groups/<group>/_delta_log/`."""
+    return group_folder(group) + LOG_FOLDER
+
+
+def member_folder(group: str) -> str:
+    """`groups/<group>/_members/`, where the heartbeat objects are."""
+    return group_folder(group) + "_members/"
+
+
+def member_key(group: str, member_id: str) -> str:
+    """`groups/<group>/_members/<member id>`, the heartbeat object of one member."""
+    return member_folder(group) + _check(member_id, "member id", "member_id", KafkaError.UNKNOWN_MEMBER_ID)
+
+
+def transaction_folder(transactional_id: str) -> str:
+    """`transactions/<id>/`, the table of a transactional producer."""
+    return f"{TRANSACTIONS_FOLDER}{check_transactional_id(transactional_id)}/"
+
+
+def transaction_log(transactional_id: str) -> str:
+    """`transactions/<id>/_delta_log/`."""
+    return transaction_folder(transactional_id) + LOG_FOLDER
+
+
+def schema_folder(subject: str) -> str:
+    """`schemas/<subject>/`, the versions of a registered schema."""
+    return f"{SCHEMAS_FOLDER}{check_subject(subject)}/"
+
+
+def log_entry(log_folder: str, version: int) -> str:
+    """`<log_folder>00000000000000000007.json`, the commit `version`. ValueError outside 0..VERSION_MAX."""
+    return f"{log_folder}{_digits(version)}.json"
+
+
+def entry_version(key: str) -> int | None:
+    """The version of the commit that `key` (or a bare file name) stands for; None if it is something else."""
+    return _version(key, ".json")
+
+
+def checkpoint_file(log_folder: str, version: int) -> str:
+    """`<log_folder>00000000000000000100.checkpoint.parquet`. ValueError outside 0..VERSION_MAX."""
+    return f"{log_folder}{_digits(version)}.checkpoint.parquet"
+
+
+def checkpoint_version(key: str) -> int | None:
+    """The version of the single-file checkpoint that `key` stands for; None if it is something else."""
+    return _version(key, ".checkpoint.parquet")
+
+
+def last_checkpoint(log_folder: str) -> str:
+    """`<log_folder>_last_checkpoint`, Delta's pointer to the newest checkpoint."""
+    return log_folder + "_last_checkpoint"
+
+
+def log_start_folder(table_folder: str) -> str:
+    """`<table_folder>_deltaq/log_start/`, where the log-start markers are."""
+    return f"{table_folder}{_OURS}log_start/"
+
+
+def log_start_marker(table_folder: str, version: int) -> str:
+    """The marker which says that log entries below `version` may be gone. ValueError outside 0..VERSION_MAX."""
+    return log_start_folder(table_folder) + _digits(version)
+
+
+def log_start_version(key: str) -> int | None:
+    """The version of the log-start marker that `key` stands for; None if it is something else."""
+    return _version(key, "")
+
+
+def _digits(version: int) -> str:
+    if not 0 <= version <= VERSION_MAX:
+        raise ValueError(f"version {version} is outside 0..{VERSION_MAX}")
+    return f"{version:020d}"
+
+
+def _version(key: str, suffix: str) -> int | None:
+    name = key.rpartition("/")[2]
+    digits = name.removesuffix(suffix)
+    if len(digits) != 20 or digits + suffix != name or not (digits.isascii() and digits.isdigit()):
+        return None
+    version = int(digits)
+    return version if version <= VERSION_MAX else None
+
+
+def data_file_name(unique_id: str) -> str:
+    """`<unique id>.parquet`: the name of a data file inside its table's folder, and its `add.path`."""
+    return _check(unique_id, "unique id", "unique_id", KafkaError._INVALID_ARG) + ".parquet"
+
+
+def data_key(table_folder: str, add_path: str) -> str:
+    """The key of the data file that an `add` or `remove` action of a log names.
+
+    `add_path` is URL-encoded, as the Delta protocol has it, and decoded exactly once. Logs may be damaged or hostile
+    and maintenance deletes what they name, so ValueError unless the path is relative, has no `.`, `..` or empty part,
+    no scheme, backslash or control character, and stays outside the log and outside deltaq's own folder.
+    """
+    try:
+        path = unquote_to_bytes(add_path).decode("utf-8")
+    except UnicodeError:
+        raise ValueError(f"data file path {_shown(add_path)} is not UTF-8") from None
+    if any(character < " " or character in "\\:\x7f" for character in path):
+        raise ValueError(f"data file path {_shown(add_path)} has a scheme, a backslash or a control character")
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"data file path {_shown(add_path)} is not relative and normalised")
+    # Compared without case: a case-folding store would open the log under any spelling.
+    if f"{parts[0].lower()}/" in (LOG_FOLDER, _OURS):
+        raise ValueError(f"data file path {_shown(add_path)} names a folder that holds no data")
+    return table_folder + path

@@ -1,0 +1,117 @@
+"""Which partition a message goes to: the hash functions and partitioners of librdkafka, bit for bit.
+
+A key must meet the same partition whichever client produced it, or per-key order is lost when a service migrates.
+Everything here is pure; the producer decides which partition the rows without a key get.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+from deltaq.errors import InvalidConfig
+
+__all__ = ["PARTITIONERS", "assign_partitions", "consistent", "fnv1a", "murmur2"]
+
+PARTITIONERS = (
+    "random",
+    "consistent",
+    "consistent_random",
+    "murmur2",
+    "murmur2_random",
+    "fnv1a",
+    "fnv1a_random",
+)
+"""Names allowed for the setting `partitioner`; librdkafka's default is `consistent_random`."""
+
+_UINT32 = 0xFFFFFFFF
+
+
+def consistent(key: bytes, partition_count: int) -> int:
+    """CRC-32 of the key modulo the count: librdkafka's default for keyed messages."""
+    return crc32(key) % _positive(partition_count)
+
+
+def murmur2(key: bytes, partition_count: int) -> int:
+    """MurmurHash2 of the key modulo the count: what the Java client does with keyed messages."""
+    return _murmur2(key) % _positive(partition_count)
+
+
+def fnv1a(key: bytes, partition_count: int) -> int:
+    """FNV-1a of the key modulo the count, as the Go client Sarama does it (absolute value of the signed hash)."""
+    return _fnv1a(key) % _positive(partition_count)
+
+
+def assign_partitions(
+    partitioner: str,
+    keys: Sequence[bytes | None],
+    count: int,
+    sticky: int,
+    *,
+    spread: bool = False,
+) -> list[int]:
+    """The partition (0..count-1) of each row of a batch, given the keys of the rows.
+
+    librdkafka's rules for rows without a key: `consistent`, `murmur2` and `fnv1a` hash a missing key like an empty
+    one; the other partitioners give it the batch's `sticky` partition, and `consistent_random` treats an empty key
+    as missing. With `spread` (`sticky.partitioning.linger.ms=0`) such rows go round all partitions instead, starting
+    at `sticky`, and so do rows with a key under `random`: even, where librdkafka draws each at random.
+
+    InvalidConfig for an unknown partitioner; ValueError if `sticky` is not a partition.
+    """
+    if not 0 <= sticky < _positive(count):
+        raise ValueError(f"sticky partition {sticky} is outside 0..{count - 1}")
+    if partitioner == "consistent_random" and not spread:
+        # The default, and the hot path: one comprehension.
+        return [crc32(key) % count if key else sticky for key in keys]
+    if partitioner not in PARTITIONERS:
+        raise InvalidConfig(
+            f"unknown partitioner {partitioner!r}: use one of {', '.join(PARTITIONERS)}", key="partitioner"
+        )
+    name, keyless_at_random = partitioner.removesuffix("_random"), partitioner.endswith("random")
+    if name == "random":
+        return [sticky if key is None and not spread else (sticky + row) % count for row, key in enumerate(keys)]
+    hash_of = _HASHES[name]
+    # Keys repeat within a batch, and the hashes in Python cost more than the look-up.
+    partition_of = {key: hash_of(key or b"") % count for key in set(keys)}
+    if not keyless_at_random:
+        return [partition_of[key] for key in keys]
+    keyless = (None, b"") if name == "consistent" else (None,)
+    if spread:
+        return [(sticky + row) % count if key in keyless else partition_of[key] for row, key in enumerate(keys)]
+    partition_of.update(dict.fromkeys(keyless, sticky))
+    return [partition_of[key] for key in keys]
+
+
+def _positive(partition_count: int) -> int:
+    if partition_count <= 0:
+        raise ValueError(f"the number of partitions must be positive, not {partition_count}")
+    return partition_count
+
+
+def _murmur2(key: bytes) -> int:
+    """MurmurHash2, 32 bits, with the seed of the Java client and its sign bit cleared."""
+    multiplier = 0x5BD1E995
+    size = len(key)
+    hashed = 0x9747B28C ^ size
+    whole = size & ~3
+    for (word,) in struct.iter_unpack("<I", memoryview(key)[:whole]):
+        word = word * multiplier & _UINT32
+        word = (word ^ word >> 24) * multiplier & _UINT32
+        hashed = hashed * multiplier & _UINT32 ^ word
+    if whole != size:
+        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * multiplier & _UINT32
+    hashed = (hashed ^ hashed >> 13) * multiplier & _UINT32
+    return (hashed ^ hashed >> 15) & 0x7FFFFFFF
+
+
+def _fnv1a(key: bytes) -> int:
+    """FNV-1a, 32 bits, read as a signed integer of which the absolute value is taken."""
+    hashed = 0x811C9DC5
+    for byte in key:
+        hashed = (hashed ^ byte) * 0x01000193 & _UINT32
+    return min(hashed, 2**32 - hashed)
+
+
+_HASHES: dict[str, Callable[[bytes], int]] = {"consistent": crc32, "murmur2": _murmur2, "fnv1a": _fnv1a}

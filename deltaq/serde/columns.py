@@ -1,0 +1,150 @@
+"""Which columns a typed topic may have, and how an Arrow schema becomes the columns of its table.
+
+Names follow Delta's rules and leave `_...` to deltaq; types are those Delta has. The table's columns may all be null,
+since a tombstone is a row of nulls; that a column is required is kept in its metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from deltaq.errors import InvalidConfig
+
+__all__ = ["TIMESTAMP", "is_required", "refused", "table_columns", "table_field"]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+NAME_CHARS_MAX = 255
+
+_REQUIRED = b"deltaq.required"
+_COMMENT = b"comment"
+_FORBIDDEN = re.compile(r"[ ,;{}()=\x00-\x1f\x7f\ud800-\udfff]")
+_AS_THEY_ARE = frozenset(
+    {
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+    }
+)
+_SAME_VALUES = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def table_columns(schema: pa.Schema) -> pa.Schema:
+    """The columns of a table for values of this schema. InvalidConfig names the column that cannot be, and a remedy.
+
+    Large and view types become the plain ones with the same values, timestamps become microseconds in UTC.
+    """
+    _check_names(schema.names, "")
+    return pa.schema(
+        [
+            table_field(
+                column.name,
+                _stored_type(column.type, column.name),
+                required=is_required(column) or not column.nullable,
+                comment=(column.metadata or {}).get(_COMMENT, b"").decode(),
+            )
+            for column in schema
+        ]
+    )
+
+
+def table_field(name: str, kind: pa.DataType, *, required: bool, comment: str = "") -> pa.Field:
+    """A column of a table: nullable for the sake of tombstones, with what the schema says of values as metadata."""
+    metadata = {_COMMENT: comment.encode()} if comment else {}
+    if required:
+        metadata[_REQUIRED] = b"true"
+    return pa.field(name, kind, nullable=True, metadata=metadata or None)
+
+
+def is_required(column: pa.Field) -> bool:
+    """Whether a value must have this column of the table."""
+    return (column.metadata or {}).get(_REQUIRED) == b"true"
+
+
+def refused(path: str, what: str, remedy: str) -> InvalidConfig:
+    """The error for a column that a topic cannot have."""
+    return InvalidConfig(f"column {path[:300]!a}: {what}; {remedy}", key=path)
+
+
+def _check_names(columns: Sequence[str], path: str) -> None:
+    if not columns:
+        raise refused(path, "there are no fields", "declare at least one")
+    twins: dict[str, str] = {}
+    for name in columns:
+        full = path + name
+        if not 1 <= len(name) <= NAME_CHARS_MAX:
+            raise refused(full, f"the name has {len(name)} characters", f"use 1 to {NAME_CHARS_MAX}")
+        if _FORBIDDEN.search(name):
+            raise refused(full, "Delta forbids blanks, control characters and any of ,;{}()= in a name", "rename it")
+        if name.startswith("_") and not path:
+            raise refused(full, "names that start with '_' belong to deltaq", "rename it")
+        # Delta and Spark find columns without regard to case.
+        if name.lower() in twins:
+            raise refused(full, f"it differs from {twins[name.lower()]!a} at most in case", "rename one of them")
+        twins[name.lower()] = name
+
+
+def _stored_type(kind: pa.DataType, path: str) -> pa.DataType:
+    if kind in _AS_THEY_ARE:
+        return kind
+    if kind in _SAME_VALUES:
+        return _SAME_VALUES[kind]
+    if pa.types.is_timestamp(kind):
+        if kind.tz is None:
+            remedy = "a timestamp without one would need a newer Delta reader: use timestamp('us', tz='UTC')"
+            raise refused(path, f"{kind} has no time zone", remedy)
+        return TIMESTAMP
+    if pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
+        return kind
+    return _stored_nested(kind, path)
+
+
+def _stored_nested(kind: pa.DataType, path: str) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        _check_names([field.name for field in kind], f"{path}.")
+        return pa.struct([field.with_type(_stored_type(field.type, f"{path}.{field.name}")) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = _stored_type(kind.value_type, f"{path}[]")
+        return pa.list_(pa.field("element", element, kind.value_field.nullable))
+    if pa.types.is_map(kind):
+        if _stored_type(kind.key_type, f"{path}[key]") != pa.string():
+            raise refused(path, f"the keys of a map cannot be {kind.key_type}", "use string keys")
+        item = _stored_type(kind.item_type, f"{path}[value]")
+        return pa.map_(pa.string(), pa.field("value", item, kind.item_field.nullable))
+    raise refused(path, f"a Delta table has no type for {kind}", _remedy(kind))
+
+
+def _remedy(kind: pa.DataType) -> str:
+    types = pa.types
+    if types.is_unsigned_integer(kind):
+        signed = {8: "int16", 16: "int32", 32: "int64"}.get(kind.bit_width, "decimal128(20, 0)")
+        return f"use {signed}, which holds all its values"
+    if types.is_time(kind) or types.is_duration(kind):
+        return "use int64 and put the unit into the name"
+    if types.is_dictionary(kind):
+        return f"use {kind.value_type}: the data files are dictionary-encoded by themselves"
+    for test, instead in (
+        (types.is_date64, "date32"),
+        (types.is_float16, "float32"),
+        (types.is_decimal, "decimal128 with a scale from 0 to its precision"),
+        (types.is_fixed_size_binary, "binary"),
+        (types.is_fixed_size_list, "list"),
+        (types.is_null, "the type that its values will have"),
+    ):
+        if test(kind):
+            return f"use {instead}"
+    return "use bool, int8..int64, float32/64, decimal128, string, binary, date32, timestamp, list, struct or map"

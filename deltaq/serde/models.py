@@ -1,0 +1,253 @@
+"""Pydantic models as columns: the Arrow schema of a model, and the way from its instances to plain values."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+import pyarrow as pa
+import pydantic
+from pydantic.fields import FieldInfo
+
+from deltaq.serde.columns import TIMESTAMP, refused, table_columns, table_field
+
+__all__ = ["ModelShape", "shape_of"]
+
+Convert: TypeAlias = Callable[[Any], Any]
+
+_SCALARS: Mapping[object, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    datetime.date: pa.date32(),
+    pydantic.PastDate: pa.date32(),
+    pydantic.FutureDate: pa.date32(),
+    datetime.datetime: TIMESTAMP,
+    pydantic.AwareDatetime: TIMESTAMP,
+    pydantic.PastDatetime: TIMESTAMP,
+    pydantic.FutureDatetime: TIMESTAMP,
+}
+_ANY_REMEDY = "use a type that Delta has, such as str"
+_REMEDIES: Mapping[object, str] = {
+    Any: "say which type its values have",
+    pydantic.NaiveDatetime: "use AwareDatetime: a time without a zone would need a newer Delta reader",
+    datetime.time: "use int (microseconds of the day) or str",
+    datetime.timedelta: "use int and put the unit into the name",
+    tuple: "use list or a nested model",
+    set: "use list",
+    frozenset: "use list",
+    list: "say what it holds: list[...]",
+    dict: "say what it holds: dict[str, ...]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A model's columns, and two conversions.
+
+    `plain` turns an instance into a dict of plain Python values; `with_members` puts enum members into a dict where a
+    user wrote their values, which strict validation would not take.
+    """
+
+    columns: pa.Schema
+    plain: Convert
+    with_members: Convert | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """One annotation: its Arrow type, whether it allows None, and its conversions (None: the value as it is)."""
+
+    kind: pa.DataType
+    nullable: bool = False
+    plain: Convert | None = None
+    with_members: Convert | None = None
+
+
+def shape_of(model: type[pydantic.BaseModel]) -> ModelShape:
+    """The shape of a model. InvalidConfig names the field whose type no column can have, and a remedy."""
+    shape, fields = _of_model(model, "", ())
+    columns = [
+        table_field(name, field.kind, required=not field.nullable, comment=model.model_fields[name].description or "")
+        for name, field in fields.items()
+    ]
+    assert shape.plain is not None  # noqa: S101 - a model always has a conversion
+    return ModelShape(table_columns(pa.schema(columns)), shape.plain, shape.with_members)
+
+
+def _of_model(
+    model: type[pydantic.BaseModel], path: str, outer: tuple[type, ...]
+) -> tuple[_Shape, Mapping[str, _Shape]]:
+    if model in outer:
+        raise refused(path, f"{model.__name__} contains itself", "give nested data a fixed depth")
+    if issubclass(model, pydantic.RootModel):
+        raise refused(path or model.__name__, "a RootModel has no fields of its own", "use a BaseModel")
+    if model.model_config.get("extra") == "allow":
+        raise refused(path or model.__name__, "extra='allow' takes fields that have no column", "use 'forbid'")
+    model.model_rebuild()  # does nothing unless an annotation was not known when the class was made
+    prefix = f"{path}." if path else ""
+    fields = {
+        name: _of(field.annotation, tuple(field.metadata), prefix + name, (*outer, model))
+        for name, field in model.model_fields.items()
+    }
+    kind = pa.struct([pa.field(name, field.kind, field.nullable) for name, field in fields.items()])
+    return _Shape(kind, False, _plain_model(fields), _members_of_model(model, fields)), fields
+
+
+def _of(annotation: Any, metadata: tuple[object, ...], path: str, outer: tuple[type, ...]) -> _Shape:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _of(arguments[0], (*metadata, *arguments[1:]), path, outer)
+    for named in ("__value__", "__supertype__"):  # `type X = ...` and NewType
+        if hasattr(annotation, named):
+            return _of(getattr(annotation, named), metadata, path, outer)
+    if origin in (Union, types.UnionType):
+        return _of_union(arguments, metadata, path, outer)
+    if origin is not None:
+        return _of_generic(annotation, path, outer)
+    return _of_class(annotation, metadata, path, outer)
+
+
+def _of_generic(annotation: object, path: str, outer: tuple[type, ...]) -> _Shape:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return _Shape(_common_kind(arguments, path), nullable=None in arguments)
+    if origin is list:
+        return _of_list(_of(arguments[0], (), f"{path}[]", outer))
+    if origin is dict:
+        if _of(arguments[0], (), f"{path}[key]", outer).kind != pa.string():
+            raise refused(path, "the keys of a dict must be str", "use dict[str, ...]")
+        return _of_dict(_of(arguments[1], (), f"{path}[value]", outer))
+    raise refused(path, f"no column can hold {annotation}", _REMEDIES.get(origin, _ANY_REMEDY))
+
+
+def _of_class(annotation: Any, metadata: tuple[object, ...], path: str, outer: tuple[type, ...]) -> _Shape:
+    if annotation in _SCALARS:
+        return _Shape(_SCALARS[annotation])
+    if annotation is Decimal:
+        return _Shape(_decimal(metadata, path))
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return _of_enum(annotation, path)
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return _of_model(annotation, path, outer)[0]
+    raise refused(path, f"no column can hold {_name_of(annotation)}", _REMEDIES.get(annotation, _ANY_REMEDY))
+
+
+def _of_union(
+    arguments: tuple[object, ...], metadata: tuple[object, ...], path: str, outer: tuple[type, ...]
+) -> _Shape:
+    others = [argument for argument in arguments if argument is not type(None)]
+    if len(others) != 1:
+        names = " | ".join(map(_name_of, others))
+        raise refused(path, f"a column has one type, not {names}", "use one type, or a field for each")
+    shape = _of(others[0], metadata, path, outer)
+    return _Shape(shape.kind, True, shape.plain, shape.with_members)
+
+
+def _of_list(element: _Shape) -> _Shape:
+    def over(convert: Convert | None) -> Convert | None:
+        each = _unless_none(convert)
+        return None if each is None else lambda items: [each(item) for item in items]
+
+    kind = pa.list_(pa.field("element", element.kind, element.nullable))
+    return _Shape(kind, False, over(element.plain), _if_type(list, over(element.with_members)))
+
+
+def _of_dict(item: _Shape) -> _Shape:
+    def over(convert: Convert | None) -> Convert | None:
+        each = _unless_none(convert)
+        return None if each is None else lambda items: {key: each(value) for key, value in items.items()}
+
+    kind = pa.map_(pa.string(), pa.field("value", item.kind, item.nullable))
+    return _Shape(kind, False, over(item.plain), _if_type(dict, over(item.with_members)))
+
+
+def _of_enum(members: type[enum.Enum], path: str) -> _Shape:
+    kind = _common_kind([member.value for member in members], path)
+    by_value = {member.value: member for member in members}
+
+    def plain(value: object) -> object:
+        # Already a plain value in models with `use_enum_values`.
+        return value.value if isinstance(value, enum.Enum) else value
+
+    def with_members(value: object) -> object:
+        return by_value.get(value, value) if type(value) in (str, int) else value
+
+    return _Shape(kind, False, plain, with_members)
+
+
+def _common_kind(values: Iterable[object], path: str) -> pa.DataType:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {str}:
+        return pa.string()
+    if kinds == {int}:
+        return pa.int64()
+    raise refused(path, "its values are not all str, or all int", "use values of one of these types")
+
+
+def _decimal(metadata: tuple[object, ...], path: str) -> pa.DataType:
+    limits: dict[str, int] = {}
+    for constraint in _flattened(metadata):
+        for name in ("max_digits", "decimal_places"):
+            if (limit := getattr(constraint, name, None)) is not None:
+                limits[name] = limit
+    digits, places = limits.get("max_digits"), limits.get("decimal_places")
+    if digits is None or places is None or not 0 <= places <= digits <= 38:
+        what = "a column of Decimal needs its size"
+        raise refused(path, what, "use Field(max_digits=..., decimal_places=...) with at most 38 digits")
+    return pa.decimal128(digits, places)
+
+
+def _flattened(metadata: Iterable[object]) -> Iterator[object]:
+    for constraint in metadata:
+        if isinstance(constraint, FieldInfo):
+            yield from constraint.metadata
+        else:
+            yield constraint
+
+
+def _plain_model(fields: Mapping[str, _Shape]) -> Convert:
+    converts = [(name, _unless_none(shape.plain)) for name, shape in fields.items()]
+
+    def plain(instance: object) -> dict[str, object]:
+        return {
+            name: getattr(instance, name) if convert is None else convert(getattr(instance, name))
+            for name, convert in converts
+        }
+
+    return plain
+
+
+def _members_of_model(model: type[pydantic.BaseModel], fields: Mapping[str, _Shape]) -> Convert | None:
+    converts: dict[str, Convert] = {}
+    for name, shape in fields.items():
+        convert = _unless_none(shape.with_members)
+        if convert is not None:
+            field = model.model_fields[name]
+            spellings = [name, field.alias, field.validation_alias]
+            converts.update({spelling: convert for spelling in spellings if isinstance(spelling, str)})
+    if not converts:
+        return None
+    return _if_type(
+        dict, lambda row: {key: converts[key](value) if key in converts else value for key, value in row.items()}
+    )
+
+
+def _unless_none(convert: Convert | None) -> Convert | None:
+    return None if convert is None else lambda value: None if value is None else convert(value)
+
+
+def _if_type(kind: type, convert: Convert | None) -> Convert | None:
+    """What is not of the expected type is left to the validation, which names it."""
+    return None if convert is None else lambda value: convert(value) if isinstance(value, kind) else value
+
+
+def _name_of(annotation: object) -> str:
+    return getattr(annotation, "__name__", str(annotation))

@@ -1,0 +1,254 @@
+"""Names follow Kafka's grammar, and no name or logged path leads out of its folder."""
+
+from __future__ import annotations
+
+import posixpath
+import string
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from deltaq import names
+from deltaq.errors import InvalidConfig, KafkaError
+
+LEGAL = string.ascii_letters + string.digits + "._-"
+CHECKS: list[tuple[Callable[[object], str], int]] = [
+    (names.check_topic, KafkaError.TOPIC_EXCEPTION),
+    (names.check_group, KafkaError.INVALID_GROUP_ID),
+    (names.check_client_id, KafkaError._INVALID_ARG),
+    (names.check_instance_id, KafkaError._INVALID_ARG),
+    (names.check_transactional_id, KafkaError._INVALID_ARG),
+    (names.check_subject, KafkaError._INVALID_ARG),
+]
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "_delta_log",
+    "/etc",
+    "a/b",
+    "a/../b",
+    "%2e%2e",
+    "a\x00b",
+    "orders\n",
+    "\u202eorders",
+    "\u043erders",
+    "caf\u00e9",
+    "cafe\u0301",
+    "a b",
+    "a:b",
+    "a\\b",
+    "x" * 250,
+    "\ud800",
+    "\u0661",
+]
+
+
+@pytest.mark.parametrize(("check", "code"), CHECKS)
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_name_outside_the_grammar_is_refused_with_the_rule(
+    check: Callable[[object], str], code: int, name: str
+) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        check(name)
+    assert caught.value.args[0] == code
+    text = caught.value.error.str()
+    assert "1 to 249" in text
+    assert text.isascii()
+    assert text.isprintable()
+    assert len(text) < 350
+
+
+@pytest.mark.parametrize(("check", "code"), CHECKS)
+@pytest.mark.parametrize("name", [None, 5, b"orders", ["orders"]])
+def test_a_name_that_is_not_a_string_is_a_type_error(check: Callable[[object], str], code: int, name: object) -> None:
+    with pytest.raises(TypeError, match="must be str, not"):
+        check(name)
+
+
+@given(st.text(LEGAL, min_size=1, max_size=249))
+@example("orders.v2_EU-west")
+@example("__consumer_offsets")
+@example("...")
+@example("x" * 249)
+def test_every_name_of_the_grammar_is_accepted_unchanged(name: str) -> None:
+    assume(name not in {".", "..", "_delta_log"})
+    for check, _ in CHECKS:
+        assert check(name) == name
+
+
+@given(st.text(max_size=300))
+def test_a_topic_folder_is_exactly_one_level_below_the_topics(name: str) -> None:
+    try:
+        folder = names.topic_folder(name)
+    except InvalidConfig:
+        return
+    assert posixpath.normpath(folder) + "/" == folder
+    assert posixpath.dirname(folder.rstrip("/")) == "topics"
+
+
+def test_the_layout_is_that_of_the_format() -> None:
+    assert names.topic_folder("orders") == "topics/orders/"
+    assert names.topic_log("orders") == "topics/orders/_delta_log/"
+    assert names.group_folder("billing") == "groups/billing/"
+    assert names.group_log("billing") == "groups/billing/_delta_log/"
+    assert names.member_folder("billing") == "groups/billing/_members/"
+    assert names.member_key("billing", "m-1") == "groups/billing/_members/m-1"
+    assert names.transaction_folder("tx") == "transactions/tx/"
+    assert names.transaction_log("tx") == "transactions/tx/_delta_log/"
+    assert names.schema_folder("orders-value") == "schemas/orders-value/"
+    log = "topics/orders/_delta_log/"
+    assert names.log_entry(log, 7) == log + "00000000000000000007.json"
+    assert names.checkpoint_file(log, 100) == log + "00000000000000000100.checkpoint.parquet"
+    assert names.last_checkpoint(log) == log + "_last_checkpoint"
+    assert names.log_start_marker("topics/orders/", 40) == "topics/orders/_deltaq/log_start/00000000000000000040"
+    assert names.data_file_name("0af3") == "0af3.parquet"
+
+
+@pytest.mark.parametrize("make", [names.topic_log, names.group_log, names.transaction_log, names.schema_folder])
+def test_no_key_is_built_from_a_hostile_name(make: Callable[[str], str]) -> None:
+    with pytest.raises(InvalidConfig):
+        make("../x")
+
+
+def test_neither_a_member_nor_a_data_file_may_be_named_like_a_path() -> None:
+    with pytest.raises(InvalidConfig):
+        names.member_key("billing", "../_delta_log")
+    with pytest.raises(InvalidConfig):
+        names.data_file_name("a/b")
+
+
+@given(st.integers(0, names.VERSION_MAX), st.integers(0, names.VERSION_MAX))
+@example(9, 10)
+@example(0, names.VERSION_MAX)
+def test_versions_are_read_back_from_keys_and_keys_sort_as_versions_do(one: int, two: int) -> None:
+    log = names.topic_log("orders")
+    assert names.entry_version(names.log_entry(log, one)) == one
+    assert names.checkpoint_version(names.checkpoint_file(log, one)) == one
+    assert names.log_start_version(names.log_start_marker("topics/orders/", one)) == one
+    assert (names.log_entry(log, one) < names.log_entry(log, two)) == (one < two)
+
+
+@pytest.mark.parametrize("version", [-1, 2**63])
+def test_a_version_that_delta_cannot_hold_is_refused(version: int) -> None:
+    for make in (names.log_entry, names.checkpoint_file, names.log_start_marker):
+        with pytest.raises(ValueError, match="outside"):
+            make("x/", version)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "topics/orders/_delta_log/_last_checkpoint",
+        "0000000000000000007.json",
+        "000000000000000000007.json",
+        "00000000000000000007.json.tmp",
+        "00000000000000000007.json#1",
+        "0000000000000000000x.json",
+        "-0000000000000000007.json",
+        "\u0660" * 20 + ".json",
+        "9" * 20 + ".json",
+        "00000000000000000007.00000000000000000009.compacted.json",
+        "00000000000000000007.json/",
+        "",
+    ],
+)
+def test_other_files_of_a_log_are_not_commits(key: str) -> None:
+    assert names.entry_version(key) is None
+    assert names.checkpoint_version(key) is None
+    assert names.log_start_version(key) is None
+
+
+def test_a_commit_is_no_checkpoint_and_no_marker() -> None:
+    entry = names.log_entry("x/", 7)
+    assert names.checkpoint_version(entry) is None
+    assert names.log_start_version(entry) is None
+    assert names.entry_version(names.checkpoint_file("x/", 7)) is None
+    assert names.entry_version(names.log_start_marker("x/", 7)) is None
+
+
+def test_a_case_twin_is_found_and_the_same_name_is_none() -> None:
+    assert names.case_twin("Orders", ["bills", "orders"]) == "orders"
+    assert names.case_twin("orders", ["bills", "orders"]) is None
+    assert names.case_twin("orders", ["orders", "ORDERS"]) == "ORDERS"
+    assert names.case_twin("orders", []) is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/etc/passwd",
+        "//host/x",
+        "../other/x.parquet",
+        "a/../../x",
+        "a/./x",
+        "a//x",
+        "a/",
+        ".",
+        "..",
+        "%2e%2e/x",
+        "%2E%2E%2Fx",
+        "..%2fx",
+        "%2fetc/passwd",
+        "s3://bucket/x",
+        "s3:x",
+        "file:///x",
+        "memory%3A%2F%2Fx",
+        "C:/x",
+        "a\\..\\x",
+        "%5c%5chost",
+        "a%00.parquet",
+        "a%0A.parquet",
+        "a\x7f",
+        "%ff%fe",
+        "\ud800",
+        "_delta_log/00000000000000000000.json",
+        "_DELTA_log/x",
+        "%5Fdelta_log/x",
+        "_deltaq/log_start/00000000000000000000",
+        "_delta_log",
+    ],
+    ids=ascii,
+)
+def test_a_logged_path_that_leads_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="data file path") as caught:
+        names.data_key("topics/orders/", path)
+    assert str(caught.value).isascii()
+
+
+def test_a_logged_path_is_decoded_exactly_once() -> None:
+    assert names.data_key("topics/orders/", "a%20b.parquet") == "topics/orders/a b.parquet"
+    assert names.data_key("topics/orders/", "a%2520b.parquet") == "topics/orders/a%20b.parquet"
+    assert names.data_key("topics/orders/", "%252e%252e") == "topics/orders/%2e%2e"
+    assert names.data_key("topics/orders/", "part=1/x.parquet") == "topics/orders/part=1/x.parquet"
+    assert names.data_key("topics/orders/", "caf%C3%A9.parquet") == "topics/orders/caf\u00e9.parquet"
+
+
+@given(st.lists(st.text(LEGAL + "= %é+", min_size=1, max_size=20), min_size=1, max_size=3))
+def test_the_encoded_path_of_an_ordinary_file_leads_to_that_file(parts: list[str]) -> None:
+    assume(not {".", ".."} & set(parts))
+    assume(parts[0].lower() not in {"_delta_log", "_deltaq"})
+    path = "/".join(parts)
+    assert names.data_key("topics/orders/", quote(path)) == "topics/orders/" + path
+
+
+HOSTILE_PIECES = st.sampled_from(
+    ["..", ".", "/", "//", "%2e", "%2F", "%252e", "%5c", "\\", "s3:", "a", "_delta_log", "\x00", "%00", "\u2024", "é"]
+)
+
+
+@given(st.lists(st.one_of(HOSTILE_PIECES, st.text(max_size=4)), max_size=8).map("".join))
+def test_whatever_a_log_says_the_key_stays_in_the_folder_or_is_refused(path: str) -> None:
+    try:
+        key = names.data_key("topics/orders/", path)
+    except ValueError:
+        return
+    assert key.startswith("topics/orders/")
+    assert posixpath.normpath(key) == key
+    assert len(key) > len("topics/orders/")
+    assert not key.lower().startswith(("topics/orders/_delta_log/", "topics/orders/_deltaq/"))

@@ -1,0 +1,470 @@
+"""What only the store on a disk promises: durability, closedness, and manners with the file system around it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deltaq.clock import SystemClock
+from deltaq.store import (
+    CreateUnsupported,
+    LocalStore,
+    ObjectExists,
+    ObjectMissing,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UnsafeStore,
+    open_store,
+    probe,
+)
+
+
+class LaterClock(SystemClock):
+    """The system's clock, a number of hours ahead."""
+
+    def __init__(self, hours: int) -> None:
+        self._ahead_ms = hours * 3_600_000
+
+    def time_ms(self) -> int:
+        return super().time_ms() + self._ahead_ms
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def store(root: Path) -> LocalStore:
+    return LocalStore(str(root))
+
+
+def _files(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if not path.is_dir())
+
+
+# Durability
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths given to fsync, in order."""
+    paths: list[str] = []
+    fsync = os.fsync
+
+    def recording(descriptor: int) -> None:
+        paths.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recording)
+    return paths
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not name open files")
+
+
+@needs_proc
+@pytest.mark.parametrize("write", ["create", "put"])
+def test_a_write_syncs_the_file_its_folder_and_every_new_folder(
+    store: LocalStore, root: Path, synced: list[str], write: str
+) -> None:
+    getattr(store, write)("topics/a/k", b"x")
+    assert synced[:3] == [str(root.parent), str(root), str(root / "topics")]
+    staged, folder = synced[3:]
+    assert Path(staged).parent == root / "topics" / "a"
+    assert Path(staged).name.startswith(".~")
+    assert folder == str(root / "topics" / "a")
+
+
+@needs_proc
+def test_a_second_write_syncs_the_file_and_its_folder_only(store: LocalStore, root: Path, synced: list[str]) -> None:
+    store.create("topics/a/1", b"x")
+    del synced[:]
+    store.create("topics/a/2", b"x")
+    assert [Path(path).parent for path in synced] == [root / "topics" / "a", root / "topics"]
+
+
+@needs_proc
+def test_a_folder_that_another_process_made_is_synced_before_the_first_write_returns(
+    store: LocalStore, root: Path, synced: list[str]
+) -> None:
+    # It may crash between making the folder and syncing the entry; what we acknowledge must not depend on that.
+    (root / "topics" / "a").mkdir(parents=True)
+    store.create("topics/a/1", b"x")
+    assert {str(root.parent), str(root), str(root / "topics")} <= set(synced)
+
+
+@needs_proc
+def test_the_file_is_synced_before_it_gets_its_name(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    for name in ("fsync", "link", "unlink"):
+        original = getattr(os, name)
+
+        def step(*args, _name=name, _original=original, **kwargs):
+            kind = "file" if _name == "fsync" and stat.S_ISREG(os.fstat(args[0]).st_mode) else ""
+            steps.append(f"{_name} {kind}".strip())
+            return _original(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, step)
+    store.put("a", b"")
+    del steps[:]
+    store.create("b", b"x")
+    assert steps == ["fsync file", "link", "unlink", "fsync"]
+
+
+def test_a_failing_sync_of_the_folder_leaves_the_outcome_open(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a/first", b"")
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(StoreUnavailable, match="not proven durable"):
+        store.create("a/k", b"x")
+    assert store.get("a/k") == b"x"
+
+
+# Failing writes
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG])
+@pytest.mark.parametrize("write", ["create", "put"])
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_refusal_of_the_system_is_definite_and_leaves_no_trace(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, write: str, call: str, code: int
+) -> None:
+    store.put("a/old", b"old")
+
+    def fail(*_args: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(StoreRefused, match=errno.errorcode[code]):
+        getattr(store, write)("a/k", b"x")
+    monkeypatch.undo()
+    assert _files(root) == ["a/old"]
+    getattr(store, write)("a/k", b"x")
+    assert store.get("a/k") == b"x"
+
+
+def test_an_error_of_the_disk_is_not_taken_for_a_refusal(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreUnavailable, match="the disk reports an error"):
+        store.create("k", b"x")
+
+
+def test_a_file_that_outgrows_the_limit_is_refused_without_a_trace(root: Path) -> None:
+    script = """
+import resource, sys
+from deltaq.store import LocalStore, StoreRefused
+store = LocalStore(sys.argv[1])
+store.create("a/small", b"x" * 1000)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+for write in (store.create, store.put):
+    try:
+        write("a/large", b"x" * 10_000)
+    except StoreRefused as error:
+        print(error.reason)
+print([entry.key for entry in store.list("")])
+"""
+    ran = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[:2] == 2 * [
+        "larger than this process or file system allows a file to be (see `ulimit -f`) (EFBIG)"
+    ]
+    assert ran.stdout.splitlines()[2:] == ["['a/small']"]
+    assert _files(root) == ["a/small"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOTSUP])
+def test_a_file_system_without_hard_links_is_named_and_unsafe(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(CreateUnsupported, match=f"the file system of {root} has no hard links"):
+        store.create("k", b"x")
+    assert _files(root) == []
+    with pytest.raises(UnsafeStore, match="no hard links"):
+        probe(store)
+
+
+def test_a_writer_killed_half_way_leaves_nothing_that_is_seen(root: Path) -> None:
+    script = """
+import os, signal, sys
+from deltaq.store import LocalStore
+store = LocalStore(sys.argv[1])
+store.create("a/done", b"x")
+os.link = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+store.create("a/lost", b"x")
+"""
+    ran = subprocess.run([sys.executable, "-c", script, str(root)], check=False)
+    assert ran.returncode == -signal.SIGKILL
+    store = LocalStore(str(root))
+    assert len(_files(root)) == 2, "the test is to leave an unfinished file"
+    assert [entry.key for entry in store.list("")] == ["a/done"]
+    store.create("a/lost", b"again")
+    assert store.get("a/lost") == b"again"
+
+
+def test_an_unfinished_file_is_swept_after_a_day_by_whoever_lists(store: LocalStore, root: Path) -> None:
+    store.put("a/k", b"x")
+    (root / "a" / ".~0123").write_bytes(b"half")
+    assert [entry.key for entry in LocalStore(str(root), LaterClock(hours=23)).list("")] == ["a/k"]
+    assert _files(root) == ["a/.~0123", "a/k"]
+    assert [entry.key for entry in LocalStore(str(root), LaterClock(hours=25)).list("a/k")] == ["a/k"]
+    assert _files(root) == ["a/k"]
+
+
+def test_a_folder_with_an_unfinished_file_only_does_not_exist(store: LocalStore, root: Path) -> None:
+    (root / "topics" / "a" / "b").mkdir(parents=True)
+    (root / "topics" / "a" / "b" / ".~0123").write_bytes(b"half")
+    assert store.list_folders("topics/") == []
+
+
+# The root
+
+
+def test_nothing_is_made_before_the_first_write(store: LocalStore, root: Path) -> None:
+    with pytest.raises(ObjectMissing):
+        store.get("k")
+    store.delete("k")
+    assert list(store.list("")) == store.list_folders("") == []
+    assert not root.exists()
+
+
+def test_a_root_of_several_new_folders_is_made(tmp_path: Path) -> None:
+    LocalStore(str(tmp_path / "x" / "y" / "z")).create("k", b"1")
+    assert (tmp_path / "x" / "y" / "z" / "k").read_bytes() == b"1"
+
+
+def test_a_root_that_was_removed_and_made_again_is_used_as_it_is_now(store: LocalStore, root: Path) -> None:
+    store.put("a/k", b"old")
+    (root / "a" / "k").unlink()
+    (root / "a").rmdir()
+    root.rmdir()
+    with pytest.raises(ObjectMissing):
+        store.get("a/k")
+    LocalStore(str(root)).put("a/k", b"new")
+    assert store.get("a/k") == b"new"
+    store.create("a/l", b"x")
+    assert _files(root) == ["a/k", "a/l"]
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    store = LocalStore(str(tmp_path / "file"))
+    with pytest.raises(StoreRefused, match="a file stands where a folder is needed"):
+        store.create("k", b"")
+    with pytest.raises(ObjectMissing):
+        store.get("k")
+
+
+def test_a_root_may_be_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    LocalStore(str(tmp_path / "link")).create("a/k", b"x")
+    assert (tmp_path / "real" / "a" / "k").read_bytes() == b"x"
+
+
+# Closedness
+
+
+@pytest.fixture
+def outside(tmp_path: Path, root: Path) -> Path:
+    """A folder beside the root, with a secret in it."""
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "secret").write_bytes(b"secret")
+    root.mkdir()
+    return folder
+
+
+def _refused(*operations: Callable[[], object]) -> None:
+    for operation in operations:
+        with pytest.raises(StoreRefused, match="symbolic link"):
+            operation()
+
+
+def test_a_folder_that_links_to_the_outside_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
+    (root / "link").symlink_to(outside)
+    (root / "a").mkdir()
+    (root / "a" / "link").symlink_to("../../outside")
+    for folder in ("link", "a/link"):
+        _refused(
+            lambda folder=folder: store.get(f"{folder}/secret"),
+            lambda folder=folder: store.get_range(f"{folder}/secret", 0, 1),
+            lambda folder=folder: store.put(f"{folder}/secret", b"overwritten"),
+            lambda folder=folder: store.create(f"{folder}/new", b"planted"),
+            lambda folder=folder: store.delete(f"{folder}/secret"),
+            lambda folder=folder: list(store.list(f"{folder}/")),
+            lambda folder=folder: store.list_folders(f"{folder}/"),
+        )
+    assert list(store.list("")) == []
+    assert store.list_folders("") == []
+    assert _files(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_an_object_that_links_to_the_outside_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
+    (root / "link").symlink_to(outside / "secret")
+    (root / "nowhere").symlink_to(outside / "new")
+    _refused(lambda: store.get("link"), lambda: store.get("nowhere"))
+    assert list(store.list("")) == []
+    with pytest.raises(ObjectExists):
+        store.create("nowhere", b"planted")
+    store.put("link", b"ours now")
+    assert (root / "link").read_bytes() == b"ours now"
+    assert not (root / "link").is_symlink()
+    assert _files(outside) == ["secret"]
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_a_link_that_replaces_a_known_folder_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
+    store.put("a/secret", b"inside")
+    assert store.get("a/secret") == b"inside"
+    (root / "a").rename(root / "b")
+    (root / "a").symlink_to(outside)
+    _refused(lambda: store.get("a/secret"), lambda: store.put("a/secret", b"overwritten"))
+    assert (outside / "secret").read_bytes() == b"secret"
+
+
+def test_what_is_no_file_is_neither_listed_nor_waited_for(store: LocalStore, root: Path) -> None:
+    root.mkdir()
+    os.mkfifo(root / "pipe")
+    with pytest.raises(StoreRefused, match="not a file"):
+        store.get("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        cwd = Path.cwd()
+        os.chdir(root)  # the name of a socket must be short
+        listener.bind("socket")
+        os.chdir(cwd)
+        with pytest.raises(StoreRefused, match="not a file"):
+            store.get("socket")
+        assert list(store.list("")) == []
+
+
+def test_foreign_names_are_left_out_of_listings(store: LocalStore, root: Path) -> None:
+    store.put("a/k", b"")
+    for name in ("caf\u00e9", "back\\slash", "new\nline"):
+        (root / "a" / name).write_bytes(b"")
+        (root / f"d{name}").mkdir()
+        (root / f"d{name}" / "k").write_bytes(b"")
+    assert [entry.key for entry in store.list("")] == ["a/k"]
+    assert store.list_folders("") == ["a"]
+
+
+# Names on this disk
+
+
+def test_an_object_and_a_folder_of_one_name_exclude_each_other(store: LocalStore) -> None:
+    store.put("a", b"x")
+    with pytest.raises(StoreRefused, match="a file stands where a folder is needed"):
+        store.create("a/b", b"x")
+    store.put("c/d", b"x")
+    with pytest.raises(StoreRefused, match="a folder stands where the object should go"):
+        store.put("c", b"x")
+
+
+def test_case_sensitivity_is_found_out_once_and_leaves_nothing_behind(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = store.case_sensitive
+    (root / "Upper").write_bytes(b"")
+    assert found is not (root / "uPPER").exists()
+    assert _files(root) == ["Upper"]
+    monkeypatch.setattr(os, "open", None)
+    assert store.case_sensitive is found
+
+
+def test_a_case_folding_disk_is_noticed(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat_ = os.stat
+
+    def folding(path, **kwargs):
+        folded = isinstance(path, str) and path.startswith(".~CASE")
+        return stat_(path.lower() if folded else path, **kwargs)
+
+    monkeypatch.setattr(os, "stat", folding)
+    assert store.case_sensitive is False
+
+
+# Processes
+
+
+def test_a_forked_child_and_its_parent_do_not_disturb_each_other(store: LocalStore) -> None:
+    store.create("a/before", b"x")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.create("a/child", store.get("a/before"))
+            store.delete("a/before")
+            code = 0
+        finally:
+            os.write(write_end, b"done")
+            os._exit(code)
+    os.close(write_end)
+    store.create("a/parent", b"x")
+    assert os.read(read_end, 4) == b"done"
+    os.close(read_end)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert [entry.key for entry in store.list("")] == ["a/child", "a/parent"]
+
+
+@needs_proc
+def test_no_descriptor_stays_open_whatever_the_outcome(store: LocalStore, root: Path) -> None:
+    store.put("a/k", b"x")
+    (root / "link").symlink_to(root / "a")
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    for operation in (
+        lambda: store.get("a/k"),
+        lambda: store.get("a/missing"),
+        lambda: store.get("a"),
+        lambda: store.get("link/k"),
+        lambda: store.create("a/k", b""),
+        lambda: store.create("a/k/below", b""),
+        lambda: store.put("a/new/l", b""),
+        lambda: store.delete("a/new/l"),
+        lambda: store.delete("x/y"),
+        lambda: next(store.list("")),
+        lambda: list(store.list("")),
+        lambda: list(store.list("link/")),
+        lambda: store.list_folders(""),
+        lambda: store.case_sensitive,
+        lambda: store.watch().close(),
+    ):
+        try:
+            operation()
+        except StoreError:
+            pass
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
+def test_an_open_failure_names_the_operation_and_key_only(root: Path) -> None:
+    store = open_store(str(root))
+    store.put("a", b"")
+    with pytest.raises(StoreRefused) as caught:
+        store.create("a/b", b"")
+    assert str(caught.value) == "create of 'a/b': a file stands where a folder is needed (ENOTDIR)"

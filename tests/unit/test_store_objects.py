@@ -1,0 +1,587 @@
+"""Object stores: how options reach the client, and what each answer of a server means. The server is a few lines."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq.store import (
+    CreateUnsupported,
+    ObjectExists,
+    ObjectMissing,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UnsafeStore,
+    open_store,
+    probe,
+)
+from deltaq.store.object_errors import scrub
+from deltaq.store.object_options import OPTIONS, object_settings
+
+SECRET = "planted/secret+0123456789"
+KEYS = {"access_key_id": "AKIDPLANTED0001", "secret_access_key": SECRET}
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass
+class Answer:
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False  # announce one byte more than is sent, then hang up
+    silent: bool = False  # hang up without an answer
+
+
+@dataclass
+class Server:
+    """Answers with `script`, one entry a request; the last one stays."""
+
+    endpoint: str = ""
+    requests: list[Request] = field(default_factory=list)
+    script: list[Answer] = field(default_factory=list)
+
+    def next_answer(self) -> Answer:
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("AWS_", "MINIO_", "GOOGLE_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            server.requests.append(Request(self.command, self.path, dict(self.headers.items()), body))
+            answer = server.next_answer()
+            self.close_connection = answer.silent or answer.cut
+            if answer.silent:
+                return
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body) + answer.cut))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the base class calls them so
+
+        def log_message(self, *_args: object) -> None:
+            """Keep quiet."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    server.endpoint = f"http://127.0.0.1:{http.server_port}"
+    yield server
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+@pytest.fixture
+def store(server: Server) -> Store:
+    return open_store("s3://bucket/pre", {"endpoint": server.endpoint, "retries": 0, **KEYS})
+
+
+READS: dict[str, Callable[[Store], object]] = {
+    "get": lambda store: store.get("k"),
+    "get_range": lambda store: store.get_range("k", 2, 3),
+    "list": lambda store: list(store.list("")),
+    "list_folders": lambda store: store.list_folders(""),
+}
+WRITES: dict[str, Callable[[Store], object]] = {
+    "put": lambda store: store.put("k", b"x"),
+    "create": lambda store: store.create("k", b"x"),
+    "delete": lambda store: store.delete("k"),
+}
+OPERATIONS = READS | WRITES
+
+
+def _error(code: str, message: str = "told by the server") -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
+
+
+# What the answers mean
+
+UNAVAILABLE = [
+    Answer(500),
+    Answer(502, b"<html>garbage"),
+    Answer(503, _error("SlowDown")),
+    Answer(429),
+    Answer(408),
+    Answer(400, _error("RequestTimeout")),
+    Answer(silent=True),
+]
+REFUSED = [
+    Answer(400, _error("ExpiredToken")),
+    Answer(401),
+    Answer(403, _error("AccessDenied")),
+    Answer(404, _error("NoSuchBucket")),
+    Answer(413, _error("EntityTooLarge")),
+    Answer(301),
+    Answer(307),
+]
+
+
+def _name(value: object) -> str | None:
+    if not isinstance(value, Answer):
+        return None
+    code = re.search(rb"<Code>(\w+)", value.body)
+    return f"{'silent' if value.silent else value.status}{' ' + code[1].decode() if code else ''}"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("answer", UNAVAILABLE, ids=_name)
+def test_an_answer_that_settles_nothing_is_unavailable(server, store, operation: str, answer: Answer) -> None:
+    server.script = [answer]
+    with pytest.raises(StoreUnavailable) as caught:
+        OPERATIONS[operation](store)
+    assert caught.value.operation == operation
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("answer", REFUSED, ids=_name)
+def test_a_definite_no_is_refused(server, store, operation: str, answer: Answer) -> None:
+    server.script = [answer]
+    with pytest.raises(StoreRefused) as caught:
+        OPERATIONS[operation](store)
+    assert caught.value.operation == operation
+
+
+@pytest.mark.parametrize(
+    ("answer", "remedy"),
+    [
+        (Answer(403, _error("AccessDenied")), "403 Forbidden: AccessDenied: told by the server; check the credentials"),
+        (Answer(404, _error("NoSuchBucket")), "NoSuchBucket: told by the server; create the bucket first"),
+        (Answer(301), "check `region`"),
+    ],
+)
+def test_a_refusal_says_what_to_do(server, store, answer: Answer, remedy: str) -> None:
+    server.script = [answer]
+    with pytest.raises(StoreRefused, match=re.escape(remedy)):
+        store.get("k")
+
+
+@pytest.mark.parametrize("status", [409, 412, 304])
+def test_a_create_that_the_condition_stopped_says_exists(server, store, status: int) -> None:
+    server.script = [Answer(status)]
+    with pytest.raises(ObjectExists):
+        store.create("k", b"x")
+
+
+@pytest.mark.parametrize("operation", ["get", "get_range", "put", "list"])
+@pytest.mark.parametrize("status", [409, 412])
+def test_a_condition_that_nobody_asked_for_is_not_taken_for_exists(server, store, operation: str, status: int) -> None:
+    server.script = [Answer(status)]
+    with pytest.raises(StoreUnavailable):
+        OPERATIONS[operation](store)
+
+
+@pytest.mark.parametrize("answer", [Answer(501, _error("NotImplemented")), Answer(405)], ids=_name)
+def test_a_server_without_conditional_writes_is_named(server, store, answer: Answer) -> None:
+    server.script = [answer]
+    named = rf"s3://bucket/pre \(S3 at {server.endpoint}\) does not support create-if-absent"
+    with pytest.raises(CreateUnsupported, match=named):
+        store.create("k", b"x")
+    with pytest.raises(UnsafeStore, match=named):
+        probe(store)
+
+
+def test_a_server_that_ignores_the_condition_is_found_out(server, store) -> None:
+    server.script = [Answer(headers={"ETag": '"x"'})]
+    with pytest.raises(UnsafeStore, match="s3://bucket/pre created the same key twice"):
+        probe(store)
+
+
+def test_a_missing_object_is_missing_and_may_be_deleted(server, store) -> None:
+    server.script = [Answer(404, _error("NoSuchKey"))]
+    for operation in ("get", "get_range"):
+        with pytest.raises(ObjectMissing):
+            OPERATIONS[operation](store)
+    store.delete("k")
+
+
+@pytest.mark.parametrize("operation", ["put", "create"])
+def test_writing_into_nowhere_is_refused(server, store, operation: str) -> None:
+    server.script = [Answer(404)]
+    with pytest.raises(StoreRefused):
+        OPERATIONS[operation](store)
+
+
+def test_a_body_cut_short_is_not_passed_on(server, store) -> None:
+    server.script = [
+        Answer(200, b"half of i", {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}, cut=True)
+    ]
+    with pytest.raises(StoreUnavailable):
+        store.get("k")
+
+
+def test_a_whole_object_in_place_of_a_range_is_not_passed_on(server, store) -> None:
+    server.script = [Answer(200, b"0123456789", {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"})]
+    with pytest.raises(StoreUnavailable):
+        store.get_range("k", 2, 3)
+
+
+@pytest.mark.parametrize("operation", ["list", "list_folders"])
+def test_a_listing_that_cannot_be_read_is_unavailable(server, store, operation: str) -> None:
+    server.script = [Answer(200, b"<ListBucketResult><Contents><Key>k")]
+    with pytest.raises(StoreUnavailable):
+        OPERATIONS[operation](store)
+
+
+def test_a_server_that_is_not_there_is_unavailable_with_a_hint() -> None:
+    store = open_store("s3://bucket", {"endpoint": "http://127.0.0.1:9", "retries": 0, **KEYS})
+    with pytest.raises(StoreUnavailable, match=r"HTTP error: error sending request.*check `endpoint`"):
+        store.get("k")
+
+
+# Retries
+
+
+def test_a_create_is_sent_once_whatever_happens(server) -> None:
+    store = open_store("s3://bucket/once", {"endpoint": server.endpoint, "retries": 5, **KEYS})
+    for answer in (Answer(500), Answer(503), Answer(silent=True)):
+        server.requests.clear()
+        server.script = [answer]
+        with pytest.raises(StoreUnavailable):
+            store.create("k", b"x")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("operation", ["get", "put", "delete"])
+def test_reads_puts_and_deletes_are_repeated(server, operation: str) -> None:
+    store = open_store("s3://bucket/retry", {"endpoint": server.endpoint, "retries": 2, **KEYS})
+    done = Answer(200, b"x", {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"})
+    server.script = [Answer(503), Answer(500), done]
+    OPERATIONS[operation](store)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("operation", ["put", "delete"])
+def test_a_refusal_after_a_lost_answer_leaves_the_outcome_open(server, operation: str) -> None:
+    store = open_store("s3://bucket/open", {"endpoint": server.endpoint, "retries": 2, **KEYS})
+    server.script = [Answer(500), Answer(403, _error("AccessDenied"))]
+    with pytest.raises(StoreUnavailable, match="AccessDenied"):
+        OPERATIONS[operation](store)
+
+
+def test_a_large_create_is_one_conditional_request(server, store) -> None:
+    server.script = [Answer(headers={"ETag": '"x"'})]
+    store.create("k", bytes(20 * 1024 * 1024))
+    (request,) = server.requests
+    assert (request.method, request.path) == ("PUT", "/bucket/pre/k")
+    assert len(request.body) == 20 * 1024 * 1024
+    assert {name.lower(): value for name, value in request.headers.items()}["if-none-match"] == "*"
+
+
+# Secrets
+
+
+def _told(error: BaseException) -> str:
+    linked = [below for below in (error.__cause__, error.__context__) if below is not None]
+    return "".join(traceback.format_exception(error)) + repr(vars(error)) + "".join(map(_told, linked))
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_what_a_server_quotes_of_the_signature_is_not_shown(server, store, operation: str) -> None:
+    leak = (
+        "<Error><Code>SignatureDoesNotMatch</Code><Message>It does not match; sig=abcdef0123 and "
+        f"X-Amz-Signature=fedcba for {SECRET}</Message><AWSAccessKeyId>AKIDPLANTED0001</AWSAccessKeyId>"
+        "<StringToSign>AWS4-HMAC-SHA256 planted-string</StringToSign><SignatureProvided>planted-signature"
+        "</SignatureProvided></Error>"
+    )
+    server.script = [Answer(403, leak.encode())]
+    with pytest.raises(StoreRefused, match="SignatureDoesNotMatch") as caught:
+        OPERATIONS[operation](store)
+    told = _told(caught.value)
+    assert "It does not match" in told
+    for secret in ("abcdef0123", "fedcba", SECRET, "AKIDPLANTED0001", "planted-string", "planted-signature"):
+        assert secret not in told
+
+
+@given(secret=st.text("abcXYZ019+/=", min_size=4), before=st.text(max_size=20), after=st.text(max_size=20))
+def test_a_known_secret_is_masked_wherever_it_stands(secret: str, before: str, after: str) -> None:
+    assert secret not in scrub(f"{before}{secret}{after}", {secret}) or secret in "***"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("https://user:password@host/x", "https://***@host/x"),
+        ("GET https://h/x?sv=1&sig=abc%3D&se=2", "GET https://h/x?sv=1&sig=***&se=2"),
+        ("?X-Amz-Credential=AK/1&X-Amz-Signature=ff", "?X-Amz-Credential=***&X-Amz-Signature=***"),
+        ("nothing to hide: a=b", "nothing to hide: a=b"),
+    ],
+)
+def test_signatures_and_user_information_are_masked(text: str, expected: str) -> None:
+    assert scrub(text) == expected
+
+
+def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
+    with pytest.raises(ValueError, match=r"az://c: .*check the store\.\* options") as caught:
+        open_store("az://c", {"account_name": "a", "account_key": f"!{SECRET}"})
+    assert SECRET not in _told(caught.value)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options", "fault"),
+    [
+        ("s3", {"acess_key_id": SECRET}, r"^store\.acess_key_id: no such option of s3:.*mean store\.access_key_id\?$"),
+        ("gs", {"zzz": 1}, r"store\.zzz: no such option of gs:// stores; known are: allow_http, "),
+        ("az", {"access_key_id": SECRET}, r"store\.access_key_id: no such option of az://"),
+        ("s3", {"timeout_ms": "1s"}, r"store\.timeout_ms='1s': must be a whole number of milliseconds, 1 or more"),
+        ("s3", {"timeout_ms": 0}, r"store\.timeout_ms=0: must be"),
+        ("s3", {"timeout_ms": True}, r"store\.timeout_ms=True: must be"),
+        ("s3", {"timeout_ms": float("nan")}, r"store\.timeout_ms=nan: must be"),
+        ("s3", {"retries": -1}, r"store\.retries=-1: must be a whole number of times, 0 or more"),
+        ("s3", {"allow_http": "yes"}, r"store\.allow_http='yes': must be true or false"),
+        ("s3", {"region": ""}, r"store\.region='': must be a text that is not empty"),
+        ("s3", {"access_key_id": ""}, r"store\.access_key_id=\(not shown\): must be a text"),
+        ("s3", {"secret_access_key": 12345678}, r"store\.secret_access_key=\(not shown\): must be a text"),
+        ("s3", {"secret_access_key": SECRET}, r"store\.access_key_id and store\.secret_access_key belong together"),
+        ("s3", {"access_key_id": "a"}, r"belong together"),
+        ("s3", {"session_token": SECRET}, r"belong together"),
+        ("az", {"account_key": SECRET, "sas_key": SECRET}, r"account_key and store\.sas_key: several credentials"),
+        ("s3", {"endpoint": "localhost:9000"}, r"store\.endpoint: must be an address such as"),
+        ("s3", {"endpoint": "http://h:port"}, r"store\.endpoint: must be an address such as"),
+        ("s3", {"endpoint": f"http://user:{SECRET}@localhost"}, r"store\.endpoint: must not hold credentials"),
+        ("s3", {"endpoint": f"https://host/?sig={SECRET}"}, r"store\.endpoint: must not hold credentials"),
+        ("s3", {"endpoint": "http://10.0.0.1:9000"}, r"endpoint=http://10\.0\.0\.1: .*set store\.allow_http=true"),
+        ("s3", {"endpoint": "http://10.0.0.1", "allow_http": False}, r"data would travel unencrypted"),
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_refused_by_name_with_a_remedy(scheme: str, options: dict[str, object], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault) as caught:
+        open_store(f"{scheme}://bucket", options)
+    assert SECRET not in _told(caught.value)
+
+
+def test_every_option_reaches_the_client_under_a_name_that_it_knows() -> None:
+    examples = {"text": "1", "flag": "true", "count": 3, "ms": "1500"}
+    special = {
+        "endpoint": "https://host",
+        "proxy_url": "http://proxy:1",
+        "checksum_algorithm": "SHA256",
+        "server_side_encryption": "AES256",
+        "request_payer": "requester",
+        "root_certificate": None,  # must be a certificate
+        "service_account": None,  # must be a file
+        "application_credentials": None,
+        "service_account_key": None,  # must be a key
+        "account_key": "aGVsbG8=",
+        "encryption_key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+        "sse_customer_key_base64": None,  # excludes the other kinds of encryption
+        "credential_type": "auto",
+    }
+    for scheme, known in OPTIONS.items():
+        required = {
+            "s3": KEYS,
+            "gs": {"skip_signature": True},
+            "az": {"account_name": "acc", "client_id": "client", "tenant_id": "tenant"},
+        }[scheme]
+        for name, option in known.items():
+            value = special.get(name, examples[option.kind])
+            if value is not None:
+                store = open_store(f"{scheme}://bucket", {**required, name: value})
+                assert repr(store) == f"<ObjectStore {scheme}://bucket>"
+
+
+def test_options_take_the_form_that_the_client_wants() -> None:
+    settings = object_settings(
+        "s3", {"timeout_ms": "1500", "retries": 7, "virtual_hosted_style": "True", "retry_timeout_ms": 10, **KEYS}, {}
+    )
+    assert settings.client == {"timeout": timedelta(seconds=1.5)}
+    assert (settings.retry["max_retries"], settings.retry["retry_timeout"]) == (7, timedelta(milliseconds=10))
+    assert settings.config == {
+        **KEYS,
+        "virtual_hosted_style_request": True,
+        "conditional_put": "etag",
+        "disable_bulk_delete": True,
+    }
+    assert settings.secrets == set(KEYS.values())
+    assert not any(secret in repr(settings) for secret in KEYS.values())
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "127.0.0.1", "127.1.2.3:1", "[::1]:9000", "minio.localhost"])
+def test_plain_http_to_this_machine_needs_no_permission(host: str) -> None:
+    settings = object_settings("s3", {"endpoint": f"http://{host}"}, {})
+    assert settings.client == {"allow_http": True}
+    assert settings.provider == f"S3 at http://{host}"
+
+
+@pytest.mark.parametrize(("options", "environ"), [({"allow_http": "true"}, {}), ({}, {"AWS_ALLOW_HTTP": "true"})])
+def test_plain_http_to_another_machine_needs_permission(options, environ) -> None:
+    assert object_settings("s3", {"endpoint": "http://10.0.0.1", **options}, environ).client == {"allow_http": True}
+
+
+ENDPOINTS = {"AWS_ENDPOINT_URL_S3": "https://a", "AWS_ENDPOINT_URL": "https://b", "AWS_ENDPOINT": "https://c"}
+
+
+def test_the_endpoint_comes_from_the_option_then_from_the_most_special_variable() -> None:
+    environ = dict(ENDPOINTS)
+    assert object_settings("s3", {"endpoint": "https://o"}, environ).config["aws_endpoint_url_s3"] == "https://o"
+    for name, value in ENDPOINTS.items():
+        assert object_settings("s3", {}, environ).config["aws_endpoint_url_s3"] == value
+        del environ[name]
+    assert "aws_endpoint_url_s3" not in object_settings("s3", {}, environ).config
+    with pytest.raises(ValueError, match="AWS_ENDPOINT_URL=http://far: data would travel unencrypted"):
+        object_settings("s3", {}, {"AWS_ENDPOINT_URL": "http://far"})
+
+
+def test_minios_own_variables_are_used_where_nothing_else_names_a_key() -> None:
+    minio = {"MINIO_S3_ACCESS_KEY": "minio-key", "MINIO_S3_SECRET_ACCESS_KEY": "minio-secret"}
+    config = object_settings("s3", {}, minio).config
+    assert (config["access_key_id"], config["secret_access_key"]) == ("minio-key", "minio-secret")
+    assert "access_key_id" not in object_settings("s3", {}, {**minio, "AWS_ACCESS_KEY_ID": "aws"}).config
+    assert "access_key_id" not in object_settings("s3", {}, {"MINIO_S3_ACCESS_KEY": "alone"}).config
+    assert object_settings("s3", KEYS, minio).config["access_key_id"] == KEYS["access_key_id"]
+    assert "minio-secret" in object_settings("s3", {}, minio).secrets
+
+
+def _signed_by(request: Request) -> tuple[str, str | None]:
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    signer = re.search(r"Credential=([^/]+)/", headers["authorization"])
+    assert signer
+    return signer[1], headers.get("x-amz-security-token")
+
+
+def test_the_client_signs_with_what_was_decided(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.script = [Answer(404)]
+    options: dict[str, object] = {"endpoint": server.endpoint, "retries": 0}
+
+    def signed(more: Mapping[str, object]) -> tuple[str, str | None]:
+        for operation in (lambda store: store.get("k"), lambda store: store.create("k", b"")):
+            with pytest.raises(StoreError):
+                operation(open_store("s3://bucket/signed", options | more))
+        assert _signed_by(server.requests[-1]) == _signed_by(server.requests[-2])
+        return _signed_by(server.requests[-1])
+
+    monkeypatch.setenv("MINIO_S3_ACCESS_KEY", "MINIO")
+    monkeypatch.setenv("MINIO_S3_SECRET_ACCESS_KEY", "minio-secret")
+    assert signed({}) == ("MINIO", None)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "FROMENV")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "env-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "env-token")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    assert signed({}) == ("FROMENV", "env-token")
+    # The environment's token belongs to the environment's keys.
+    assert signed(KEYS) == ("AKIDPLANTED0001", None)
+    assert signed({**KEYS, "session_token": "own-token"}) == ("AKIDPLANTED0001", "own-token")
+
+
+def test_an_environment_that_switches_conditions_off_is_overruled(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    server.script = [Answer(412)]
+    with pytest.raises(ObjectExists):
+        open_store("s3://bucket/off", {"endpoint": server.endpoint, **KEYS}).create("k", b"")
+
+
+# Google and Azure
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "condition"),
+    [
+        ("gs://bucket/pre", {"bearer_token": SECRET}, ("x-goog-if-generation-match", "0")),
+        ("az://bucket/pre", {"account_name": "acc", "sas_key": f"sv=1&sig={SECRET}"}, ("if-none-match", "*")),
+        ("az://bucket/pre", {"account_name": "acc", "account_key": "cGxhbnRlZA=="}, ("if-none-match", "*")),
+    ],
+)
+def test_google_and_azure_are_asked_to_create_conditionally(server, url: str, options, condition) -> None:
+    store = open_store(url, {"endpoint": server.endpoint, "retries": 0, **options})
+    server.script = [Answer(headers={"ETag": '"x"', "x-goog-generation": "1"})]
+    store.create("k", b"content")
+    name, value = condition
+    assert {header.lower(): text for header, text in server.requests[-1].headers.items()}[name] == value
+    assert unquote(server.requests[-1].path.partition("?")[0]) == "/bucket/pre/k"
+    server.script = [Answer(409 if url.startswith("az") else 412)]
+    with pytest.raises(ObjectExists):
+        store.create("k", b"content")
+    server.script = [Answer(403, _error("AuthenticationFailed", f"sig={SECRET}"))]
+    for operation in OPERATIONS.values():
+        with pytest.raises(StoreRefused, match="AuthenticationFailed") as caught:
+            operation(store)
+        assert SECRET not in _told(caught.value)
+        assert "cGxhbnRlZA==" not in _told(caught.value)
+
+
+def test_an_explicit_azure_credential_wins_over_the_environment(server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "cGxhbnRlZA==")
+    options = {"account_name": "acc", "sas_key": "sv=1&sig=mine", "endpoint": server.endpoint, "retries": 0}
+    server.script = [Answer(404)]
+    with pytest.raises(ObjectMissing):
+        open_store("az://container", options).get("k")
+    assert "sig=mine" in server.requests[-1].path
+    assert "authorization" not in {name.lower() for name in server.requests[-1].headers}
+
+
+def test_azures_listing_is_put_into_key_order(server) -> None:
+    # With hierarchical names Azure sorts `/` before everything, so `a/b` comes before `a-b`.
+    def blob(name: str) -> str:
+        return (
+            f"<Blob><Name>{name}</Name><Properties><Last-Modified>Thu, 01 Jan 2026 00:00:00 GMT</Last-Modified>"
+            "<Content-Length>1</Content-Length><Content-Type>x</Content-Type><Etag>x</Etag></Properties></Blob>"
+        )
+
+    body = "".join(map(blob, ["a/b", "a-b"]))
+    listing = f"<EnumerationResults><Blobs>{body}</Blobs><NextMarker/></EnumerationResults>"
+    server.script = [Answer(200, listing.encode())]
+    store = open_store("az://container", {"account_name": "a", "skip_signature": True, "endpoint": server.endpoint})
+    assert [entry.key for entry in store.list("")] == ["a-b", "a/b"]
+
+
+# Processes
+
+
+def test_a_forked_child_is_refused_instead_of_hanging(server, store) -> None:
+    server.script = [Answer(404)]
+    with pytest.raises(ObjectMissing):
+        store.get("k")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing"
+        try:
+            store.get("k")
+        except StoreRefused as error:
+            said = error.reason
+        finally:
+            os.write(write_end, said.encode())
+            os._exit(0)
+    os.close(write_end)
+    said = os.read(read_end, 1000).decode()
+    os.close(read_end)
+    os.waitpid(child, 0)
+    assert "forked" in said
+    assert "'spawn'" in said

@@ -1,0 +1,38 @@
+"""The only door to bytes: what deltaq needs from storage, and the stores that provide it."""
+
+from deltaq.store.contract import (
+    CreateUnsupported,
+    ObjectEntry,
+    ObjectExists,
+    ObjectMissing,
+    Pace,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    Watch,
+)
+from deltaq.store.local import LocalStore
+from deltaq.store.location import open_store
+from deltaq.store.memory import MemoryStore, forget_memory_store
+from deltaq.store.probe import UnsafeStore, probe, probed
+
+__all__ = [
+    "CreateUnsupported",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectEntry",
+    "ObjectExists",
+    "ObjectMissing",
+    "Pace",
+    "Store",
+    "StoreError",
+    "StoreRefused",
+    "StoreUnavailable",
+    "UnsafeStore",
+    "Watch",
+    "forget_memory_store",
+    "open_store",
+    "probe",
+    "probed",
+]

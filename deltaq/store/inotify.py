@@ -1,0 +1,197 @@
+"""Linux's inotify: a folder's new files wake a waiting reader within a fraction of a millisecond.
+
+Three C functions through ctypes, and `InotifyWatch` on top of them. Events are hints: a network file system reports
+only what this machine does, and a full queue drops some, so a reader must look again from time to time in any case.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import select
+import struct
+import sys
+from collections.abc import Iterator
+
+from deltaq.clock import Clock
+from deltaq.store.keys import RESERVED_PREFIX, check_folder
+
+__all__ = ["InotifyWatch", "is_supported"]
+
+# From linux/inotify.h.
+_IN_MOVED_TO = 0x0080
+_IN_CREATE = 0x0100
+_IN_DELETE_SELF = 0x0400
+_IN_MOVE_SELF = 0x0800
+_IN_Q_OVERFLOW = 0x4000
+_IN_IGNORED = 0x8000
+_IN_ONLYDIR = 0x0100_0000
+
+_MASK = _IN_CREATE | _IN_MOVED_TO | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
+_GONE = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_IGNORED
+_HEADER = struct.Struct("iIII")  # watch descriptor, mask, cookie, length of the name that follows
+_QUEUE_BYTES = 64 * 1024
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def is_supported() -> bool:
+    """Whether this system has inotify."""
+    return _libc is not None and hasattr(_libc, "inotify_init1")
+
+
+def _call(name: str, *arguments: int | bytes) -> int:
+    """Call a function of the C library; OSError if it answers with a negative number."""
+    answer: int = getattr(_libc, name)(*arguments)
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return answer
+
+
+class InotifyWatch:
+    """Watches folders under `root`. OSError if the system has no inotify instance left.
+
+    A folder that does not exist yet is *pending*: its nearest existing ancestor is watched in its place (a *stepping
+    stone*), and whenever something appears there the walk down is tried again.
+    """
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        self._root = root
+        self._clock = clock
+        self._lock = clock.lock()
+        self._pending: set[str] = set()
+        self._folders: dict[int, str] = {}  # watch descriptor -> prefix
+        self._stones: set[int] = set()
+        self._waiters = 0
+        self._closed = False
+        self._queue = _call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError:
+            os.close(self._queue)
+            raise
+
+    def add(self, prefix: str) -> None:
+        check_folder("watch", prefix)
+        with self._lock:
+            if not self._closed and prefix not in self._folders.values():
+                self._pending.add(prefix)
+                self._arm()
+
+    def wait(self, timeout_s: float) -> bool:
+        deadline = self._clock.monotonic() + timeout_s
+        with self._lock:
+            if self._closed or self._arm():
+                return True
+            self._waiters += 1
+        try:
+            return self._wait_until(deadline)
+        finally:
+            with self._lock:
+                self._waiters -= 1
+                self._release()
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self._wake, 1)
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self._wake, 1)
+                self._closed = True
+                self._release()
+
+    def _release(self) -> None:
+        # Not under a waiter: the descriptor's number could be given to another file while it polls.
+        if self._closed and self._waiters == 0 and self._queue >= 0:
+            os.close(self._queue)
+            os.close(self._wake)
+            self._queue = self._wake = -1
+
+    def _wait_until(self, deadline: float) -> bool:
+        # The kernel does this waiting, so it cannot go through the clock; simulators use the store in memory.
+        poll = select.poll()
+        poll.register(self._queue, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while True:
+            remaining_ms = max(0, math.ceil((deadline - self._clock.monotonic()) * 1000))
+            ready = {descriptor for descriptor, _ in poll.poll(remaining_ms)}
+            if not ready:
+                return False
+            with self._lock:
+                # Both, always: a wake-up left behind would end the next wait as well.
+                changed = self._queue in ready and self._apply_events()
+                if self._wake in ready:
+                    self._clear_wake()
+                    return True
+            if changed:
+                return True
+
+    def _clear_wake(self) -> None:
+        try:
+            os.eventfd_read(self._wake)
+        except BlockingIOError:
+            pass  # another waiter was quicker
+
+    def _arm(self) -> bool:
+        """Watch the pending folders that exist by now; whether there was one."""
+        arrived = {wd: prefix for prefix in self._pending if (wd := self._descend(prefix)) is not None}
+        self._folders |= arrived
+        self._pending -= set(arrived.values())
+        if not self._pending:
+            for wd in self._stones - self._folders.keys():
+                self._forget(wd)
+            self._stones.clear()
+        return bool(arrived)
+
+    def _descend(self, prefix: str) -> int | None:
+        """Watch `prefix` and return its descriptor, or the last existing folder on the way to it and return None.
+
+        Each folder is watched before the next is looked for, so none can appear unnoticed in between.
+        """
+        path, wd = self._root, None
+        try:
+            for part in ["", *prefix.split("/")[:-1]]:
+                if wd is not None:
+                    self._stones.add(wd)
+                path = f"{path}/{part}" if part else path
+                wd = _call("inotify_add_watch", self._queue, os.fsencode(path), _MASK)
+        except OSError:
+            return None  # not there, not readable, or no watches left: the reader's own looks remain
+        return wd
+
+    def _apply_events(self) -> bool:
+        """Read what the kernel has queued; whether a watched folder may hold something new."""
+        changed = False
+        for wd, mask, name in self._events():
+            if mask & _IN_Q_OVERFLOW:
+                changed = True
+            elif wd in self._folders and mask & _GONE:
+                self._pending.add(self._folders.pop(wd))
+                self._forget(wd)
+                changed = True
+            elif wd in self._folders:
+                # An unfinished file of our own store; the finished one has an event of its own.
+                changed |= not name.startswith(RESERVED_PREFIX.encode())
+        return self._arm() or changed
+
+    def _events(self) -> Iterator[tuple[int, int, bytes]]:
+        try:
+            data = os.read(self._queue, _QUEUE_BYTES)
+        except BlockingIOError:
+            return  # another waiter was quicker
+        position = 0
+        while position < len(data):
+            wd, mask, _, length = _HEADER.unpack_from(data, position)
+            position += _HEADER.size + length
+            yield wd, mask, data[position - length : position].rstrip(b"\0")
+
+    def _forget(self, wd: int) -> None:
+        try:
+            _call("inotify_rm_watch", self._queue, wd)
+        except OSError:
+            pass  # the kernel forgot it first, as it does with a folder that is gone

@@ -1,0 +1,465 @@
+"""A store in a folder of the local disk: atomic, durable, and closed to the outside.
+
+Durable: an operation returns after the content *and* the directory entries that lead to it have been synced. (How far
+`fsync` reaches is the system's affair; macOS stops at the drive's cache.)
+
+Closed: every folder below the root is opened from its parent's descriptor without following symbolic links, so no
+link, not even one put there while we look, leads out of the root. A link below the root is refused; to keep a topic on
+another disk, mount that disk there. The root itself may be a link.
+
+Nothing is kept open between two operations: there is nothing to go stale when a folder is removed and made again, and
+nothing that a forked child could share with its parent.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from deltaq.clock import SYSTEM_CLOCK, Clock, SystemClock
+from deltaq.store import inotify
+from deltaq.store.contract import (
+    CreateUnsupported,
+    ObjectEntry,
+    ObjectExists,
+    ObjectMissing,
+    Pace,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    Watch,
+)
+from deltaq.store.keys import RESERVED_PREFIX, check_folder, check_key, check_prefix, is_key
+from deltaq.store.watch import SignalWatch
+
+__all__ = ["LocalStore"]
+
+PACE = Pace(busy_s=0.0005, idle_s=0.02)
+"""A look that finds nothing costs a few microseconds."""
+
+PACE_WITH_INOTIFY = Pace(busy_s=0.0005, idle_s=0.1)
+"""The kernel wakes the reader; the idle look serves what it cannot see: other machines on a network file system."""
+
+LEFTOVER_AGE_MS = 24 * 3600 * 1000
+"""An unfinished file of this age was left by a crash."""
+
+MAKE_ATTEMPTS = 10
+"""How often a write starts again because somebody removed the empty folder under it."""
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = _ROOT | os.O_NOFOLLOW
+
+_REFUSALS = {
+    errno.ENOSPC: "the disk is full; free space or enlarge it",
+    errno.EDQUOT: "the disk quota is used up; free space or raise it",
+    errno.EFBIG: "larger than this process or file system allows a file to be (see `ulimit -f`)",
+    errno.EACCES: "permission denied; check the owner and mode of the files under the root",
+    errno.EPERM: "operation not permitted; check the owner, mode and attributes of the files under the root",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.ELOOP: "a symbolic link below the root is not followed; mount the other disk there instead",
+    errno.ENOTDIR: "a file stands where a folder is needed",
+    errno.EISDIR: "a folder stands where the object should go",
+    errno.ENAMETOOLONG: "the path is longer than the file system allows",
+    errno.ENXIO: "a device, pipe or socket, not a file",
+}
+_HINTS = {
+    errno.EMFILE: "too many open files; raise `ulimit -n`",
+    errno.EIO: "the disk reports an error; see the system's log",
+}
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+class LocalStore:
+    """Objects as files under the folder `root` (absolute, relative or with `~`), made when first written to."""
+
+    def __init__(self, root: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        if os.open not in os.supports_dir_fd:
+            raise ValueError(
+                f"local store {root!r}: this system cannot open files relative to a folder; use Linux/macOS"
+            )
+        self._root = os.path.abspath(os.path.expanduser(root))
+        self._clock = clock
+        self._wakes = inotify.is_supported() and isinstance(clock, SystemClock)
+        self._root_is_settled = False
+        self._settled: set[tuple[int, int]] = set()  # (device, inode) of folders whose own entry is known to be synced
+        self._case_sensitive: bool | None = None
+
+    @property
+    def url(self) -> str:
+        return "file://" + quote(self._root)
+
+    @property
+    def pace(self) -> Pace:
+        return PACE_WITH_INOTIFY if self._wakes else PACE
+
+    @property
+    def case_sensitive(self) -> bool:
+        if self._case_sensitive is None:
+            self._case_sensitive = self._tells_cases_apart()
+        return self._case_sensitive
+
+    def get(self, key: str) -> bytes:
+        return self._read("get", key, 0, None)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        if start < 0 or length < 0:
+            raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        return self._read("get_range", key, start, length)
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._write("put", key, data)
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        self._write("create", key, data)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        check_prefix("list", prefix)
+        return self._list(prefix, start_after)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        check_folder("list_folders", prefix)
+        try:
+            with self._folder(prefix.split("/")[:-1]) as folder:
+                names = sorted(name[:-1] for name in _names(folder) if name.endswith("/"))
+                return [name for name in names if is_key(prefix + name) and _holds_an_object(folder, name)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _outcome("list_folders", prefix, error) from error
+
+    def delete(self, key: str) -> None:
+        """As the contract says; not synced, so a deletion may be undone by a power failure."""
+        check_key("delete", key)
+        *folders, name = key.split("/")
+        try:
+            with self._folder(folders) as folder:
+                os.unlink(name, dir_fd=folder)
+            self._remove_empty(folders)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return
+        except OSError as error:
+            raise _outcome("delete", key, error) from error
+
+    def watch(self) -> Watch:
+        if self._wakes:
+            try:
+                return inotify.InotifyWatch(self._root, self._clock)
+            except OSError:
+                pass  # the user's inotify instances are used up: looking again and again works without
+        return SignalWatch(self._clock)
+
+    def __repr__(self) -> str:
+        return f"<LocalStore {self.url}>"
+
+    # Folders
+
+    def _open_folder(self, parts: Sequence[str]) -> int:
+        """A descriptor of the folder. FileNotFoundError; ELOOP for a symbolic link on the way."""
+        folder = os.open(self._root, _ROOT)
+        for part in parts:
+            try:
+                child = _child(folder, part)
+            finally:
+                os.close(folder)
+            folder = child
+        return folder
+
+    @contextmanager
+    def _folder(self, parts: Sequence[str]) -> Iterator[int]:
+        folder = self._open_folder(parts)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def _made_folder(self, parts: Sequence[str]) -> Iterator[int]:
+        """A descriptor of the folder, made if need be, and with every entry on the way to it synced."""
+        self._make_root()
+        folder = os.open(self._root, _ROOT)
+        try:
+            for part in parts:
+                made = _make(folder, part)
+                parent, folder = folder, _child(folder, part)
+                try:
+                    self._settle(parent, folder, made)
+                finally:
+                    os.close(parent)
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _make_root(self) -> None:
+        if self._root_is_settled and os.path.isdir(self._root):
+            return
+        missing, path = [self._root], os.path.dirname(self._root)
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for path in reversed(missing):
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                pass
+            _sync_entry(path)
+        self._root_is_settled = True
+
+    def _settle(self, parent: int, child: int, made: bool) -> None:
+        # Also for a folder that was there already: whoever made it may not have come to syncing it yet.
+        status = os.fstat(child)
+        identity = (status.st_dev, status.st_ino)
+        if made or identity not in self._settled:
+            os.fsync(parent)
+            self._settled.add(identity)
+
+    def _remove_empty(self, parts: Sequence[str]) -> None:
+        """Remove the folder if it is empty, and then its parents: a folder without objects does not exist."""
+        while parts:
+            *parents, name = parts
+            with self._folder(parents) as parent:
+                try:
+                    os.rmdir(name, dir_fd=parent)
+                except OSError:
+                    return  # not empty, or not ours to remove
+            parts = parents
+
+    def _tells_cases_apart(self) -> bool:
+        lower = f"{RESERVED_PREFIX}case{self._clock.unique_id()}"
+        try:
+            with self._made_folder(()) as root:
+                os.close(os.open(lower, _WRITE, 0o666, dir_fd=root))
+                try:
+                    os.stat(lower.upper(), dir_fd=root, follow_symlinks=False)
+                except FileNotFoundError:
+                    return True
+                finally:
+                    os.unlink(lower, dir_fd=root)
+        except OSError:
+            return True  # not writable: nothing will be named here, so nothing can clash
+        return False
+
+    # Reading
+
+    def _read(self, operation: str, key: str, start: int, length: int | None) -> bytes:
+        check_key(operation, key)
+        *folders, name = key.split("/")
+        try:
+            # Mostly there is nothing, and this says so in a fifth of the time that the walk takes. It proves nothing
+            # about links, but "missing" gives nothing away.
+            os.lstat(f"{self._root}/{key}")
+            with self._folder(folders) as folder:
+                file = os.open(name, _READ, dir_fd=folder)
+            try:
+                return _content(file, start, length)
+            finally:
+                os.close(file)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise ObjectMissing(operation, key, "there is no such object") from None
+        except OSError as error:
+            raise _outcome(operation, key, error) from error
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+        base = prefix[: prefix.rfind("/") + 1]
+        try:
+            with self._folder(base.split("/")[:-1]) as folder:
+                yield from self._walk(folder, base, prefix, start_after)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise _outcome("list", prefix, error) from error
+
+    def _walk(self, folder: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+        """Objects under the open folder `base`, in key order: a folder sorts as its name and `/`, as its keys do."""
+        for name in sorted(_names(folder)):
+            key = base + name
+            if not key.startswith(prefix) or not is_key(key.removesuffix("/")):
+                self._sweep(folder, name)
+            elif name.endswith("/"):
+                if key > start_after or start_after.startswith(key):
+                    yield from self._walk_child(folder, name, base, start_after)
+            elif key > start_after:
+                try:
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield ObjectEntry(key, status.st_size, status.st_mtime_ns // 1_000_000)
+
+    def _walk_child(self, folder: int, name: str, base: str, start_after: str) -> Iterator[ObjectEntry]:
+        try:
+            child = _child(folder, name[:-1])
+        except FileNotFoundError:
+            return
+        try:
+            yield from self._walk(child, base + name, base + name, start_after)
+        finally:
+            os.close(child)
+
+    def _sweep(self, folder: int, name: str) -> None:
+        """Remove an unfinished file that a crash left long ago; whoever lists a folder sees to it."""
+        if name.startswith(RESERVED_PREFIX):
+            try:
+                changed_ms = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns // 1_000_000
+                if changed_ms < self._clock.time_ms() - LEFTOVER_AGE_MS:
+                    os.unlink(name, dir_fd=folder)
+            except OSError:
+                pass  # finished or removed meanwhile, or not ours to remove
+
+    # Writing
+
+    def _write(self, operation: str, key: str, data: bytes | memoryview) -> None:
+        check_key(operation, key)
+        *folders, name = key.split("/")
+        publish = _replace if operation == "put" else _link
+        published = False
+        for attempt in range(1, MAKE_ATTEMPTS + 1):
+            try:
+                with self._made_folder(folders) as folder:
+                    with self._staged(folder, data) as staged:
+                        publish(folder, staged, name)
+                        published = True
+                    os.fsync(folder)
+                return
+            except FileExistsError:
+                raise ObjectExists(operation, key, "the key is taken") from None
+            except OSError as error:
+                if published:
+                    raise StoreUnavailable(
+                        operation, key, f"written, but not proven durable: {error.strerror}"
+                    ) from error
+                # Somebody removed the folder, empty as it was, between our opening it and our writing into it.
+                if error.errno != errno.ENOENT or attempt == MAKE_ATTEMPTS:
+                    raise self._write_outcome(operation, key, error) from error
+
+    def _write_outcome(self, operation: str, key: str, error: OSError) -> StoreError:
+        if isinstance(error, _NoHardLinksError):
+            reason = f"the file system of {self._root} has no hard links; put the root on one that has"
+            return CreateUnsupported(operation, key, reason)
+        return _outcome(operation, key, error)
+
+    @contextmanager
+    def _staged(self, folder: int, data: bytes | memoryview) -> Iterator[str]:
+        """Name of a synced file in `folder` with the content; removed in the end if it still has that name."""
+        name = RESERVED_PREFIX + self._clock.unique_id()
+        file = os.open(name, _WRITE, 0o666, dir_fd=folder)
+        try:
+            try:
+                left = memoryview(data).cast("B")
+                while left:
+                    left = left[os.write(file, left) :]
+                os.fsync(file)
+            finally:
+                os.close(file)
+            yield name
+        finally:
+            try:
+                os.unlink(name, dir_fd=folder)
+            except FileNotFoundError:
+                pass  # it was renamed
+
+
+class _NoHardLinksError(OSError):
+    """`link` is not to be had, whatever the two names."""
+
+
+def _outcome(operation: str, key: str, error: OSError) -> StoreError:
+    """What the failure of a system call means for the caller."""
+    code = error.errno or 0
+    if code in _REFUSALS:
+        return StoreRefused(operation, key, f"{_REFUSALS[code]} ({errno.errorcode[code]})")
+    return StoreUnavailable(operation, key, _HINTS.get(code) or error.strerror or type(error).__name__)
+
+
+def _child(folder: int, name: str) -> int:
+    """A descriptor of the folder `name` in `folder`. ELOOP if it is a symbolic link."""
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except NotADirectoryError:
+        # Linux answers so for a link too, and a link must not pass for something missing.
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+
+
+def _make(folder: int, name: str) -> bool:
+    """Make the folder `name` in `folder` unless there is something of that name; whether it was made."""
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _sync_entry(path: str) -> None:
+    """Sync the entry of the folder `path` in its parent."""
+    try:
+        parent = os.open(os.path.dirname(path), _ROOT)
+    except PermissionError:
+        return  # it may be entered but not opened; then somebody else made `path`, long ago
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _names(folder: int) -> list[str]:
+    """What is in the folder: names of files, and names of folders with a `/`. Links and devices are left out."""
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False), entry) for entry in entries]
+    return [
+        f"{name}/" if is_dir else name
+        for name, is_dir, entry in found
+        if is_dir or entry.is_file(follow_symlinks=False)
+    ]
+
+
+def _holds_an_object(parent: int, name: str) -> bool:
+    """Whether there is a file in the folder or below; ends with the first one found."""
+    try:
+        folder = _child(parent, name)
+    except FileNotFoundError:
+        return False
+    try:
+        names = _names(folder)
+        return any(not name.endswith("/") and is_key(name) for name in names) or any(
+            name.endswith("/") and _holds_an_object(folder, name[:-1]) for name in names
+        )
+    finally:
+        os.close(folder)
+
+
+def _content(file: int, start: int, length: int | None) -> bytes:
+    """Bytes `[start, start+length)` of an open file, or all from `start`."""
+    status = os.fstat(file)
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+    end = status.st_size if length is None else min(start + length, status.st_size)
+    chunks = []
+    while start < end:
+        chunk = os.pread(file, end - start, start)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        start += len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _replace(folder: int, staged: str, name: str) -> None:
+    os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _link(folder: int, staged: str, name: str) -> None:
+    try:
+        os.link(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            raise _NoHardLinksError(error.errno, error.strerror) from None
+        raise

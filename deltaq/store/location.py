@@ -1,0 +1,125 @@
+"""From a root URL to the store it names."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+from weakref import WeakValueDictionary
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.store.contract import Store
+from deltaq.store.keys import is_key
+from deltaq.store.local import LocalStore
+from deltaq.store.memory import memory_store
+
+__all__ = ["Location", "open_store", "parse_location"]
+
+_SCHEMES = ("file", "memory", "s3", "gs", "az")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "MINIO_S3_")
+
+# One object per place, as long as anybody holds it: what is shared per store (a group commit, a probe) can key on it.
+_open: WeakValueDictionary[str, Store] = WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a store is. `name` is an absolute path, the name of a memory store, or a bucket; never holds a secret."""
+
+    scheme: str
+    name: str
+    prefix: str = ""
+
+
+def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clock = SYSTEM_CLOCK) -> Store:
+    """The store at `url`: a path, `file:///path`, `memory://name`, `s3://bucket/prefix`, `gs://…` or `az://…`.
+
+    Nothing is contacted or made yet. `options` are the `store.*` keys of a configuration without that prefix, for
+    object stores only (`deltaq/store/object_options.py` has the list). Opened twice in one process with equal options,
+    a place gives the same object; a `memory://` store even whatever the clock, which is that of the first opener.
+
+    ValueError, naming the value unless it may be secret, and what to do about it.
+    """
+    location, options = parse_location(url), dict(options or {})
+    if location.scheme in {"file", "memory"} and options:
+        names = ", ".join(f"store.{name}" for name in sorted(options))
+        raise ValueError(
+            f"{names}: a {location.scheme}:// store has no options; remove them, or use s3://, gs:// or az://"
+        )
+    if location.scheme == "memory":
+        return memory_store(location.name, clock)
+    identity = _identity(location, options, clock)
+    store = _open.get(identity)
+    # `setdefault`: of two threads that open it at once, both get the same.
+    return store if store is not None else _open.setdefault(identity, _make(location, options, clock))
+
+
+def parse_location(url: str) -> Location:
+    """Take a root URL or path apart. ValueError if it names no place, or holds credentials (which are not echoed)."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        if not url or "\0" in url or url.partition(":")[0] in _SCHEMES:
+            raise ValueError("store URL: must be a path that is not empty, or a URL such as s3://bucket/prefix")
+        return Location("file", os.path.abspath(os.path.expanduser(url)))
+    if scheme not in _SCHEMES:
+        shown = repr(scheme) if _SCHEME.fullmatch(scheme) else "that is none (not shown)"
+        near = difflib.get_close_matches(scheme, _SCHEMES, n=1)
+        hint = f"did you mean {near[0]}://?" if near else f"known are {', '.join(f'{known}://' for known in _SCHEMES)}"
+        raise ValueError(f"store URL with scheme {shown}: not a kind of store; {hint}")
+    authority = rest.partition("/")[0]
+    if "@" in authority or ":" in authority or "?" in rest or "#" in rest:
+        raise ValueError(
+            f"store URL ({scheme}://, rest not shown): must not hold credentials, a query or a fragment; "
+            "pass credentials as store.* options or in the environment"
+        )
+    return _parse_file(url) if scheme == "file" else _parse_named(scheme, rest)
+
+
+def _parse_file(url: str) -> Location:
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.netloc not in {"", "localhost"} or not path.startswith("/") or "\0" in path:
+        raise ValueError(f"store URL {url!r}: must be file:/// and an absolute path, or just a path")
+    return Location("file", os.path.abspath(path))
+
+
+def _parse_named(scheme: str, rest: str) -> Location:
+    name, _, prefix = rest.partition("/")
+    prefix = prefix.rstrip("/")
+    if not _NAME.fullmatch(name):
+        what = "name" if scheme == "memory" else "bucket"
+        raise ValueError(f"store URL {scheme}://{rest}: {name!r} is no {what}; use letters, digits, '.', '_' and '-'")
+    if scheme == "memory" and prefix:
+        raise ValueError(f"store URL {scheme}://{rest}: a memory store has a name only; use memory://{name}")
+    if prefix and not is_key(prefix):
+        raise ValueError(
+            f"store URL {scheme}://{rest}: {prefix!r} is no prefix; use parts of printable ASCII, none empty"
+        )
+    if scheme == "s3" and name.endswith("--x-s3"):
+        raise ValueError(
+            f"store URL {scheme}://{rest}: directory buckets do not list in key order; use a general purpose bucket"
+        )
+    return Location(scheme, name, prefix)
+
+
+def _identity(location: Location, options: Mapping[str, object], clock: Clock) -> str:
+    """What makes two openings the same, as a hash: it would otherwise hold the secrets of options and environment."""
+    facts: list[tuple[str, object]] = [("location", location), ("clock", id(clock)), *sorted(options.items())]
+    if location.scheme != "file":
+        facts += sorted((name, value) for name, value in os.environ.items() if name.startswith(_ENVIRONMENT))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _make(location: Location, options: Mapping[str, object], clock: Clock) -> Store:
+    if location.scheme == "file":
+        return LocalStore(location.name, clock)
+    # Imported when needed: the client is a large binary, and many users never leave their disk.
+    from deltaq.store.objects import open_object_store  # noqa: PLC0415
+
+    return open_object_store(location.scheme, location.name, location.prefix, options, clock)

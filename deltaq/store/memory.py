@@ -1,0 +1,124 @@
+"""A store in the memory of one process: for tests, examples and simulations."""
+
+from __future__ import annotations
+
+import bisect
+import builtins
+from collections.abc import Iterator
+from weakref import WeakSet
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, Pace
+from deltaq.store.keys import check_folder, check_key, check_prefix
+from deltaq.store.watch import SignalWatch
+
+__all__ = ["MemoryStore", "forget_memory_store", "memory_store"]
+
+PACE = Pace(busy_s=0.0005, idle_s=0.1)
+"""A watch of this store misses nothing, so the idle look is only a safety net."""
+
+
+class MemoryStore:
+    """Objects in a dictionary. Everything is atomic, ordered and gone when the process ends."""
+
+    def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._url = f"memory://{name}"
+        self._clock = clock
+        self._lock = clock.lock()
+        self._objects: dict[str, tuple[bytes, int]] = {}  # key -> content, time of change in epoch ms
+        self._keys: list[str] = []  # sorted; exactly the keys of `_objects`
+        self._watches: WeakSet[SignalWatch] = WeakSet()
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    @property
+    def pace(self) -> Pace:
+        return PACE
+
+    @property
+    def case_sensitive(self) -> bool:
+        return True
+
+    def get(self, key: str) -> bytes:
+        check_key("get", key)
+        return self._content("get", key)
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_key("get_range", key)
+        if start < 0 or length < 0:
+            raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        return self._content("get_range", key)[start : start + length]
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        check_key("put", key)
+        self._write(key, bytes(data), replace=True)
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        check_key("create", key)
+        if not self._write(key, bytes(data), replace=False):
+            raise ObjectExists("create", key, "the key is taken")
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        check_prefix("list", prefix)
+        with self._lock:
+            first = max(bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, start_after))
+            # A key is ASCII, so this is the first string after all that begin with the prefix.
+            keys = self._keys[first : bisect.bisect_left(self._keys, prefix + "\x7f")]
+            entries = [ObjectEntry(key, len(self._objects[key][0]), self._objects[key][1]) for key in keys]
+        return iter(entries)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        check_folder("list_folders", prefix)
+        names = (entry.key[len(prefix) :].split("/") for entry in self.list(prefix))
+        return sorted({name for name, *rest in names if rest})
+
+    def delete(self, key: str) -> None:
+        check_key("delete", key)
+        with self._lock:
+            if self._objects.pop(key, None) is not None:
+                del self._keys[bisect.bisect_left(self._keys, key)]
+
+    def watch(self) -> SignalWatch:
+        watch = SignalWatch(self._clock)
+        with self._lock:
+            self._watches.add(watch)
+        return watch
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore {self._url}>"
+
+    def _content(self, operation: str, key: str) -> bytes:
+        # One look-up in a dictionary needs no lock.
+        found = self._objects.get(key)
+        if found is None:
+            raise ObjectMissing(operation, key, "there is no such object")
+        return found[0]
+
+    def _write(self, key: str, content: bytes, *, replace: bool) -> bool:
+        with self._lock:
+            if key not in self._objects:
+                bisect.insort(self._keys, key)
+            elif not replace:
+                return False
+            self._objects[key] = (content, self._clock.time_ms())
+            watches = list(self._watches)
+        # Outside the lock: a watch has a lock of its own.
+        for watch in watches:
+            watch.changed(key)
+        return True
+
+
+_STORES: dict[str, MemoryStore] = {}
+
+
+def memory_store(name: str, clock: Clock = SYSTEM_CLOCK) -> MemoryStore:
+    """The store of that name in this process; made, with this clock, by the first who asks."""
+    store = _STORES.get(name)
+    return store if store is not None else _STORES.setdefault(name, MemoryStore(name, clock))
+
+
+def forget_memory_store(name: str) -> None:
+    """Drop the store of that name, so that the next who asks finds an empty one. Open handles keep the old one."""
+    _STORES.pop(name, None)

@@ -1,0 +1,118 @@
+"""What a failure of the object store's client means, told without anything secret.
+
+The client's texts quote the request and the whole answer. Both may hold signatures (`X-Amz-Signature`, `sig`), access
+keys or the string that was signed. So the reason is put together from what is known to be harmless: the status, the
+provider's error code and message, or the operating system's message; and known secrets are masked even there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
+
+from deltaq.store.contract import (
+    CreateUnsupported,
+    ObjectExists,
+    ObjectMissing,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+__all__ = ["CLIENT_ERRORS", "is_past_the_end", "outcome", "scrub"]
+
+CLIENT_ERRORS = (BaseError, OSError, ValueError, RuntimeError)
+"""All that obstore raises for a failed operation; its base class covers not all (FileNotFoundError, ValueError)."""
+
+MASK = "***"
+
+_WRITES = {"create", "put", "delete"}
+_TRANSIENT_STATUS = {408, 409, 412, 425, 429}  # of the 4xx
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+
+_STATUS = re.compile(r"status code: (\d{3} ?[A-Za-z -]*)")
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,80})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,200})|\"message\": ?\"([^\"]{1,200})")
+_RETRIES = re.compile(r"after (\d+) retries")
+_SYSTEM_MESSAGE = re.compile(r'message: "([^"]{1,100})"')
+_SENSITIVE = re.compile(
+    r"(?i)\b(X-Amz-[\w-]+|X-Goog-[\w-]+|sig|signature|token|AWSAccessKeyId|GoogleAccessId)=[^&\s\"'<>]+"
+)
+_USER_INFO = re.compile(r"://[^/@\s\"']+@")
+
+# Without the right to list, S3 answers 403 where 404 would be the truth.
+_CHECK_CREDENTIALS = "check the credentials, and that they permit reading, writing, deleting and listing"
+_HINTS = (
+    (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "create the bucket first"),
+    (r"\b40[13]\b|ExpiredToken|InvalidAccessKeyId", _CHECK_CREDENTIALS),
+    (r"incorrectly configured region", "check `region`"),
+    (r"(?i)connection refused|dns error|name or service not known|failed to lookup", "check `endpoint`"),
+)
+
+
+def outcome(operation: str, key: str, error: BaseException, store: str, secrets: Iterable[str] = ()) -> StoreError:
+    """The error of the contract for one of the client's; `store` names the store in texts. Never linked to `error`."""
+    text = str(error).partition("Debug source:")[0]
+    status = _status(text)
+    reason = _reason(text, str(error), secrets)
+    code = _found(_CODE, text)
+    no_bucket = code in _NO_BUCKET or "bucket does not exist" in text
+    if operation == "create" and isinstance(error, AlreadyExistsError | PreconditionError):
+        return ObjectExists(operation, key, reason)
+    if isinstance(error, FileNotFoundError) and operation.startswith("get") and not no_bucket:
+        return ObjectMissing(operation, key, reason)
+    if operation == "create" and (status in {405, 501} or code == "NotImplemented"):
+        return CreateUnsupported(operation, key, f"{store} does not support create-if-absent: {reason}")
+    if operation in _WRITES and int(_found(_RETRIES, text) or 0) > 0:
+        # An earlier attempt without an answer may have done it, whatever the last one was told.
+        return StoreUnavailable(operation, key, reason)
+    refused = (
+        no_bucket
+        or isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError)
+        or (400 <= status < 500 and status not in _TRANSIENT_STATUS and code != "RequestTimeout")
+        or status == 501
+        or "incorrectly configured region" in text
+    )
+    return (StoreRefused if refused else StoreUnavailable)(operation, key, reason)
+
+
+def is_past_the_end(error: BaseException) -> bool:
+    """Whether the store refused a range because the object ends before it."""
+    return _status(str(error)) == 416
+
+
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text with signatures, tokens, user information and the given secrets masked."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return _USER_INFO.sub(f"://{MASK}@", _SENSITIVE.sub(rf"\1={MASK}", text))
+
+
+def _status(text: str) -> int:
+    """HTTP status of the answer; 0 if there was none."""
+    return int(_found(_STATUS, text)[:3] or 0)
+
+
+def _reason(text: str, details: str, secrets: Iterable[str]) -> str:
+    if status := _found(_STATUS, text).strip():
+        told = [status, _found(_CODE, text), _found(_MESSAGE, text)]
+    else:
+        # No answer. The client's own last words ("HTTP error: error sending request") and the system's, if any.
+        told = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], _found(_SYSTEM_MESSAGE, details)]
+    reason = scrub(": ".join(part for part in told if part), secrets)
+    hint = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
+    return f"{reason}; {hint}" if hint else reason
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    """The first group that matched; empty if none did."""
+    match = pattern.search(text)
+    return next(filter(None, match.groups()), "") if match else ""

@@ -1,0 +1,232 @@
+"""A store in a bucket: S3 and what speaks it, Google Cloud Storage, Azure Blob Storage, all through obstore.
+
+Blocking calls: they release the interpreter's lock, and the client's asynchronous ones cost 100 us more each.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import obstore
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.store.contract import ObjectEntry, Pace, StoreError, StoreRefused
+from deltaq.store.keys import check_folder, check_key, check_prefix, is_key
+from deltaq.store.object_errors import CLIENT_ERRORS, is_past_the_end, outcome, scrub
+from deltaq.store.object_options import ObjectSettings, object_settings
+from deltaq.store.watch import SignalWatch
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+__all__ = ["Connection", "ObjectStore", "open_object_store"]
+
+PACE = Pace(busy_s=0.01, idle_s=0.5)
+"""Every look is a request that is paid for, and on some servers a look delays the write it waits for."""
+
+PART_BYTES = 16 * 1024 * 1024
+"""`put` sends a larger object in parts of this size."""
+
+PARTS_IN_FLIGHT = 4
+LIST_CHUNK = 1000  # entries: one page of S3's listing
+
+Client: TypeAlias = S3Store | GCSStore | AzureStore
+_T = TypeVar("_T")
+
+# The process in which the client library started its threads. They do not survive a fork, and a call that needs them
+# then hangs for ever or crashes.
+_process: int | None = None
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What it takes to reach a bucket. Of all this only `url` and `provider` may be shown."""
+
+    url: str
+    provider: str  # for texts: whom to ask about conditional writes, e.g. `S3 at http://localhost:9000`
+    client: Client = field(repr=False)  # with moderate retries
+    create_client: Client = field(repr=False)  # without any: a second attempt of a create meets its own first one
+    secrets: frozenset[str] = field(repr=False)  # masked in every text
+    lists_in_order: bool = True
+
+
+def open_object_store(
+    scheme: str, bucket: str, prefix: str, options: Mapping[str, object], clock: Clock = SYSTEM_CLOCK
+) -> ObjectStore:
+    """The store in `bucket` under `prefix`. Contacts nobody. ValueError if options or the environment are wrong."""
+    settings = object_settings(scheme, options, os.environ)
+    url = f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
+    try:
+        client = _client(scheme, bucket, prefix, settings, settings.retry)
+        create_client = _client(scheme, bucket, prefix, settings, settings.retry | {"max_retries": 0})
+    except CLIENT_ERRORS as error:
+        fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
+    else:
+        return ObjectStore(
+            Connection(url, settings.provider, client, create_client, settings.secrets, lists_in_order=scheme != "az"),
+            clock,
+        )
+    # Outside the handler, so that `__context__` does not lead back to a text that may hold a secret.
+    raise ValueError(f"{url}: {fault}; check the store.* options and the environment variables of this provider")
+
+
+def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, retry: Mapping[str, object]) -> Client:
+    # The settings are checked, but not in a way that a type checker can follow into obstore's typed dictionaries.
+    arguments: dict[str, Any] = {
+        "prefix": prefix or None,
+        "config": dict(settings.config),
+        "client_options": dict(settings.client),
+        "retry_config": dict(retry),
+    }
+    if scheme == "gs":
+        return GCSStore(bucket, **arguments)
+    if scheme == "az":
+        return AzureStore(bucket, **arguments)
+    if settings.ignores_session_token:
+        # Given as plain configuration, the keys would be signed together with a session token that is not theirs.
+        key = arguments["config"].pop("access_key_id")
+        secret = arguments["config"].pop("secret_access_key")
+        credential: S3Credential = {
+            "access_key_id": key,
+            "secret_access_key": secret,
+            "token": None,
+            "expires_at": None,
+        }
+        arguments["credential_provider"] = lambda: credential
+    return S3Store(bucket, **arguments)
+
+
+class ObjectStore:
+    """Objects in a bucket, under the prefix of the URL."""
+
+    def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._connection = connection
+        self._clock = clock
+
+    @property
+    def url(self) -> str:
+        return self._connection.url
+
+    @property
+    def pace(self) -> Pace:
+        return PACE
+
+    @property
+    def case_sensitive(self) -> bool:
+        return True
+
+    def get(self, key: str) -> bytes:
+        check_key("get", key)
+        client = self._connection.client
+        return self._attempt("get", key, lambda: obstore.get(client, key).bytes().to_bytes())
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        check_key("get_range", key)
+        if start < 0 or length < 0:
+            raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        # An empty range is no valid request; one byte still shows whether the object is there.
+        return self._attempt("get_range", key, lambda: self._range(key, start, max(length, 1)))[:length]
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        check_key("put", key)
+        client, view = self._connection.client, memoryview(data).cast("B")
+        self._attempt(
+            "put",
+            key,
+            lambda: obstore.put(client, key, view, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT),
+        )
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        check_key("create", key)
+        client, view = self._connection.create_client, memoryview(data).cast("B")
+        # The condition belongs to one request, so this is never sent in parts.
+        self._attempt("create", key, lambda: obstore.put(client, key, view, mode="create", use_multipart=False))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        check_prefix("list", prefix)
+        entries = self._list(prefix, start_after)
+        return entries if self._connection.lists_in_order else iter(sorted(entries, key=lambda entry: entry.key))
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        check_folder("list_folders", prefix)
+        client = self._connection.client
+        found = self._attempt("list_folders", prefix, lambda: obstore.list_with_delimiter(client, prefix or None))
+        folders = (folder.rstrip("/") for folder in found["common_prefixes"])
+        return sorted(folder[len(prefix) :] for folder in folders if is_key(folder))
+
+    def delete(self, key: str) -> None:
+        check_key("delete", key)
+        self._attempt("delete", key, lambda: self._delete(key))
+
+    def watch(self) -> SignalWatch:
+        return SignalWatch(self._clock)
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.url}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError(f"{self!r} holds credentials and connections and cannot be pickled: open it from its URL again")
+
+    def _range(self, key: str, start: int, length: int) -> bytes:
+        try:
+            return obstore.get_range(self._connection.client, key, start=start, length=length).to_bytes()
+        except CLIENT_ERRORS as error:
+            if is_past_the_end(error):
+                return b""
+            raise
+
+    def _delete(self, key: str) -> None:
+        try:
+            obstore.delete(self._connection.client, key)
+        except FileNotFoundError as error:
+            # A missing object is fine, a missing bucket is not.
+            if isinstance(outcome("get", key, error, self.url), StoreRefused):
+                raise
+
+    def _list(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
+        # The client lists whole folders only, so the rest of the prefix is filtered here; what begins with it comes
+        # after the prefix without its last character, and that is where the listing starts.
+        folder = prefix[: prefix.rfind("/") + 1]
+        first = max(start_after, prefix[:-1] if prefix != folder else "")
+        stream = self._attempt("list", prefix, lambda: self._open_list(folder, first))
+        while (chunk := self._attempt("list", prefix, lambda: next(stream, None))) is not None:
+            for meta in chunk:
+                key = meta["path"]
+                if key.startswith(prefix) and key > start_after and is_key(key):
+                    yield ObjectEntry(key, meta["size"], int(meta["last_modified"].timestamp() * 1000))
+                elif self._connection.lists_in_order and key[: len(prefix)] > prefix:
+                    return
+
+    def _open_list(self, folder: str, first: str) -> Iterator[Iterable[obstore.ObjectMeta]]:
+        offset = first if is_key(first) else None
+        return iter(obstore.list(self._connection.client, folder or None, offset=offset, chunk_size=LIST_CHUNK))
+
+    def _attempt(self, operation: str, key: str, call: Callable[[], _T]) -> _T:
+        """Run one call of the client; every failure becomes an error of the contract."""
+        self._refuse_in_forked_child(operation, key)
+        try:
+            return call()
+        except CLIENT_ERRORS as error:
+            failure: StoreError = outcome(operation, key, error, self._store_name(), self._connection.secrets)
+        # Outside the handler, so that not even `__context__` leads back to a text that may hold a secret.
+        raise failure
+
+    def _store_name(self) -> str:
+        return f"{self._connection.url} ({self._connection.provider})"
+
+    def _refuse_in_forked_child(self, operation: str, key: str) -> None:
+        global _process
+        if _process is None:
+            _process = os.getpid()
+        elif _process != os.getpid():
+            raise StoreRefused(
+                operation,
+                key,
+                f"this process was forked from one that had already used an object store, and {self.url} cannot be "
+                "reached from it; start processes with the 'spawn' method, or fork before the first use",
+            )

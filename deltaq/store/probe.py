@@ -1,0 +1,97 @@
+"""Proof, before anything is entrusted to a store, that its `create` refuses a taken key.
+
+All of deltaq rests on that one property, and some stores that speak S3 accept the condition and ignore it.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.store.contract import (
+    CreateUnsupported,
+    ObjectExists,
+    ObjectMissing,
+    Store,
+    StoreError,
+    StoreUnavailable,
+)
+
+__all__ = ["UnsafeStore", "probe", "probed"]
+
+PROBE_ATTEMPTS = 5
+PROBE_BACKOFF_S = 0.05  # doubles with each attempt
+
+_FIRST, _SECOND = b"first", b"second"
+
+
+class UnsafeStore(StoreError):
+    """The store does not refuse to create what is there already: data would be lost. Use another store or version."""
+
+
+def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+    """Create one throw-away object twice. UnsafeStore if the second is accepted or has any effect.
+
+    StoreUnavailable after a few attempts of which none had a clear answer; StoreRefused as from `Store.create`.
+    """
+    for attempt in range(PROBE_ATTEMPTS):
+        key = f"_deltaq/probe/{clock.unique_id()}"
+        try:
+            _probe_key(store, key)
+            return
+        except StoreUnavailable:
+            # A lost answer proves nothing, and neither would a second look at the same key.
+            if attempt == PROBE_ATTEMPTS - 1:
+                raise
+            clock.sleep(PROBE_BACKOFF_S * 2**attempt * (0.5 + clock.random()))
+        finally:
+            _discard(store, key)
+
+
+def probed(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+    """`probe`, once per store and process."""
+    # No lock: two threads that come here at once both probe, which does no harm.
+    if store not in _PROBED:
+        probe(store, clock)
+        _PROBED.add(store)
+
+
+_PROBED: WeakSet[Store] = WeakSet()
+
+
+def _probe_key(store: Store, key: str) -> None:
+    try:
+        store.create(key, _FIRST)
+    except CreateUnsupported as error:
+        raise UnsafeStore("probe", key, f"{store.url}: {error.reason}") from None
+    except ObjectExists as error:
+        # Nobody else has this key, so this is a store's way of saying "try again".
+        raise StoreUnavailable("probe", key, error.reason) from None
+    try:
+        store.create(key, _SECOND)
+    except ObjectExists:
+        if _read(store, key) != _FIRST:
+            raise UnsafeStore("probe", key, _verdict(store, "refused a taken key and yet lost its object")) from None
+    else:
+        raise UnsafeStore("probe", key, _verdict(store, "created the same key twice"))
+
+
+def _read(store: Store, key: str) -> bytes | None:
+    try:
+        return store.get(key)
+    except ObjectMissing:
+        return None
+
+
+def _verdict(store: Store, fault: str) -> str:
+    return (
+        f"{store.url} {fault}: it ignores create-if-absent, and writers would overwrite each other's data. "
+        "Use a store, or a version of it, that honours `If-None-Match: *`"
+    )
+
+
+def _discard(store: Store, key: str) -> None:
+    try:
+        store.delete(key)
+    except StoreError:
+        pass  # who may not delete may still write: a few bytes stay behind

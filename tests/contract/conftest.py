@@ -1,0 +1,109 @@
+"""Every kind of store there is, each behind the same fixture."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
+
+from deltaq.store import Store, forget_memory_store, open_store
+
+MOTO_BUCKET = "contract"
+MOTO_KEYS = {"access_key_id": "moto-access-key", "secret_access_key": "moto-secret-key", "region": "us-east-1"}
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    """An S3 server in this process, with one bucket."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    application = DomainDispatcherApplication(create_backend_app)
+    lock = threading.Lock()
+
+    def one_at_a_time(environ, start_response):
+        # moto tests the condition and stores the object in two steps. One request at a time makes it what it imitates.
+        with lock:
+            return list(application(environ, start_response))
+
+    server = make_server("127.0.0.1", 0, one_at_a_time, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=MOTO_KEYS["access_key_id"],
+        aws_secret_access_key=MOTO_KEYS["secret_access_key"],
+        region_name=MOTO_KEYS["region"],
+    )
+    client.create_bucket(Bucket=MOTO_BUCKET)
+    client.close()
+    yield endpoint
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def moto_store(moto_endpoint: str) -> Store:
+    """A store of its own on that server."""
+    return open_store(f"s3://{MOTO_BUCKET}/{uuid.uuid4().hex}", {"endpoint": moto_endpoint, **MOTO_KEYS})
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        "memory",
+        pytest.param("moto", marks=pytest.mark.s3),
+        pytest.param("s3_server", marks=pytest.mark.s3_server),
+    ]
+)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An empty store of each kind."""
+    name = uuid.uuid4().hex
+    if request.param == "local":
+        yield open_store(str(tmp_path / "root"))
+    elif request.param == "memory":
+        yield open_store(f"memory://{name}")
+        forget_memory_store(name)
+    elif request.param == "moto":
+        yield request.getfixturevalue("moto_store")
+    else:
+        bucket, endpoint = os.environ["DELTAQ_TEST_S3_BUCKET"], os.environ["DELTAQ_TEST_S3_ENDPOINT"]
+        real = open_store(f"s3://{bucket}/deltaq-test/{name}", {"endpoint": endpoint})
+        yield real
+        for entry in real.list(""):
+            real.delete(entry.key)
+
+
+@pytest.fixture
+def in_threads() -> Callable[[int, Callable[[int], None]], None]:
+    """Run `work(0) … work(count-1)`, each in a thread, all released at once; the first error is raised here."""
+
+    def run(count: int, work: Callable[[int], None]) -> None:
+        errors: list[BaseException] = []
+        gate = threading.Barrier(count)
+
+        def body(number: int) -> None:
+            try:
+                gate.wait()
+                work(number)
+            except BaseException as error:  # noqa: BLE001 - handed to the caller of `run`
+                errors.append(error)
+
+        threads = [threading.Thread(target=body, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    return run

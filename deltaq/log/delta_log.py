@@ -1,0 +1,337 @@
+"""One numbered log, read and written: snapshot, tail, and the commit loop.
+
+The log is the sequencer of everything in deltaq. Entry `v` is the object `_delta_log/<v>.json`; it is created only if
+absent, and whoever creates it has decided what happened at `v`. Rules that keep this true under crashes, retries and
+lost answers (`docs/internals/format.md`, "Committing"):
+
+* Never go past a slot before having seen who fills it: a late write may still land in an empty one.
+* After any error the slot is read; the token (`txnId`) in the entry tells whose it is.
+* A log that is cleaned up re-opens its old slots. So a clean-up first leaves a marker in `_deltaq/log_start/`, and
+  whoever has not been in touch with the log for `HEAD_PROOF_S` looks for a marker above the slot before it believes
+  that slot, be it filled or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
+from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
+from deltaq.log.backoff import error_pause_s, race_pause_s
+from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
+from deltaq.log.table import TableState
+from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError, StoreRefused, StoreUnavailable
+
+__all__ = ["HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
+
+T = TypeVar("T")
+
+HEAD_PROOF_S = 30.0
+"""How long a position at the head of the log is trusted without looking for log-start markers, in seconds of uptime.
+
+Far below the shortest time in which maintenance removes an entry, far above a normal commit.
+"""
+
+_LOAD_ATTEMPTS = 5
+
+
+class LogCleaned(Exception):
+    """The next entry was removed by log clean-up: load a snapshot and go on from there."""
+
+
+class _SlotCleaned(Exception):
+    """The slot we aim at lies below the log's start; `maybe` tells whether an earlier create may have filled it in time."""
+
+    def __init__(self, maybe: bool) -> None:
+        super().__init__()
+        self.maybe = maybe
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a writer wants to put into the next slot."""
+
+    info: CommitInfo
+    actions: Sequence[Action]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit that stands. `entry` is what is in the log; `lost_races` counts the slots others took before it."""
+
+    entry: Entry
+    lost_races: int
+    seconds: float
+
+
+class Follower(Protocol):
+    """Keeps a typed view of the table in step with a `DeltaLog`. May raise Corrupt to refuse an entry."""
+
+    def restored(self, state: TableState) -> None:
+        """The position was set anew: `state` is empty, or what a checkpoint says."""
+
+    def advancing(self, state: TableState, entry: Entry, path: str) -> None:
+        """`entry` comes next; `state` is still the one before it."""
+
+
+class DeltaLog:
+    """A position in one log, and the only way to move it. Not thread-safe: one owner at a time.
+
+    `state` is the table at that position. `folder` ends in `/` and is relative to the store's root.
+    """
+
+    def __init__(self, store: Store, folder: str, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None) -> None:
+        self.store = store
+        self.folder = folder
+        self.clock = clock
+        self.state = TableState()
+        self._follower = follower
+        self._log_folder = folder + names.LOG_FOLDER
+        self._proven_at = float("-inf")
+
+    # --- reading ---
+
+    def load(self) -> bool:
+        """Move to the newest version, from the newest checkpoint or from version 0. False if there is no such table.
+
+        Raises Corrupt, Incompatible, Unavailable.
+        """
+        for _ in range(_LOAD_ATTEMPTS):
+            self._restore(None)
+            started_at = self.clock.uptime()
+            newest = self._reading(lambda: read_newest_checkpoint(self.store, self._log_folder))
+            if newest is not None:
+                self._restore(newest)
+            self._proven_at = started_at
+            self._advance_to_end()
+            start = self._log_start()
+            if self.state.version < 0:
+                return self._exists_or_raise(start)
+            if start <= self.state.version + 1:
+                return True
+            # Entries were cleaned up while we read; the newer checkpoint they gave way to has them.
+        raise Unavailable(f"the log of {self.folder!r} is cleaned up faster than it can be read; try again")
+
+    def _advance_to_end(self) -> None:
+        while (entry := self._read_entry(self.state.version + 1)) is not None:
+            self._apply(entry)
+
+    def _exists_or_raise(self, log_start: int) -> bool:
+        """There is no entry 0 and no checkpoint: fine for a table that was never created, and only for that."""
+        folder = self._log_folder
+        entries = self._reading(lambda: [entry.key for entry in self.store.list(folder)])
+        versions = [version for key in entries if (version := names.entry_version(key)) is not None]
+        if not versions and log_start == 0:
+            return False
+        if versions and min(versions) == 0:
+            return self.load()  # created between our look and the listing
+        raise Corrupt("the log's first entries are missing and no checkpoint replaces them", path=folder, version=0)
+
+    def read_next(self) -> Entry | None:
+        """The next entry, applied to `state`; None if there is none yet. Raises LogCleaned, Corrupt, Incompatible, Unavailable."""
+        version = self.state.version + 1
+        looked_at = self.clock.uptime()
+        entry = self._read_entry(version)
+        if looked_at - self._proven_at > HEAD_PROOF_S and self._log_start() > version:
+            raise LogCleaned(self.folder)
+        self._proven_at = looked_at
+        if entry is not None:
+            self._apply(entry)
+        return entry
+
+    def _restore(self, checkpoint: Checkpoint | None) -> None:
+        self.state = TableState()
+        if checkpoint is not None:
+            self.state.restore(checkpoint.version, checkpoint.actions)
+        if self._follower is not None:
+            self._follower.restored(self.state)
+
+    def _apply(self, entry: Entry) -> None:
+        path = self._entry_key(entry.version)
+        if self._follower is not None:
+            self._follower.advancing(self.state, entry, path)
+        self.state.apply(entry, path)
+
+    def _read_entry(self, version: int) -> Entry | None:
+        key = self._entry_key(version)
+        try:
+            data = self.store.get(key)
+        except ObjectMissing:
+            return None
+        except StoreError as error:
+            raise _unavailable(error) from error
+        return parse_entry(data, version, key)
+
+    def _log_start(self) -> int:
+        """The lowest version that clean-up has promised to keep; 0 if nothing was ever removed."""
+        return self._reading(self._log_start_raw)
+
+    def _entry_key(self, version: int) -> str:
+        return names.log_entry(self._log_folder, version)
+
+    def _reading(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except StoreError as error:
+            raise _unavailable(error) from error
+
+    # --- writing ---
+
+    def commit(self, write: Callable[[TableState], Draft], deadline: float) -> Committed:
+        """Append one entry: `write(state)` is called for each slot that is tried, the last call's entry stands.
+
+        `write` must give each commit one `txn_id` of its own, may grow the draft from slot to slot, and may raise to
+        give up (nothing of its last draft is then in the log). `deadline` is on `clock.monotonic()`.
+
+        Raises OutcomeUnknown (the entry may stand now or later; see `settle`), Unavailable (it does not stand), Corrupt,
+        Incompatible.
+        """
+        lost_races = 0
+        while True:
+            draft = write(self.state)
+            started_at = self.clock.monotonic()
+            try:
+                entry = self._fill(draft, deadline)
+            except _SlotCleaned as cleaned:
+                found = self._look_in_snapshot(draft, cleaned.maybe)
+                if found is not None:
+                    return Committed(found, lost_races, self.clock.monotonic() - started_at)
+                continue
+            seconds = self.clock.monotonic() - started_at
+            self._apply(entry)
+            if entry.txn_id == draft.info.txn_id:
+                return Committed(entry, lost_races, seconds)
+            lost_races += 1
+            self._back_off(lost_races, seconds, deadline)
+
+    def _fill(self, draft: Draft, deadline: float) -> Entry:
+        """Try to create the next slot until it is known who fills it; that entry, ours or not."""
+        version = self.state.version + 1
+        key = self._entry_key(version)
+        body = encode_entry(draft.info, draft.actions)  # once per slot: a late write of it must equal a repeated one
+        token = _token(version, draft.info.txn_id)
+        maybe = False  # a create was sent that may have filled the slot, or may still
+        failures = 0
+        while True:
+            refusal: StoreError | None = None
+            try:
+                self.store.create(key, body)
+            except StoreUnavailable as error:
+                maybe, refusal = True, error
+            except (ObjectExists, StoreRefused) as error:
+                refusal = error
+            seen: bytes | None = None
+            try:
+                seen = body if refusal is None else self._look(key)
+                self._prove_slot(version, maybe)
+            except StoreError as error:
+                # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
+                maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
+                refusal = error
+            else:
+                if seen is not None:
+                    return self._filled(seen, body, draft.info.txn_id, version)
+            if isinstance(refusal, StoreRefused) and not maybe:
+                raise _unavailable(refusal, retriable=False) from refusal
+            failures += 1
+            pause = error_pause_s(failures, self.clock.random())
+            if self.clock.monotonic() + pause >= deadline:
+                raise self._gave_up(refusal, token, maybe)
+            self.clock.sleep(pause)
+
+    def _look(self, key: str) -> bytes | None:
+        try:
+            return self.store.get(key)
+        except ObjectMissing:
+            return None
+
+    def _prove_slot(self, version: int, maybe: bool) -> None:
+        """Whoever was away for long makes sure that slot `version` is not one that clean-up has re-opened."""
+        now = self.clock.uptime()
+        if now - self._proven_at > HEAD_PROOF_S and self._log_start_raw() > version:
+            raise _SlotCleaned(maybe)
+        self._proven_at = now
+
+    def _filled(self, seen: bytes, sent: bytes, txn_id: str, version: int) -> Entry:
+        entry = parse_entry(seen, version, self._entry_key(version))
+        if entry.txn_id == txn_id and seen != sent:
+            raise Corrupt("the commit that was read back differs from the one sent", path=self._entry_key(version), version=version)
+        return entry
+
+    def _gave_up(self, cause: StoreError | None, token: str, maybe: bool) -> OutcomeUnknown | Unavailable:
+        reason = cause.reason if cause is not None else "the slot stayed empty"
+        if maybe:
+            return OutcomeUnknown(f"no answer about the commit to {self.folder!r} before the deadline: {reason}", token=token)
+        return Unavailable(f"commit to {self.folder!r} not possible before the deadline: {reason}")
+
+    def _look_in_snapshot(self, draft: Draft, maybe: bool) -> Entry | None:
+        """Decide about a commit whose slot was cleaned up: it stands if the table has its files."""
+        slot = self.state.version + 1
+        self.load()
+        paths = [action.path for action in draft.actions if isinstance(action, Add)]
+        found = tuple(self.state.files[path] for path in paths if path in self.state.files)
+        if found:
+            return Entry(slot, draft.info, found)
+        if maybe and paths:
+            raise OutcomeUnknown(
+                f"a commit to {self.folder!r} was interrupted for longer than the log is kept",
+                token=_token(slot, draft.info.txn_id),
+            )
+        return None
+
+    def _back_off(self, lost_races: int, commit_s: float, deadline: float) -> None:
+        """Wait a little, then catch up, so that the next create aims at a slot that is still free."""
+        self.clock.sleep(race_pause_s(lost_races, commit_s, self.clock.random()))
+        if self.clock.monotonic() >= deadline:
+            raise Unavailable(
+                f"commit to {self.folder!r} lost {lost_races} races against other writers before its deadline; "
+                "raise message.timeout.ms, or linger.ms so that each writer commits less often"
+            )
+        try:
+            while self.read_next() is not None:
+                pass
+        except LogCleaned:
+            self.load()
+        except Unavailable:
+            return  # only an optimisation: the create that follows settles the next slot by itself
+
+    def settle(self, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
+        """Find out what became of a commit that ended in OutcomeUnknown: its entry, or None if it does not and never will stand.
+
+        `write` drafts an entry without effect: if the slot in question is still empty it is filled with that, so that a
+        late write can no longer land. Raises like `commit`; ValueError for a malformed token.
+        """
+        version, txn_id = _parse_token(token)
+        if not self.load():
+            return None
+        if self.state.version < version:
+            self.commit(write, deadline)
+        entry = self._read_entry(version)
+        if entry is None:
+            raise OutcomeUnknown(f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token)
+        return entry if entry.txn_id == txn_id else None
+
+    def _log_start_raw(self) -> int:
+        folder = names.log_start_folder(self.folder)
+        versions = [names.log_start_version(entry.key) for entry in self.store.list(folder)]
+        return max((version for version in versions if version is not None), default=0)
+
+
+def _token(version: int, txn_id: str) -> str:
+    return f"{version}:{txn_id}"
+
+
+def _parse_token(token: str) -> tuple[int, str]:
+    version, colon, txn_id = token.partition(":")
+    if not (colon and txn_id and version.isdecimal()):
+        raise ValueError(f"{token!r:.100} is not the token of an OutcomeUnknown error")
+    return int(version), txn_id
+
+
+def _unavailable(error: StoreError, *, retriable: bool | None = None) -> Unavailable:
+    definite = isinstance(error, StoreRefused) if retriable is None else not retriable
+    return Unavailable(str(error), retriable=not definite)

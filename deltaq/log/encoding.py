@@ -1,0 +1,98 @@
+"""From what producers hand in to columns: partitions chosen, times filled in, flights cut into segments. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.errors import InvalidValue
+from deltaq.log.buffer import Row
+from deltaq.log.records import Columns, columns_of_rows, slice_columns
+from deltaq.partitioner import assign_partitions
+from deltaq.serde.typed import TopicSchema
+
+__all__ = ["chosen_partitions", "in_segments", "joined", "resolved_block", "row_columns"]
+
+
+def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
+    """Rows as columns. A row without a timestamp gets the time it was produced: `epoch_ms` + its monotonic time.
+
+    Raises InvalidValue if a value is not of the kind that the topic holds.
+    """
+    try:
+        return columns_of_rows(
+            partitions,
+            [row[3] or int(epoch_ms + row[6] * 1000) for row in rows],
+            [row[1] for row in rows],
+            [row[4] for row in rows],
+            [row[0] for row in rows],
+            schema,
+        )
+    except (pa.ArrowException, TypeError, AttributeError) as error:
+        kind = "bytes" if schema is None else "dicts or model instances"
+        raise InvalidValue(f"the topic holds {kind}: {error}") from error
+
+
+def chosen_partitions(rows: Sequence[Row], partitioner: str, count: int, sticky: int) -> list[int]:
+    """The partition of each row: the one it names, or the partitioner's choice among `count`."""
+    named = [row[2] for row in rows]
+    if max(named) < 0:
+        return [0] * len(rows) if count == 1 else assign_partitions(partitioner, [row[1] for row in rows], count, sticky)
+    if min(named) < 0:
+        chosen = assign_partitions(partitioner, [row[1] for row in rows], count, sticky)
+        return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]
+    return named
+
+
+def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int) -> Columns:
+    """A table's columns with every partition of -1 replaced by the partitioner's choice.
+
+    Each distinct key is hashed once, so the work in Python does not grow with the rows.
+    """
+    unset = pc.less(columns.partitions, 0)
+    if not pc.any(unset).as_py():
+        return columns
+    if count == 1:
+        chosen: pa.Array = pa.array([0], pa.int32()).take(pa.nulls(len(columns), pa.int32()).fill_null(0))
+    elif columns.keys.null_count == len(columns):
+        chosen = pa.array(assign_partitions(partitioner, [None], count, sticky), pa.int32())
+        chosen = chosen.take(pa.nulls(len(columns), pa.int32()).fill_null(0))
+    else:
+        encoded = columns.keys.dictionary_encode(null_encoding="encode")
+        of_key = assign_partitions(partitioner, encoded.dictionary.to_pylist(), count, sticky)
+        chosen = pa.array(of_key, pa.int32()).take(encoded.indices)
+    return replace(columns, partitions=pc.if_else(unset, chosen, columns.partitions))
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Several columns one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Columns(
+        pa.concat_arrays([part.partitions for part in parts]),
+        pa.concat_arrays([part.timestamps for part in parts]),
+        pa.concat_arrays([part.keys for part in parts]),
+        pa.concat_arrays([part.headers for part in parts]),
+        pa.concat_batches([part.values for part in parts]),
+    )
+
+
+def in_segments(columns: Columns, bytes_max: int) -> Iterator[Columns]:
+    """Columns cut so that each piece takes about `bytes_max` bytes at most (a single row may take more)."""
+    size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes + 12 * len(columns)
+    pieces = max(1, -(-size // bytes_max))
+    rows = -(-len(columns) // pieces)
+    if pieces == 1 or rows == len(columns):
+        yield columns
+        return
+    for first in range(0, len(columns), rows):
+        piece = slice_columns(columns, first, min(rows, len(columns) - first))
+        yield from in_segments(piece, bytes_max) if _much_larger(piece, bytes_max) else (piece,)
+
+
+def _much_larger(columns: Columns, bytes_max: int) -> bool:
+    """Whether uneven rows left this piece far above the limit."""
+    return len(columns) > 1 and columns.values.nbytes + columns.keys.nbytes > 2 * bytes_max

@@ -1,0 +1,54 @@
+"""Where each offset of a topic is: an index of the live files' batches, kept in step with the log."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from operator import attrgetter
+
+from deltaq.log.topic_state import Batch, DataFile
+
+__all__ = ["OffsetIndex"]
+
+_BASE = attrgetter("base_offset")
+
+
+class OffsetIndex:
+    """Live files and, per partition, their batches in offset order. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, DataFile] = {}
+        self._batches: dict[int, list[Batch]] = {}
+
+    def add(self, file: DataFile) -> None:
+        """A file became part of the table."""
+        self.files[file.path] = file
+        for batch in file.batches:
+            batches = self._batches.setdefault(batch.partition, [])
+            if not batches or batches[-1].base_offset < batch.base_offset:
+                batches.append(batch)
+            else:
+                insort(batches, batch, key=_BASE)
+
+    def remove(self, path: str) -> None:
+        """A file left the table; one that is not there is fine."""
+        file = self.files.pop(path, None)
+        for batch in () if file is None else file.batches:
+            self._batches[batch.partition].remove(batch)
+
+    def find(self, partition: int, offset: int) -> Batch | None:
+        """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at the end."""
+        batches = self._batches.get(partition)
+        if not batches:
+            return None
+        at = max(0, bisect_right(batches, offset, key=_BASE) - 1)
+        while at < len(batches) and batches[at].next_offset <= offset:
+            at += 1
+        return batches[at] if at < len(batches) else None
+
+    def batches(self, partition: int, offset: int = 0) -> Iterator[Batch]:
+        """The batches of a partition that hold offsets from `offset` on, in order."""
+        batch = self.find(partition, offset)
+        while batch is not None:
+            yield batch
+            batch = self.find(partition, batch.next_offset)

@@ -1,0 +1,80 @@
+"""Several store operations at once: what is waited for is the slowest, not the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from deltaq.clock import Clock
+from deltaq.errors import KafkaError, KafkaException
+
+__all__ = ["REQUESTS_MAX", "in_parallel"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+REQUESTS_MAX = 8
+"""How many operations one call has under way: enough to hide the latency of a store, too few to overrun one."""
+
+
+def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeout_s: float | None = None) -> list[R]:
+    """`work(item)` for each item, in the order of the items, on up to `REQUESTS_MAX` threads.
+
+    What `work` raises comes out once no other item is being worked on; those not begun are then left. KafkaException
+    (_TIMED_OUT) when it is not over within `timeout_s` seconds; what has begun goes on behind the caller's back.
+    """
+    if len(items) <= 1 and timeout_s is None:
+        return [work(item) for item in items]
+    job = _Job(clock, work, items)
+    for _ in range(min(REQUESTS_MAX, len(items))):
+        clock.start_thread(job.run, "deltaq-parallel")
+    return job.results(timeout_s)
+
+
+class _Job(Generic[T, R]):
+    def __init__(self, clock: Clock, work: Callable[[T], R], items: Sequence[T]) -> None:
+        self._clock = clock
+        self._work = work
+        self._items = items
+        self._changed = clock.condition()
+        self._begun = 0
+        self._under_way = 0
+        self._results: dict[int, R] = {}
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        """What each thread does: one item after the other, until none is left or one has failed."""
+        while (at := self._next()) is not None:
+            try:
+                self._finished(at, self._work(self._items[at]), None)
+            except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
+                self._finished(at, None, error)
+
+    def _next(self) -> int | None:
+        with self._changed:
+            if self._failure is not None or self._begun == len(self._items):
+                return None
+            self._begun += 1
+            self._under_way += 1
+            return self._begun - 1
+
+    def _finished(self, at: int, result: R | None, failure: BaseException | None) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._failure = self._failure or failure
+            if failure is None:
+                self._results[at] = result  # type: ignore[assignment]  # R itself may be Optional
+            self._changed.notify_all()
+
+    def results(self, timeout_s: float | None) -> list[R]:
+        deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        with self._changed:
+            while self._under_way or (self._failure is None and self._begun < len(self._items)):
+                left = None if deadline is None else deadline - self._clock.monotonic()
+                if left is not None and left <= 0:
+                    reason = f"no answer from the store within {timeout_s:g} seconds"
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
+                self._changed.wait(left)
+            if self._failure is not None:
+                raise self._failure
+            return [self._results[at] for at in range(len(self._items))]

@@ -1,0 +1,131 @@
+"""Records as Arrow: the columns of a topic's table, and how produced records become them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.serde.typed import TopicSchema
+
+__all__ = ["HEADERS", "TIMESTAMP", "VALUE_SCHEMA", "Columns", "Headers", "by_partition", "columns_of_rows", "slice_columns", "table_schema"]
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+_BEFORE_VALUE = [
+    pa.field("_partition", pa.int32()),
+    pa.field("_offset", pa.int64()),
+    pa.field("_timestamp", TIMESTAMP),
+    pa.field("_key", pa.binary()),
+    pa.field("_headers", HEADERS),
+]
+
+VALUE_SCHEMA = pa.schema([pa.field("value", pa.binary())])
+"""The value columns of an untyped topic."""
+
+Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records without offsets, column by column; all of one length.
+
+    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns.
+    """
+
+    partitions: pa.Array
+    timestamps: pa.Array
+    keys: pa.Array
+    headers: pa.Array
+    values: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+
+def table_schema(schema: TopicSchema | None) -> pa.Schema:
+    """The Arrow schema of a topic's table: deltaq's five columns, then the value's."""
+    fields = list(VALUE_SCHEMA if schema is None else schema.arrow)
+    return pa.schema([*_BEFORE_VALUE, *fields])
+
+
+def columns_of_rows(
+    partitions: Sequence[int],
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    headers: Sequence[Headers],
+    values: Sequence[object],
+    schema: TopicSchema | None,
+) -> Columns:
+    """Columns from Python values: `values` are bytes, or for a typed topic accepted dicts; None is a tombstone."""
+    if schema is None:
+        value_columns = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=VALUE_SCHEMA)
+    else:
+        value_columns = schema.to_arrow(values)
+    return Columns(
+        pa.array(partitions, pa.int32()),
+        pa.array(timestamps, pa.int64()),
+        pa.array(keys, pa.binary()),
+        _header_column(headers),
+        value_columns,
+    )
+
+
+def _header_column(headers: Sequence[Headers]) -> pa.Array:
+    if not any(headers):
+        return pa.nulls(len(headers), HEADERS)
+    lists = [pairs or () for pairs in headers]
+    names = pa.array([name for pairs in lists for name, _ in pairs], pa.string())
+    contents = pa.array([content for pairs in lists for _, content in pairs], pa.binary())
+    ends = list(accumulate(map(len, lists), initial=0))
+    return pa.ListArray.from_arrays(
+        pa.array(ends, pa.int32()),
+        pa.StructArray.from_arrays([names, contents], fields=list(HEADERS.value_type)),
+        type=HEADERS,
+        mask=pa.array([not pairs for pairs in lists]),
+    )
+
+
+def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatch, tuple[tuple[int, int], ...]]:
+    """The rows as a batch of the topic's table, sorted by partition with their order kept, and each partition's share.
+
+    Shares are (partition, rows) in the order of the batch. `_offset` is null: the commit decides it. So is `_timestamp`
+    unless `timed`: then the commit's own time counts.
+    """
+    stamps = pc.multiply(columns.timestamps, 1000).cast(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            columns.partitions,
+            pa.nulls(len(columns), pa.int64()),
+            stamps,
+            columns.keys,
+            columns.headers,
+            *columns.values.columns,
+        ],
+        schema=pa.schema([*_BEFORE_VALUE, *columns.values.schema]),
+    )
+    bounds = pc.min_max(columns.partitions)
+    if bounds["min"] == bounds["max"]:
+        return batch, ((bounds["min"].as_py(), len(columns)),)
+    batch = batch.take(pc.sort_indices(columns.partitions))  # Arrow's sort is stable: each partition keeps its order
+    runs = pc.run_end_encode(batch.column("_partition"))
+    ends = runs.run_ends.to_pylist()
+    starts = [0, *ends[:-1]]
+    shares = zip(runs.values.to_pylist(), (end - start for start, end in zip(starts, ends, strict=True)), strict=True)
+    return batch, tuple(shares)
+
+
+def slice_columns(columns: Columns, first: int, count: int) -> Columns:
+    """Rows `[first, first + count)`, without a copy."""
+    return Columns(
+        columns.partitions.slice(first, count),
+        columns.timestamps.slice(first, count),
+        columns.keys.slice(first, count),
+        columns.headers.slice(first, count),
+        columns.values.slice(first, count),
+    )

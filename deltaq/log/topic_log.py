@@ -1,0 +1,226 @@
+"""A topic's log as a typed thing: its head, its files, and the commits that change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import TopicSettings
+from deltaq.errors import TopicExists, UnknownTopic
+from deltaq.log.actions import Add, CommitInfo, Entry, Metadata, Remove, Txn
+from deltaq.log.delta_log import Committed, DeltaLog, Draft
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.table import DELTAQ_DOMAIN, TableState
+from deltaq.log.topic_state import (
+    DataFile,
+    PendingSegment,
+    TopicHead,
+    appended,
+    changed,
+    check_entry,
+    create_actions,
+    data_file,
+    delete_actions,
+    parse_head,
+)
+from deltaq.store import Store
+from deltaq.version import __version__
+
+__all__ = ["AlreadyCommitted", "Appended", "TopicLog"]
+
+ENGINE = f"deltaq/{__version__}"
+
+
+class AlreadyCommitted(Exception):
+    """The application transaction (`app_id`, `version`) is in the topic already; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Segments that got their offsets, with what the commit cost."""
+
+    files: tuple[DataFile, ...]
+    lost_races: int
+    seconds: float
+
+
+class TopicLog:
+    """A position in one topic's log. Not thread-safe: one owner at a time.
+
+    `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if asked for.
+    """
+
+    def __init__(self, store: Store, topic: str, clock: Clock = SYSTEM_CLOCK, *, indexed: bool = False, client_id: str = "") -> None:
+        self.topic = topic
+        self.folder = names.topic_folder(topic)
+        self.client_id = client_id
+        self.index = OffsetIndex()
+        self._indexed = indexed
+        self._last: TopicHead | None = None
+        self._log = DeltaLog(store, self.folder, clock, follower=self)
+        self._clock = clock
+        self._store = store
+
+    # --- what it says ---
+
+    @property
+    def version(self) -> int:
+        return self._log.state.version
+
+    @property
+    def head(self) -> TopicHead | None:
+        """The topic as it lives now; None if there is none."""
+        return None if self._last is None or self._last.deleted else self._last
+
+    @property
+    def live_head(self) -> TopicHead:
+        """The topic as it lives now. Raises UnknownTopic."""
+        head = self.head
+        if head is None:
+            raise UnknownTopic(self.topic)
+        return head
+
+    @property
+    def metadata(self) -> Metadata:
+        """The table's schema and properties. Raises UnknownTopic."""
+        if self.head is None or self._log.state.metadata is None:
+            raise UnknownTopic(self.topic)
+        return self._log.state.metadata
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The topic's settings. Raises UnknownTopic."""
+        return TopicSettings.from_properties(self.metadata.configuration)
+
+    def load(self) -> bool:
+        """Go to the newest version; whether the topic exists. Raises Corrupt, Incompatible, Unavailable."""
+        self._log.load()
+        return self.head is not None
+
+    def read_next(self) -> Entry | None:
+        """The next entry, applied; None if there is none yet. Raises LogCleaned and what `load` raises."""
+        return self._log.read_next()
+
+    # --- the log's follower ---
+
+    def restored(self, state: TableState) -> None:
+        self._last = None
+        self.index = OffsetIndex()
+        if DELTAQ_DOMAIN in state.domains:
+            self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
+            for add in state.files.values():
+                self._index(add)
+
+    def advancing(self, state: TableState, entry: Entry, path: str) -> None:
+        self._last = check_entry(self._last, entry, self.folder, path)
+        for action in entry.actions:
+            if isinstance(action, Add):
+                self._index(action)
+            elif isinstance(action, Remove):
+                self.index.remove(action.path)
+
+    def _index(self, add: Add) -> None:
+        if self._indexed:
+            self.index.add(data_file(add, self.folder))
+
+    # --- what changes it ---
+
+    def create(self, partitions: int, schema_string: str, properties: Mapping[str, str], deadline: float) -> TopicHead:
+        """Bring the topic into being, with offsets from 0. Raises TopicExists, and what `DeltaLog.commit` raises."""
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft:
+            if self.head is not None:
+                raise TopicExists(self.topic)
+            now = self._now()
+            actions = create_actions(
+                self.topic, txn_id, partitions, schema_string, properties, now, first=state.version < 0
+            )
+            return Draft(self._info(txn_id, now, "CREATE TABLE", blind=False), actions)
+
+        self._log.load()
+        self._log.commit(write, deadline)
+        return self.live_head
+
+    def delete(self, deadline: float) -> None:
+        """End the topic: a commit that removes every file. Raises UnknownTopic, and what `DeltaLog.commit` raises."""
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft:
+            now = self._now()
+            return Draft(
+                self._info(txn_id, now, "DELETE", blind=False), delete_actions(self.live_head, tuple(state.files), now)
+            )
+
+        self._log.load()
+        self._log.commit(write, deadline)
+
+    def change(self, partitions: int, properties: Mapping[str, str | None], deadline: float) -> TopicHead:
+        """Raise the number of partitions (never lower it) and set or, with None, drop table properties."""
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft:
+            now = self._now()
+            return Draft(
+                self._info(txn_id, now, "SET TBLPROPERTIES", blind=False),
+                changed(self.live_head, self.metadata, partitions, properties, now),
+            )
+
+        self._log.load()
+        self._log.commit(write, deadline)
+        return self.live_head
+
+    def append(
+        self,
+        take_segments: Callable[[], Sequence[PendingSegment]],
+        topic_id: str,
+        deadline: float,
+        txn: Txn | None = None,
+    ) -> Appended:
+        """Append uploaded segments in one commit.
+
+        `take_segments()` is asked anew for each slot tried and may return more than before. `topic_id` is the topic the
+        rows were meant for: UnknownTopic if another one has taken its name. With `txn`, AlreadyCommitted if the topic
+        has that transaction version or a later one.
+        """
+        txn_id = self._clock.unique_id()
+        log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
+
+        def write(state: TableState) -> Draft:
+            head = self.live_head
+            if head.topic_id != topic_id:
+                raise UnknownTopic(self.topic, reason="it was deleted and created again while these messages were on their way")
+            if txn is not None and (done := state.txns.get(txn.app_id)) is not None and done.version >= txn.version:
+                raise AlreadyCommitted
+            now = self._now()
+            _, actions = appended(head, state.version + 1, take_segments(), now, log_append_time)
+            info = self._info(txn_id, max(now, head.time_ms), "WRITE", blind=txn is None)
+            return Draft(info, actions if txn is None else [txn, *actions])
+
+        committed = self._log.commit(write, deadline)
+        return self._appended(committed)
+
+    def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
+        """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never will stand."""
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft:
+            return Draft(self._info(txn_id, self._now(), "SETTLE", blind=True), [])
+
+        entry = self._log.settle(token, write, deadline)
+        return None if entry is None else self._files(entry)
+
+    def _appended(self, committed: Committed) -> Appended:
+        return Appended(self._files(committed.entry), committed.lost_races, committed.seconds)
+
+    def _files(self, entry: Entry) -> tuple[DataFile, ...]:
+        return tuple(data_file(action, self.folder) for action in entry.actions if isinstance(action, Add))
+
+    def _now(self) -> int:
+        return max(self._clock.time_ms(), 0 if self._last is None else self._last.time_ms)
+
+    def _info(self, txn_id: str, now_ms: int, operation: str, *, blind: bool) -> CommitInfo:
+        mode = {"mode": "Append"} if operation == "WRITE" else {}
+        return CommitInfo(txn_id, now_ms, operation, self.client_id, ENGINE, is_blind_append=blind, parameters=mode)

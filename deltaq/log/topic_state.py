@@ -1,0 +1,305 @@
+"""What the log says about a topic, and the actions that change it. Pure rules; `topic_log` acts on them.
+
+The specification of everything here is `docs/internals/format.md`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from deltaq.names import data_key
+from deltaq.errors import Corrupt, Incompatible
+from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, strict_json
+from deltaq.log.segment import SegmentFile
+from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
+
+__all__ = [
+    "Batch",
+    "DataFile",
+    "PendingSegment",
+    "TopicHead",
+    "appended",
+    "changed",
+    "check_entry",
+    "create_actions",
+    "data_file",
+    "delete_actions",
+    "parse_head",
+]
+
+BATCHES_TAG = "deltaq.batches"
+FILE_TAG = "deltaq.file"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHead:
+    """A topic at one version. Offsets are indexed by partition; `time_ms` never goes back from entry to entry."""
+
+    topic_id: str
+    next_offsets: tuple[int, ...]
+    start_offsets: tuple[int, ...]
+    time_ms: int
+    deleted: bool = False
+
+    @property
+    def partitions(self) -> int:
+        return len(self.next_offsets)
+
+    def action(self) -> DomainMetadata:
+        """This head as the domain metadata that every entry of a topic carries."""
+        body: dict[str, object] = {
+            "format": FORMAT,
+            "topic_id": self.topic_id,
+            "next_offsets": self.next_offsets,
+            "start_offsets": self.start_offsets,
+            "time": self.time_ms,
+        }
+        if self.deleted:
+            body["deleted"] = True
+        return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A run of records of one partition in one file: offsets `[base_offset, next_offset)` in rows `[first_row, +rows)`.
+
+    Dense (offset = base + row) unless `sparse`: then the file's `_offset` column rules.
+    """
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    first_row: int
+    rows: int
+    sparse: bool
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A segment of a topic. Timestamps are milliseconds; `append_time_ms` is set where the topic asks for log-append time."""
+
+    path: str
+    segment: SegmentFile
+    batches: tuple[Batch, ...]
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    append_time_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSegment:
+    """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows."""
+
+    path: str
+    size: int
+    rows: int
+    crc32: int
+    footer_bytes: int
+    footer_crc32: int
+    shares: tuple[tuple[int, int], ...]
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    created_ms: int
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse_head(configuration: str, path: str, version: int) -> TopicHead:
+    """The head from its domain metadata. Raises Corrupt, Incompatible."""
+    try:
+        body = strict_json(configuration)
+        if not isinstance(body, dict):
+            raise TypeError("not an object")
+        if body.get("format") != FORMAT:
+            raise Incompatible(f"topic at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq.")
+        head = TopicHead(
+            str(body["topic_id"]),
+            _offsets(body["next_offsets"]),
+            _offsets(body["start_offsets"]),
+            _whole(body["time"]),
+            body.get("deleted") is True,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the topic's offsets cannot be parsed: {error}", path=path, version=version) from error
+    sound = len(head.next_offsets) == len(head.start_offsets) and all(
+        0 <= start <= end for start, end in zip(head.start_offsets, head.next_offsets, strict=False)
+    )
+    if not sound:
+        raise Corrupt("the topic's start offsets and next offsets contradict each other", path=path, version=version)
+    return head
+
+
+def _offsets(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise TypeError("offsets must be a list")
+    return tuple(_whole(number) for number in value)
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r:.40} is not an integer")
+    return value
+
+
+def data_file(add: Add, folder: str) -> DataFile:
+    """The segment that an `add` describes. Raises Incompatible for a file that deltaq did not add, Corrupt for bad tags."""
+    if BATCHES_TAG not in add.tags or FILE_TAG not in add.tags:
+        raise Incompatible(
+            f"{folder + add.path!r} was added by another writer: it has no offsets. Only deltaq may write a topic; move the data "
+            "out of the table and produce it instead."
+        )
+    try:
+        about = strict_json(add.tags[FILE_TAG])
+        batches = strict_json(add.tags[BATCHES_TAG])
+        if not isinstance(about, dict) or not isinstance(batches, list):
+            raise TypeError("tags must be an object and a list")
+        footer_bytes, footer_crc32 = _offsets(about["footer"])
+        low_ms, high_ms = _offsets(about["timestamps"])
+        append_time = about.get("append_time")
+        segment = SegmentFile(
+            data_key(folder, add.path), _whole(about["version"]), add.size, _whole(about["rows"]), _whole(about["crc32"]), footer_bytes, footer_crc32
+        )
+        return DataFile(
+            add.path,
+            segment,
+            tuple(_batch(_offsets(batch), add.path) for batch in batches),
+            low_ms,
+            high_ms,
+            None if append_time is None else _whole(append_time),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
+
+
+def _batch(numbers: tuple[int, ...], path: str) -> Batch:
+    partition, base, first, rows, *sparse_end = numbers
+    if len(sparse_end) > 1:
+        raise ValueError("a batch has four numbers, or five where its offsets have gaps")
+    return Batch(partition, base, sparse_end[0] if sparse_end else base + rows, first, rows, bool(sparse_end), path)
+
+
+def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) -> TopicHead:
+    """The head after `entry`, having checked that the entry continues `before` as the format demands.
+
+    Raises Corrupt if offsets do not continue where they ended: better no record than one at a wrong offset.
+    """
+    domains = [a for a in entry.actions if isinstance(a, DomainMetadata) and a.domain == DELTAQ_DOMAIN]
+    if not domains:
+        if before is None or any(isinstance(a, Add | Remove | Metadata) for a in entry.actions):
+            raise Corrupt("the entry changes a topic but does not say its offsets", path=path, version=entry.version)
+        return before  # an entry without effect, see DeltaLog.settle
+    after = parse_head(domains[0].configuration, path, entry.version)
+    expected = list(before.next_offsets) if before is not None and before.topic_id == after.topic_id else [0] * after.partitions
+    expected += [0] * (after.partitions - len(expected))
+    for add in (a for a in entry.actions if isinstance(a, Add) and a.data_change):
+        for batch in data_file(add, folder).batches:
+            if batch.partition >= len(expected) or batch.base_offset != expected[batch.partition]:
+                raise Corrupt("a batch does not start where its partition ended", path=path, version=entry.version)
+            expected[batch.partition] = batch.next_offset
+    if tuple(expected) != after.next_offsets:
+        raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
+    return after
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def create_actions(
+    topic: str, topic_id: str, partitions: int, schema_string: str, configuration: Mapping[str, str], now_ms: int, first: bool
+) -> list[Action]:
+    """A topic begins, in a new table (`first`) or in that of a deleted topic."""
+    head = TopicHead(topic_id, (0,) * partitions, (0,) * partitions, now_ms)
+    actions: list[Action] = [
+        Metadata(topic_id, schema_string, configuration, now_ms, name=topic),
+        head.action(),
+    ]
+    return [PROTOCOL, *actions] if first else actions
+
+
+def delete_actions(head: TopicHead, files: Sequence[str], now_ms: int) -> list[Action]:
+    """A topic ends: every file leaves the table, and the head is marked deleted."""
+    ended = replace(head, start_offsets=head.next_offsets, time_ms=max(now_ms, head.time_ms), deleted=True)
+    return [*(Remove(path, ended.time_ms, data_change=True) for path in files), ended.action()]
+
+
+def changed(
+    head: TopicHead, metadata: Metadata, partitions: int, properties: Mapping[str, str | None], now_ms: int
+) -> list[Action]:
+    """The topic with more partitions and other properties; a property of None is dropped."""
+    added = (0,) * (partitions - head.partitions)
+    after = replace(
+        head,
+        next_offsets=head.next_offsets + added,
+        start_offsets=head.start_offsets + added,
+        time_ms=max(now_ms, head.time_ms),
+    )
+    kept = {key: value for key, value in metadata.configuration.items() if key not in properties}
+    new = {key: value for key, value in properties.items() if value is not None}
+    return [replace(metadata, configuration=kept | new), after.action()]
+
+
+def appended(
+    head: TopicHead, version: int, segments: Sequence[PendingSegment], now_ms: int, log_append_time: bool
+) -> tuple[TopicHead, list[Action]]:
+    """Give the rows of `segments` their offsets, as entry `version`: the head after it and the actions to write."""
+    offsets = list(head.next_offsets)
+    time_ms = max(now_ms, head.time_ms)
+    actions: list[Action] = []
+    for segment in segments:
+        batches = []
+        first = 0
+        for partition, rows in segment.shares:
+            batches.append([partition, offsets[partition], first, rows])
+            offsets[partition] += rows
+            first += rows
+        actions.append(_add(segment, batches, version, time_ms if log_append_time else None))
+    after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
+    return after, [*actions, after.action()]
+
+
+def _add(segment: PendingSegment, batches: list[list[int]], version: int, append_time_ms: int | None) -> Add:
+    low, high = (
+        (append_time_ms, append_time_ms) if append_time_ms is not None else (segment.min_timestamp_ms, segment.max_timestamp_ms)
+    )
+    about: dict[str, object] = {
+        "version": version,
+        "rows": segment.rows,
+        "crc32": segment.crc32,
+        "footer": [segment.footer_bytes, segment.footer_crc32],
+        "timestamps": [low, high],
+    }
+    if append_time_ms is not None:
+        about["append_time"] = append_time_ms
+    return Add(
+        path=segment.path,
+        size=segment.size,
+        modification_time=segment.created_ms,
+        data_change=True,
+        stats=_stats(segment, batches, append_time_ms is not None),
+        tags={BATCHES_TAG: _compact(batches), FILE_TAG: _compact(about)},
+    )
+
+
+def _stats(segment: PendingSegment, batches: list[list[int]], untimed: bool) -> str:
+    """Delta's per-file statistics, which let other engines skip files."""
+    low: dict[str, object] = {"_partition": batches[0][0]}
+    high: dict[str, object] = {"_partition": batches[-1][0]}
+    nulls = {"_partition": 0, "_offset": segment.rows, "_timestamp": segment.rows if untimed else 0}
+    if not untimed:
+        low["_timestamp"] = _delta_time(segment.min_timestamp_ms)
+        high["_timestamp"] = _delta_time(segment.max_timestamp_ms)
+    return _compact({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _delta_time(epoch_ms: int) -> str:
+    seconds, ms = divmod(epoch_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

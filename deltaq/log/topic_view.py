@@ -1,0 +1,68 @@
+"""What a client needs to know about a topic to write to it and to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import pyarrow as pa
+
+from deltaq.config import TopicSettings
+from deltaq.errors import Corrupt, TopicExists
+from deltaq.log.delta_schema import arrow_schema, delta_schema
+from deltaq.log.records import VALUE_SCHEMA, table_schema
+from deltaq.log.topic_log import TopicLog
+from deltaq.serde.typed import TopicSchema, schema_of
+
+__all__ = ["TYPED_PROPERTY", "NewTopicPlan", "TopicView", "create_topic", "view_of"]
+
+TYPED_PROPERTY = "deltaq.typed"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic at one version. `schema` is None for an untyped topic, whose values are bytes."""
+
+    topic_id: str
+    partitions: int
+    schema: TopicSchema | None
+    settings: TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopicPlan:
+    """A topic to be created. `properties` are table properties, `deltaq.` prefix included."""
+
+    partitions: int
+    schema: TopicSchema | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def view_of(log: TopicLog) -> TopicView:
+    """The topic at the log's position. Raises UnknownTopic."""
+    metadata = log.metadata
+    schema = _schema(metadata.schema_string, log.folder) if metadata.configuration.get(TYPED_PROPERTY) == "true" else None
+    return TopicView(log.live_head.topic_id, log.live_head.partitions, schema, log.settings)
+
+
+@lru_cache(maxsize=256)
+def _schema(schema_string: str, folder: str) -> TopicSchema:
+    try:
+        columns = arrow_schema(schema_string)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the table's schema cannot be parsed: {error}", path=folder) from error
+    system = len(table_schema(None)) - len(VALUE_SCHEMA)
+    return schema_of(pa.schema(list(columns)[system:]))
+
+
+def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float) -> TopicView:
+    """Create the topic, or find that somebody else just did. Raises what `TopicLog.create` raises, but not TopicExists."""
+    properties = dict(plan.properties)
+    if plan.schema is not None:
+        properties[TYPED_PROPERTY] = "true"
+    try:
+        log.create(plan.partitions, delta_schema(table_schema(plan.schema)), properties, deadline)
+    except TopicExists:
+        log.load()
+    return view_of(log)

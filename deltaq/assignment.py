@@ -1,0 +1,196 @@
+"""What a consumer holds: its partitions, where each stands, and the records that are ready to be handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
+
+from deltaq.clock import Clock
+from deltaq.log.decoding import DecodedRecords
+from deltaq.log.fetcher import Fetcher, PartitionRecords
+from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, TopicPartition
+from deltaq.serde.typed import TopicSchema
+
+__all__ = ["Assignment"]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A partition that is held. `position` is the next offset to hand out, `stored` what may be committed."""
+
+    epoch: int
+    position: int = OFFSET_INVALID
+    stored: int = OFFSET_INVALID
+    metadata: str | None = None
+    paused: bool = False
+    resume_at: int | None = None  # the first offset that was ready, but dropped because of the pause
+
+
+class Assignment:
+    """The partitions of one consumer. Used on the application's thread; `stored_offsets` by the committer's as well."""
+
+    def __init__(self, fetcher: Fetcher, schema_of: Callable[[str], TopicSchema | None], store_on_delivery: bool, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._schema_of = schema_of
+        self._store_on_delivery = store_on_delivery
+        self._lock = clock.lock()
+        self._held: dict[tuple[str, int], _Held] = {}
+        self._records: DecodedRecords | None = None
+        self._holder: _Held | None = None
+        self._row = 0
+
+    # --- which partitions ---
+
+    def partitions(self) -> list[TopicPartition]:
+        """What is held, sorted, as `confluent_kafka` shows it."""
+        return [TopicPartition(topic, partition, OFFSET_STORED) for topic, partition in sorted(self._held)]
+
+    def set(self, wanted: Iterable[TopicPartition]) -> None:
+        """Hold exactly these, each from its offset (a real one, an OFFSET_ constant, or the committed one)."""
+        start = {(tp.topic, tp.partition): tp.offset for tp in wanted}
+        self._records = self._holder = None
+        epochs = self._fetcher.assign(start)
+        with self._lock:
+            self._held = {key: _Held(epoch) for key, epoch in epochs.items()}
+
+    def add(self, wanted: Iterable[TopicPartition]) -> None:
+        """Hold these too."""
+        for tp in wanted:
+            epoch = self._fetcher.seek(tp.topic, tp.partition, tp.offset)
+            with self._lock:
+                self._held[tp.topic, tp.partition] = _Held(epoch)
+
+    def remove(self, unwanted: Iterable[TopicPartition]) -> None:
+        """Hold these no longer."""
+        for tp in unwanted:
+            self._release(tp.topic, tp.partition)
+            self._fetcher.drop(tp.topic, tp.partition)
+            with self._lock:
+                self._held.pop((tp.topic, tp.partition), None)
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether a partition is held."""
+        return (topic, partition) in self._held
+
+    # --- where they stand ---
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next offset to hand out; OFFSET_INVALID until something was."""
+        held = self._held.get((topic, partition))
+        return OFFSET_INVALID if held is None else held.position
+
+    def store(self, topic: str, partition: int, offset: int, metadata: str | None = None) -> None:
+        """Note the offset that may be committed."""
+        with self._lock:
+            held = self._held[topic, partition]
+            held.stored, held.metadata = offset, metadata
+
+    def stored_offsets(self) -> list[TopicPartition]:
+        """What may be committed."""
+        with self._lock:
+            return [
+                TopicPartition(topic, partition, held.stored, held.metadata)
+                for (topic, partition), held in self._held.items()
+                if held.stored >= 0
+            ]
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at another offset."""
+        self._release(topic, partition)
+        held = self._held[topic, partition]
+        held.epoch = self._fetcher.seek(topic, partition, offset)
+        held.position, held.resume_at = OFFSET_INVALID, None
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Hand nothing out from a partition until it is resumed, not even what is ready."""
+        held = self._held.get((topic, partition))
+        if held is not None and not held.paused:
+            held.paused = True
+            self._release(topic, partition)
+            self._fetcher.pause(topic, partition, True)
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Go on where the partition was paused."""
+        held = self._held.get((topic, partition))
+        if held is not None and held.paused:
+            held.paused = False
+            if held.resume_at is not None:
+                held.epoch = self._fetcher.seek(topic, partition, held.resume_at)
+                held.resume_at = None
+            self._fetcher.pause(topic, partition, False)
+
+    # --- handing out ---
+
+    def is_current(self, topic: str, partition: int, epoch: int) -> bool:
+        """Whether something that was fetched for a partition in `epoch` is still wanted."""
+        held = self._held.get((topic, partition))
+        return held is not None and held.epoch == epoch
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a record to hand out."""
+        return self._records is not None
+
+    def accept(self, item: PartitionRecords) -> None:
+        """Make fetched records the ones that are handed out next; stale ones are dropped."""
+        held = self._held.get((item.topic, item.partition))
+        if held is None or held.epoch != item.epoch:
+            return
+        if not held.paused:
+            schema = None if item.view.schema is None else self._schema_of(item.topic) or item.view.schema
+            self._records = DecodedRecords(item.topic, item.fetched, schema)
+            self._holder = held
+            self._row = 0
+        elif held.resume_at is None:
+            held.resume_at = item.fetched.first_offset
+
+    def take_one(self) -> FetchedMessage | None:
+        """The next record."""
+        records = self._records
+        if records is None:
+            return None
+        row = self._row
+        message = FetchedMessage(records, row)
+        self._handed_out(records, row)
+        return message
+
+    def take(self, count: int) -> list[FetchedMessage]:
+        """The next records, `count` at most."""
+        records = self._records
+        if records is None:
+            return []
+        first = self._row
+        end = min(records.count, first + count)
+        messages = list(map(FetchedMessage, repeat(records), range(first, end)))
+        self._handed_out(records, end - 1)
+        return messages
+
+    def take_arrow(self, count: int) -> tuple[str, Any] | None:
+        """The next records of one partition, `count` at most, as (topic, record batch)."""
+        records = self._records
+        if records is None:
+            return None
+        first = self._row
+        end = min(records.count, first + count)
+        self._handed_out(records, end - 1)
+        return records.topic, records.arrow(first, end - first)
+
+    def _handed_out(self, records: DecodedRecords, row: int) -> None:
+        held = self._holder
+        assert held is not None
+        position = records.position_after(row)
+        held.position = position
+        if self._store_on_delivery:
+            held.stored = position
+        self._row = row + 1
+        if self._row >= records.count:
+            self._records = self._holder = None
+
+    def _release(self, topic: str, partition: int) -> None:
+        """Give records in hand back, if they are this partition's: they are fetched again when they are wanted."""
+        records, held = self._records, self._holder
+        if records is not None and held is not None and (records.topic, records.partition) == (topic, partition):
+            self._records = self._holder = None
+            held.epoch = self._fetcher.seek(topic, partition, records.offset_at(self._row))

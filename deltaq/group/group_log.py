@@ -1,0 +1,99 @@
+"""A group's log: joining, leaving and committing offsets, each one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.group.group_state import (
+    CommittedOffset,
+    GroupHead,
+    Member,
+    commit_actions,
+    committed_offset,
+    group_head,
+    join_actions,
+    leave_actions,
+)
+from deltaq.log.actions import Action, CommitInfo
+from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
+from deltaq.log.table import TableState
+from deltaq.log.topic_log import ENGINE
+from deltaq.store import Store
+
+__all__ = ["GroupLog"]
+
+
+class GroupLog:
+    """A position in one group's log. Thread-safe: every method is one step under a lock."""
+
+    def __init__(self, store: Store, group: str, clock: Clock = SYSTEM_CLOCK, client_id: str = "") -> None:
+        self.group = group
+        self._folder = names.group_folder(group)
+        self._clock = clock
+        self._client_id = client_id
+        self._log = DeltaLog(store, self._folder, clock)
+        self._lock = clock.lock()
+        self._loaded = False
+
+    def head(self) -> GroupHead:
+        """The group as it is now. Raises Unavailable, Corrupt, Incompatible."""
+        with self._lock:
+            self._catch_up()
+            return self._head(self._log.state)
+
+    def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
+        """What is committed now for each (topic, topic id, partition)."""
+        with self._lock:
+            self._catch_up()
+            return [committed_offset(self._log.state, *partition) for partition in partitions]
+
+    def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> None:
+        """Become the only member. Raises GroupInUse, and what `DeltaLog.commit` raises."""
+        self._commit(
+            "JOIN",
+            lambda state, now: join_actions(state, self._head(state), self.group, member_id, member, dead, now),
+            deadline,
+        )
+
+    def leave(self, member_id: str, deadline: float) -> None:
+        """Stop being a member; nothing happens if one is not."""
+        with self._lock:
+            self._catch_up()
+            if member_id not in self._head(self._log.state).members:
+                return
+        self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
+
+    def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
+        """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises."""
+        self._commit(
+            "COMMIT OFFSETS",
+            lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now),
+            deadline,
+        )
+
+    def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft:
+            now = self._clock.time_ms()
+            info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
+            return Draft(info, plan(state, now))
+
+        with self._lock:
+            self._catch_up()
+            self._log.commit(write, deadline)
+
+    def _catch_up(self) -> None:
+        try:
+            if not self._loaded:
+                self._log.load()
+                self._loaded = True
+            while self._log.read_next() is not None:
+                pass
+        except LogCleaned:
+            self._log.load()
+
+    def _head(self, state: TableState) -> GroupHead:
+        return group_head(state, self._folder)

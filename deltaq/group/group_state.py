@@ -1,0 +1,158 @@
+"""What a group's log says: who is a member, and which offsets are committed. Pure rules; `group_log` acts on them.
+
+The specification is `docs/internals/format.md`, "Groups". Members stand in the domain metadata `deltaq`; each committed
+offset is a Delta `txn` action whose `appId` names topic, topic id and partition and whose `version` is the next offset to
+read, so that any Delta client can look it up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from deltaq.errors import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
+from deltaq.log.actions import FORMAT, Action, DomainMetadata, Metadata, Txn, strict_json
+from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL, TableState
+
+__all__ = [
+    "CommittedOffset",
+    "GroupHead",
+    "Member",
+    "commit_actions",
+    "committed_offset",
+    "group_head",
+    "join_actions",
+    "leave_actions",
+]
+
+METADATA_DOMAIN = "deltaq.offset_metadata"
+
+# A Delta table must have a column, though a group never has a row.
+_SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "group", "type": "string", "nullable": True, "metadata": {}}]})
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer of a group."""
+
+    topics: tuple[str, ...]
+    client_id: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHead:
+    """A group at one version. `generation` counts changes of membership."""
+
+    generation: int = 0
+    members: Mapping[str, Member] = field(default_factory=dict)
+
+    def action(self) -> DomainMetadata:
+        """This head as domain metadata."""
+        members = {
+            id: {"topics": list(member.topics), "client": member.client_id, "host": member.host}
+            for id, member in self.members.items()
+        }
+        body = {"format": FORMAT, "generation": self.generation, "members": members}
+        return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The next offset to read of a partition, with the committer's note. `topic_id` keeps it from a later topic of that name."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    metadata: str | None = None
+
+    @property
+    def app_id(self) -> str:
+        return f"{self.topic}/{self.topic_id}/{self.partition}"
+
+
+def group_head(state: TableState, path: str) -> GroupHead:
+    """The head in a table's state; an empty one for a group that was never used. Raises Corrupt, Incompatible."""
+    configuration = state.domains.get(DELTAQ_DOMAIN)
+    if configuration is None:
+        return GroupHead()
+    try:
+        body = strict_json(configuration)
+        if not isinstance(body, dict) or not isinstance(members := body["members"], dict):
+            raise TypeError("not an object")
+        if body.get("format") != FORMAT:
+            raise Incompatible(f"group at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq.")
+        parsed = {
+            id: Member(tuple(member["topics"]), str(member["client"]), str(member["host"])) for id, member in members.items()
+        }
+        return GroupHead(int(body["generation"]), parsed)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the group's members cannot be parsed: {error}", path=path, version=state.version) from error
+
+
+def committed_offset(state: TableState, topic: str, topic_id: str, partition: int) -> CommittedOffset | None:
+    """The committed offset of a partition; None if there is none for the topic with this id."""
+    key = CommittedOffset(topic, topic_id, partition, 0)
+    txn = state.txns.get(key.app_id)
+    return None if txn is None else replace(key, offset=txn.version, metadata=_notes(state).get(key.app_id))
+
+
+def _notes(state: TableState) -> dict[str, str]:
+    notes = json.loads(state.domains.get(METADATA_DOMAIN, "{}"))
+    return {str(key): str(text) for key, text in notes.items()} if isinstance(notes, dict) else {}
+
+
+def join_actions(
+    state: TableState, head: GroupHead, group: str, member_id: str, member: Member, dead: Sequence[str], now_ms: int
+) -> list[Action]:
+    """`member_id` becomes the group's only member; those in `dead` are put out. Raises GroupInUse if another one lives."""
+    others = [id for id in head.members if id != member_id and id not in dead]
+    if others:
+        other = head.members[others[0]]
+        raise GroupInUse(group, reason=f"consumer {other.client_id!r} on host {other.host!r} is a member")
+    after = GroupHead(head.generation + 1, {member_id: member})
+    return [*_table(state, group, now_ms), after.action()]
+
+
+def leave_actions(head: GroupHead, member_id: str) -> list[Action]:
+    """`member_id` is no longer a member."""
+    members = {id: member for id, member in head.members.items() if id != member_id}
+    return [GroupHead(head.generation + 1, members).action()]
+
+
+def commit_actions(
+    state: TableState, head: GroupHead, group: str, member_id: str | None, offsets: Sequence[CommittedOffset], now_ms: int
+) -> list[Action]:
+    """Commit `offsets` for a member, or with None for a consumer that assigns its partitions itself.
+
+    Raises Fenced if the member was put out of the group, or if a group with members is to be written from outside.
+    """
+    if member_id is None and head.members:
+        raise Fenced(
+            f"group {group!r} has members; a consumer with partitions of its own cannot commit to it. Use another group.id.",
+            code=KafkaError.UNKNOWN_MEMBER_ID,
+            fatal=False,
+        )
+    if member_id is not None and member_id not in head.members:
+        raise Fenced(
+            f"this consumer is no longer a member of group {group!r}: it was silent for longer than session.timeout.ms",
+            code=KafkaError.UNKNOWN_MEMBER_ID,
+            fatal=False,
+        )
+    actions: list[Action] = [Txn(offset.app_id, offset.offset, now_ms) for offset in offsets]
+    notes = _notes(state)
+    after = {key: text for key, text in notes.items() if key not in {offset.app_id for offset in offsets}}
+    after |= {offset.app_id: offset.metadata for offset in offsets if offset.metadata}
+    if after != notes:
+        actions.append(DomainMetadata(METADATA_DOMAIN, json.dumps(after, separators=(",", ":"))))
+    table = _table(state, group, now_ms)
+    return [*table, head.action(), *actions] if table else actions
+
+
+def _table(state: TableState, group: str, now_ms: int) -> list[Action]:
+    """What a log's first entry must say."""
+    if state.version >= 0:
+        return []
+    return [PROTOCOL, Metadata(f"group-{group}", _SCHEMA, {}, now_ms, name=group)]

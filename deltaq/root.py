@@ -1,0 +1,19 @@
+"""The root URL of a client's configuration, opened as a store."""
+
+from __future__ import annotations
+
+from deltaq.clock import Clock
+from deltaq.config import ClientConfig
+from deltaq.errors import InvalidConfig
+from deltaq.store import Store, open_store
+
+__all__ = ["open_root"]
+
+
+def open_root(config: ClientConfig, clock: Clock) -> Store:
+    """The store that `bootstrap.servers` names. Does no I/O. InvalidConfig for a URL or option that cannot be used."""
+    try:
+        return open_store(config.root, config.store_options, clock)
+    except ValueError as error:
+        # Not chained: the text is safe to show, the traceback's values may not be.
+        raise InvalidConfig(str(error), key="bootstrap.servers") from None

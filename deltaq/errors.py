@@ -470,7 +470,7 @@ class OutcomeUnknown(KafkaException):
     """
 
     def __init__(self, reason: str, *, token: str, topic: str | None = None) -> None:
-        super().__init__(KafkaError(KafkaError._MSG_TIMED_OUT, reason))
+        super().__init__(KafkaError(KafkaError._MSG_TIMED_OUT, f"{reason} (token {token})"))
         self.token = token
         self.topic = topic
 

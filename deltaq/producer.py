@@ -24,7 +24,7 @@ from deltaq.errors import (
     UnknownTopic,
 )
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Report
-from deltaq.log.records import Headers
+from deltaq.log.records import TIMESTAMP_MS_MAX, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 from deltaq.log.topic_writer import TopicWriter, topic_writer
 from deltaq.message import Message, TopicPartition
@@ -43,8 +43,6 @@ _log = logging.getLogger("deltaq.producer")
 
 _SLICE_S = 0.2
 """Longest uninterrupted wait, so that Ctrl-C is answered."""
-
-_TIMESTAMP_MS_MAX = 9_223_372_036_854  # 2262-04-11: what fits 64 bits of nanoseconds in every engine that reads the table
 
 
 class _Lane:
@@ -237,7 +235,15 @@ class Producer:
         Raises InvalidValue naming the column that does not fit, and what `produce` raises.
         """
         lane = self._lanes.get(topic) or self._open_lane(topic)
-        columns = columns_from_arrow(data, lane.name, lane.schema, lane.partitions, lane.size_max, keyed=lane.keyed)
+        columns = columns_from_arrow(
+            data,
+            lane.name,
+            lane.schema,
+            lane.partitions,
+            lane.size_max,
+            keyed=lane.keyed,
+            now_ms=self._clock.time_ms(),
+        )
         if not len(columns):
             return 0
         size = columns.values.nbytes + columns.keys.nbytes
@@ -290,9 +296,9 @@ class Producer:
             if view is None or not -1 <= partition < view.partitions:
                 raise UnknownTopic(lane.name, partition=partition)
             lane.partitions = view.partitions
-        if not 0 <= timestamp <= _TIMESTAMP_MS_MAX:
+        if not 0 <= timestamp <= TIMESTAMP_MS_MAX:
             raise InvalidValue(
-                f"timestamp {timestamp} is outside 0..{_TIMESTAMP_MS_MAX} ms (1970 to 2262); it counts milliseconds, 0 means now",
+                f"timestamp {timestamp} is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262); it counts milliseconds, 0 means now",
                 field="timestamp",
                 topic=lane.name,
             )

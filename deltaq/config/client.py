@@ -124,15 +124,22 @@ _CONFIGS: Mapping[ClientKind, type[ClientConfig]] = {
 @overload
 def parse_client_config(
     kind: Literal["producer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
-) -> ProducerConfig: ...
+) -> ProducerConfig:
+    """What a producer is asked to do."""
+
+
 @overload
 def parse_client_config(
     kind: Literal["consumer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
-) -> ConsumerConfig: ...
+) -> ConsumerConfig:
+    """What a consumer is asked to do."""
+
+
 @overload
 def parse_client_config(
     kind: Literal["admin"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
-) -> AdminConfig: ...
+) -> AdminConfig:
+    """What an admin client is asked to do."""
 
 
 def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, object] | None = None) -> ClientConfig:

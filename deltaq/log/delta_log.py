@@ -17,14 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from deltaq import names
+from deltaq import errors, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
 from deltaq.log.table import TableState
-from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError, StoreRefused, StoreUnavailable
+from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError, StoreRefused, StoreUnavailable, UnsafeStore, probed
 
 __all__ = ["HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
 
@@ -190,6 +190,7 @@ class DeltaLog:
         Raises OutcomeUnknown (the entry may stand now or later; see `settle`), Unavailable (it does not stand), Corrupt,
         Incompatible.
         """
+        self._prove_store()
         lost_races = 0
         while True:
             draft = write(self.state)
@@ -207,6 +208,15 @@ class DeltaLog:
                 return Committed(entry, lost_races, seconds)
             lost_races += 1
             self._back_off(lost_races, seconds, deadline)
+
+    def _prove_store(self) -> None:
+        """Once per process: nothing is entrusted to a store that lets two writers create the same entry."""
+        try:
+            probed(self.store, self.clock)
+        except UnsafeStore as error:
+            raise errors.UnsafeStore(str(error)) from error
+        except StoreError as error:
+            raise _unavailable(error) from error
 
     def _fill(self, draft: Draft, deadline: float) -> Entry:
         """Try to create the next slot until it is known who fills it; that entry, ours or not."""

@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 
 from deltaq.serde.typed import TopicSchema
 
-__all__ = ["HEADERS", "TIMESTAMP", "VALUE_SCHEMA", "Columns", "Headers", "by_partition", "columns_of_rows", "slice_columns", "table_schema"]
+__all__ = ["HEADERS", "TIMESTAMP", "TIMESTAMP_MS_MAX", "VALUE_SCHEMA", "Columns", "Headers", "by_partition", "columns_of_rows", "slice_columns", "table_schema"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+TIMESTAMP_MS_MAX = 9_223_372_036_854
+"""2262-04-11: what fits 64 bits of nanoseconds in every engine that reads the table."""
+
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _BEFORE_VALUE = [

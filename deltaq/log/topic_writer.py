@@ -28,7 +28,6 @@ from deltaq.log.topic_log import Appended, TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
 from deltaq.store import Store, StoreRefused, StoreUnavailable
-from deltaq.store.probe import probed
 
 __all__ = ["TopicWriter", "topic_writer"]
 
@@ -87,7 +86,6 @@ class TopicWriter:
         view = self._view
         if view is None:
             with self._log_lock:
-                probed(self._store, self._clock)
                 if self._topic_log.load():
                     view = view_of(self._topic_log)
                 elif plan is not None:

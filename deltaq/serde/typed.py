@@ -27,7 +27,7 @@ _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """The columns of a topic's values, `arrow`: all nullable, since a tombstone is a row of nulls. And the model, if any.
+    """The columns of a topic's values, `arrow`, all nullable since a tombstone is a row of nulls; the model, if any.
 
     Two schemas are equal if their columns and models are. Made by `schema_of`.
     """

@@ -223,11 +223,11 @@ class LocalStore:
         """Remove the folder if it is empty, and then its parents: a folder without objects does not exist."""
         while parts:
             *parents, name = parts
-            with self._folder(parents) as parent:
-                try:
+            try:
+                with self._folder(parents) as parent:
                     os.rmdir(name, dir_fd=parent)
-                except OSError:
-                    return  # not empty, or not ours to remove
+            except OSError:
+                return  # not empty, gone already, or not ours to remove
             parts = parents
 
     def _tells_cases_apart(self) -> bool:

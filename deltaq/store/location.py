@@ -26,6 +26,7 @@ _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "MINIO_S3_")
 
 # One object per place, as long as anybody holds it: what is shared per store (a group commit, a probe) can key on it.
 _open: WeakValueDictionary[str, Store] = WeakValueDictionary()
+_lock = SYSTEM_CLOCK.lock()
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,11 @@ def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clo
         return memory_store(location.name, clock)
     identity = _identity(location, options, clock)
     store = _open.get(identity)
-    # `setdefault`: of two threads that open it at once, both get the same.
-    return store if store is not None else _open.setdefault(identity, _make(location, options, clock))
+    if store is None:
+        made = _make(location, options, clock)
+        with _lock:  # of two threads that open it at once, both get the same
+            store = _open.setdefault(identity, made)
+    return store
 
 
 def parse_location(url: str) -> Location:

@@ -250,7 +250,8 @@ def test_nothing_is_made_before_the_first_write(store: LocalStore, root: Path) -
     with pytest.raises(ObjectMissing):
         store.get("k")
     store.delete("k")
-    assert list(store.list("")) == store.list_folders("") == []
+    assert list(store.list("")) == []
+    assert store.list_folders("") == []
     assert not root.exists()
 
 
@@ -311,16 +312,20 @@ def test_a_folder_that_links_to_the_outside_is_not_followed(store: LocalStore, r
     (root / "link").symlink_to(outside)
     (root / "a").mkdir()
     (root / "a" / "link").symlink_to("../../outside")
-    for folder in ("link", "a/link"):
+
+    def refused_in(folder: str) -> None:
         _refused(
-            lambda folder=folder: store.get(f"{folder}/secret"),
-            lambda folder=folder: store.get_range(f"{folder}/secret", 0, 1),
-            lambda folder=folder: store.put(f"{folder}/secret", b"overwritten"),
-            lambda folder=folder: store.create(f"{folder}/new", b"planted"),
-            lambda folder=folder: store.delete(f"{folder}/secret"),
-            lambda folder=folder: list(store.list(f"{folder}/")),
-            lambda folder=folder: store.list_folders(f"{folder}/"),
+            lambda: store.get(f"{folder}/secret"),
+            lambda: store.get_range(f"{folder}/secret", 0, 1),
+            lambda: store.put(f"{folder}/secret", b"overwritten"),
+            lambda: store.create(f"{folder}/new", b"planted"),
+            lambda: store.delete(f"{folder}/secret"),
+            lambda: list(store.list(f"{folder}/")),
+            lambda: store.list_folders(f"{folder}/"),
         )
+
+    refused_in("link")
+    refused_in("a/link")
     assert list(store.list("")) == []
     assert store.list_folders("") == []
     assert _files(outside) == ["secret"]

@@ -403,17 +403,18 @@ def test_every_option_reaches_the_client_under_a_name_that_it_knows() -> None:
         "encryption_key": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
         "sse_customer_key_base64": None,  # excludes the other kinds of encryption
         "credential_type": "auto",
+        "sas_key": "sv=1&sig=x",
+    }
+    required: dict[str, dict[str, object]] = {
+        "s3": {**KEYS},
+        "gs": {"skip_signature": True},
+        "az": {"account_name": "acc", "client_id": "client", "tenant_id": "tenant"},
     }
     for scheme, known in OPTIONS.items():
-        required = {
-            "s3": KEYS,
-            "gs": {"skip_signature": True},
-            "az": {"account_name": "acc", "client_id": "client", "tenant_id": "tenant"},
-        }[scheme]
         for name, option in known.items():
             value = special.get(name, examples[option.kind])
             if value is not None:
-                store = open_store(f"{scheme}://bucket", {**required, name: value})
+                store = open_store(f"{scheme}://bucket", {**required[scheme], name: value})
                 assert repr(store) == f"<ObjectStore {scheme}://bucket>"
 
 
@@ -483,7 +484,7 @@ def test_the_client_signs_with_what_was_decided(server, monkeypatch: pytest.Monk
     def signed(more: Mapping[str, object]) -> tuple[str, str | None]:
         for operation in (lambda store: store.get("k"), lambda store: store.create("k", b"")):
             with pytest.raises(StoreError):
-                operation(open_store("s3://bucket/signed", options | more))
+                operation(open_store("s3://bucket/signed", {**options, **more}))
         assert _signed_by(server.requests[-1]) == _signed_by(server.requests[-2])
         return _signed_by(server.requests[-1])
 

@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from deltaq.clock import SystemClock
+from deltaq.clock import Clock, SystemClock
 from deltaq.store import LocalStore, MemoryStore, Store, Watch, inotify
 from deltaq.store.watch import SignalWatch
 
@@ -230,7 +231,7 @@ def test_a_clock_that_is_not_the_systems_owns_all_waiting(root: Path) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(SystemClock(), name)
 
-    store = LocalStore(str(root), OtherClock())
+    store = LocalStore(str(root), cast(Clock, OtherClock()))
     watch = store.watch()
     assert isinstance(watch, SignalWatch)
     assert store.pace.idle_s < LocalStore(str(root)).pace.idle_s or not inotify.is_supported()

@@ -1,0 +1,233 @@
+"""Offsets of a Spark source: how a query keeps them, and which ones its next micro-batch reads. Pure.
+
+A checkpoint keeps, for each topic, its id beside the next offset of each partition:
+`{"orders": {"topic_id": "…", "next_offsets": {"0": 5, "1": 7}}}`. By the id a topic that was deleted and created again
+is told from the one that the query has read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
+from deltaq.log.topic_state import TopicHead
+from deltaq.spark.options import Bound, Edge, Moment, Subscription
+
+__all__ = [
+    "DataLoss",
+    "Ranges",
+    "SourceOffset",
+    "TopicOffsets",
+    "as_json",
+    "at_bound",
+    "available",
+    "from_json",
+    "limited",
+    "to_read",
+]
+
+_log = logging.getLogger("deltaq.spark")
+
+TimeLookup: TypeAlias = Callable[[str, int, int], "int | None"]
+"""(topic, partition, epoch ms) -> the first offset whose timestamp is not earlier, if any."""
+
+Ranges: TypeAlias = "dict[str, dict[int, tuple[int, int]]]"
+"""Topic -> partition -> offsets `[start, end)`, not empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """The next offset of each partition of the topic with this id."""
+
+    topic_id: str
+    next_offsets: Mapping[int, int]
+
+
+SourceOffset: TypeAlias = "Mapping[str, TopicOffsets]"
+
+
+def as_json(offset: SourceOffset) -> dict[str, object]:
+    """The offset as Spark keeps it. Equal offsets give equal text, by which Spark compares them."""
+    return {
+        topic: {
+            "topic_id": offset[topic].topic_id,
+            "next_offsets": {str(partition): of for partition, of in sorted(offset[topic].next_offsets.items())},
+        }
+        for topic in sorted(offset)
+    }
+
+
+def from_json(body: Mapping[str, object]) -> SourceOffset:
+    """The offset that a checkpoint holds. Raises InvalidConfig if another source wrote it."""
+    try:
+        return {topic: _topic_offsets(kept) for topic, kept in body.items()}
+    except (TypeError, ValueError, KeyError) as error:
+        raise InvalidConfig(
+            "the offsets in the checkpoint are not those of a deltaq source: set a checkpointLocation of its own",
+            key="checkpointLocation",
+        ) from error
+
+
+def _topic_offsets(kept: object) -> TopicOffsets:
+    if not isinstance(kept, dict):
+        raise TypeError("not an object")
+    return TopicOffsets(str(kept["topic_id"]), {int(number): int(of) for number, of in kept["next_offsets"].items()})
+
+
+@dataclass(frozen=True, slots=True)
+class DataLoss:
+    """What `failOnDataLoss` decides: whether records that are gone end the query or are told in a warning."""
+
+    fail: bool
+
+    def met(self, loss: KafkaException) -> None:
+        """Records are gone. Raises KafkaException unless the user accepts it."""
+        if self.fail:
+            remedy = 'set the option "failOnDataLoss" to false to go on with what there is'
+            raise KafkaException(KafkaError(loss.error.code(), f"{loss.error.str()}; {remedy}")) from loss
+        _log.warning("data loss, going on with what there is: %s", loss.error.str())
+
+
+def available(heads: Mapping[str, TopicHead], subscription: Subscription) -> SourceOffset:
+    """The end of every partition that is read."""
+    return {
+        topic: TopicOffsets(
+            head.topic_id,
+            {number: of for number, of in enumerate(head.next_offsets) if subscription.covers(topic, number)},
+        )
+        for topic, head in heads.items()
+    }
+
+
+def at_bound(
+    option: str, bound: Bound, heads: Mapping[str, TopicHead], subscription: Subscription, look_up: TimeLookup
+) -> SourceOffset:
+    """The offsets where the user, by `option`, wants to begin or end. Raises InvalidConfig, UnknownTopic."""
+    ends = available(heads, subscription)
+    if not isinstance(bound, Edge | Moment):
+        _check_complete(option, bound, ends)
+    offsets = {}
+    for topic, end in ends.items():
+        start_offsets = heads[topic].start_offsets
+        wanted = {}
+        for partition, next_offset in end.next_offsets.items():
+            offset = _wanted(bound, topic, partition, look_up)
+            if offset is None or offset == Edge.LATEST:
+                offset = next_offset
+            wanted[partition] = start_offsets[partition] if offset == Edge.EARLIEST else offset
+        offsets[topic] = TopicOffsets(end.topic_id, wanted)
+    return offsets
+
+
+def _wanted(bound: Bound, topic: str, partition: int, look_up: TimeLookup) -> int | None:
+    match bound:
+        case Edge():
+            return int(bound)
+        case Moment(time_ms=time_ms):
+            return look_up(topic, partition, time_ms)
+        case _:
+            return bound[topic][partition]
+
+
+def _check_complete(option: str, given: Mapping[str, Mapping[int, int]], ends: SourceOffset) -> None:
+    """Offsets must be given for just the partitions that are read: a forgotten one would silently begin elsewhere."""
+    read = {(topic, partition) for topic, end in ends.items() for partition in end.next_offsets}
+    named = {(topic, partition) for topic, offsets in given.items() for partition in offsets}
+    if read != named:
+        missing, unknown = (", ".join(f"{t}/{p}" for t, p in sorted(part)) for part in (read - named, named - read))
+        what = f"lacks {missing}" if missing else f"names {unknown}, which is not read"
+        raise InvalidConfig(f'option "{option}" {what}: give an offset, -2 or -1 for each partition', key=option)
+
+
+def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:
+    """The end of a micro-batch of at most `rows_max` offsets between `start` and `end`.
+
+    Each partition that has new records gets at least one offset, the rest is shared out by how much each has waiting.
+    With fewer offsets than such partitions, they take turns. So no partition waits for ever behind a busier one.
+    """
+    begins = {
+        (topic, partition): _begin(start, topic, of_topic.topic_id, partition, heads)
+        for topic, of_topic in end.items()
+        for partition in of_topic.next_offsets
+    }
+    lags = {at: max(0, end[at[0]].next_offsets[at[1]] - begin) for at, begin in sorted(begins.items())}
+    if sum(lags.values()) <= rows_max:
+        return end
+    shares = _shares({at: lag for at, lag in lags.items() if lag}, rows_max, sum(begins.values()))
+    # An offset behind the begin (of a log that lost its end) is kept: what is read next says so.
+    return {
+        topic: TopicOffsets(
+            of_topic.topic_id,
+            {
+                partition: begins[topic, partition] + shares.get((topic, partition), 0)
+                if lags[topic, partition]
+                else offset
+                for partition, offset in of_topic.next_offsets.items()
+            },
+        )
+        for topic, of_topic in end.items()
+    }
+
+
+def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, turn: int) -> dict[tuple[str, int], int]:
+    """How many offsets each partition gets of `rows_max`, which is less than all of them together."""
+    order = list(lags)
+    if rows_max < len(order):
+        # The sum of all offsets read so far grows with every micro-batch: it moves the turn on without any state.
+        first = turn % len(order)
+        return dict.fromkeys((order[first:] + order[:first])[:rows_max], 1)
+    spare, waiting = rows_max - len(order), sum(lags.values()) - len(order)
+    shares = {at: 1 + spare * (lag - 1) // waiting for at, lag in lags.items()}
+    left = rows_max - sum(shares.values())  # by rounding down: less than one for each partition
+    for at in order:
+        if left and shares[at] < lags[at]:
+            shares[at] += 1
+            left -= 1
+    return shares
+
+
+def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], loss: DataLoss) -> Ranges:
+    """The offsets of each partition from `start` up to `end` that the topics still hold; what they lack goes to `loss`.
+
+    Partitions and topics that `start` does not know are read from their beginning.
+    """
+    ranges: Ranges = {}
+    for topic in start.keys() - end.keys():
+        loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted"))
+    for topic, of_topic in end.items():
+        head = heads.get(topic)
+        if topic in start and start[topic].topic_id != of_topic.topic_id:
+            loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted and created again"))
+        if head is None or head.topic_id != of_topic.topic_id:
+            loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted before it was read"))
+            continue
+        for partition, until in of_topic.next_offsets.items():
+            earliest = head.start_offsets[partition]
+            begin = _begin(start, topic, of_topic.topic_id, partition, heads)
+            if begin < earliest or until < begin or until > head.next_offsets[partition]:
+                loss.met(_out_of_range(topic, partition, begin if begin < earliest else until, head))
+            begin, until = max(begin, earliest), min(until, head.next_offsets[partition])
+            if begin < until:
+                ranges.setdefault(topic, {})[partition] = begin, until
+    return ranges
+
+
+def _begin(start: SourceOffset, topic: str, topic_id: str, partition: int, heads: Mapping[str, TopicHead]) -> int:
+    known = start.get(topic)
+    if known is not None and known.topic_id == topic_id and partition in known.next_offsets:
+        return known.next_offsets[partition]
+    head = heads.get(topic)
+    return 0 if head is None or head.topic_id != topic_id else head.start_offsets[partition]
+
+
+def _out_of_range(topic: str, partition: int, requested: int, head: TopicHead) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        topic=topic,
+        partition=partition,
+        requested=requested,
+        earliest=head.start_offsets[partition],
+        latest=head.next_offsets[partition],
+    )

@@ -1,0 +1,93 @@
+"""How the files of a micro-batch or batch are shared out among Spark's tasks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from deltaq.log.scan import FileRead
+
+__all__ = ["TopicRead", "in_tasks"]
+
+TASK_BYTES = 32 * 1024 * 1024
+"""About how much one task reads: a second or so of work, so that a few cores share a backlog evenly."""
+
+FILE_COST_BYTES = 1024 * 1024
+"""What opening a file costs, in bytes that could be read instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRead:
+    """A part of a data file that a task reads, and the topic it belongs to."""
+
+    topic: str
+    topic_id: str
+    read: FileRead
+
+    @property
+    def rows(self) -> int:
+        """Number of offsets to read; that of rows unless some were removed by compaction."""
+        return sum(end - start for _, start, end in self.read.wanted)
+
+    @property
+    def cost(self) -> float:
+        """Bytes to read, the opening of the file included."""
+        return FILE_COST_BYTES + self.read.file.segment.size * self.rows / max(1, self.read.file.segment.rows)
+
+
+def in_tasks(reads: Mapping[tuple[str, str], Iterable[FileRead]], tasks_min: int = 1) -> list[tuple[TopicRead, ...]]:
+    """Reads of topics, by (name, id), as tasks of about `TASK_BYTES`; at least `tasks_min` if there are rows enough.
+
+    Inside a task each partition is in offset order.
+    """
+    units = [TopicRead(*topic, read) for topic, of_topic in reads.items() for read in of_topic]
+    rows = sum(unit.rows for unit in units)
+    if tasks_min > 1 and rows:
+        rows_max = max(1, rows // tasks_min)
+        return [tuple(task) for task in _cut(units, rows_max)]
+    return list(_packed(units))
+
+
+def _packed(units: Iterable[TopicRead]) -> Iterator[tuple[TopicRead, ...]]:
+    """Neighbours together until they cost as much as a task should."""
+    task: list[TopicRead] = []
+    cost = 0.0
+    for unit in units:
+        if task and cost + unit.cost > TASK_BYTES:
+            yield tuple(task)
+            task, cost = [], 0.0
+        task.append(unit)
+        cost += unit.cost
+    if task:
+        yield tuple(task)
+
+
+def _cut(units: Iterable[TopicRead], rows_max: int) -> Iterator[list[TopicRead]]:
+    """Tasks of exactly `rows_max` offsets, but for the last; files are cut where a task is full."""
+    task: list[TopicRead] = []
+    room = rows_max
+    for unit in units:
+        for batch, start, end in unit.read.wanted:
+            at = start
+            while at < end:
+                until = min(end, at + room)
+                task.append(replace(unit, read=replace(unit.read, wanted=((batch, at, until),))))
+                room -= until - at
+                at = until
+                if not room:
+                    yield _rejoined(task)
+                    task, room = [], rows_max
+    if task:
+        yield _rejoined(task)
+
+
+def _rejoined(task: list[TopicRead]) -> list[TopicRead]:
+    """Neighbouring parts of one file as one read, so that it is opened once."""
+    joined: list[TopicRead] = []
+    for unit in task:
+        if joined and joined[-1].topic == unit.topic and joined[-1].read.file is unit.read.file:
+            wanted = (*joined[-1].read.wanted, *unit.read.wanted)
+            joined[-1] = replace(unit, read=replace(unit.read, wanted=wanted))
+        else:
+            joined.append(unit)
+    return joined

@@ -1,0 +1,1 @@
+"""Test doubles: a store that lies, a clock that can be moved."""

@@ -1,0 +1,288 @@
+"""The commit loop: whatever the store answers, an entry stands exactly once, or is known not to stand."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from deltaq import errors
+from deltaq.log.actions import CommitInfo, Txn, parse_entry
+from deltaq.log.delta_log import HEAD_PROOF_S, DeltaLog, Draft, LogCleaned
+from deltaq.log.table import PROTOCOL, TableState
+from deltaq.names import log_entry, log_start_marker
+from deltaq.store import MemoryStore, Store
+from tests.doubles.clocks import ImpatientClock
+from tests.doubles.faulty_store import FaultyStore, Rule
+
+FOLDER = "topics/t/"
+ENTRY = "*_delta_log/*"
+
+
+def commit(log: DeltaLog, value: int, timeout: float = 60.0):
+    """Commit one `txn` action that carries `value`."""
+    token = uuid.uuid4().hex
+
+    def write(state: TableState) -> Draft:
+        return Draft(CommitInfo(token, 0, "TEST"), [*([PROTOCOL] if state.version < 0 else []), Txn("app", value)])
+
+    return log.commit(write, log.clock.monotonic() + timeout)
+
+
+def values(store: Store) -> list[int]:
+    """What the log says, read entry by entry without the code under test's loop."""
+    found = []
+    for entry in store.list(FOLDER + "_delta_log/"):
+        parsed = parse_entry(store.get(entry.key), len(found), entry.key)
+        found += [action.version for action in parsed.actions if isinstance(action, Txn)]
+    return found
+
+
+@pytest.fixture
+def clock() -> ImpatientClock:
+    return ImpatientClock()
+
+
+def opened(store: Store, clock: ImpatientClock) -> DeltaLog:
+    log = DeltaLog(store, FOLDER, clock)
+    log.load()
+    return log
+
+
+@pytest.mark.parametrize("fault", ["error_before", "error_after", "conflict", "late"])
+def test_a_commit_whose_answer_is_wrong_stands_exactly_once(fault, clock):
+    store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, fault))
+    log = opened(store, clock)
+    commit(log, 1)
+    landed = store.land_late()
+    commit(log, 2)
+    assert store.happened[fault] == 1
+    assert values(store.inner) == [1, 2]
+    assert landed == ([False] if fault == "late" else [])
+
+
+def test_a_late_write_that_lands_before_the_retry_is_recognised_as_ours(clock):
+    store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, "late"))
+    # The late write arrives while we look whether the slot is filled.
+    real_get = store.get
+
+    def get(key: str) -> bytes:
+        store.land_late()
+        return real_get(key)
+
+    log = opened(store, clock)
+    store.get = get  # type: ignore[method-assign]
+    commit(log, 1)
+    assert values(store.inner) == [1]
+    assert store.operations["create"] == 2 + 1, "the probe's two, and one for the commit"
+
+
+def test_a_write_that_lands_after_another_writer_took_the_slot_changes_nothing(clock):
+    inner = MemoryStore("test")
+    slow = FaultyStore(inner, Rule("create", ENTRY, "late", times=100))
+    log = opened(slow, clock)
+    with pytest.raises(errors.OutcomeUnknown):
+        commit(log, 1, timeout=1.0)
+    commit(opened(inner, clock), 2)
+    assert set(slow.land_late()) == {False}
+    assert values(inner) == [2]
+
+
+def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_change_that(clock):
+    inner = MemoryStore("test")
+    slow = FaultyStore(inner, Rule("create", ENTRY, "late", times=100))
+    with pytest.raises(errors.OutcomeUnknown) as caught:
+        commit(opened(slow, clock), 1, timeout=1.0)
+    settling = DeltaLog(inner, FOLDER, clock)
+    commit(opened(inner, clock), 0)
+
+    def nothing(state: TableState) -> Draft:
+        return Draft(CommitInfo(uuid.uuid4().hex, 0, "SETTLE"), [])
+
+    assert settling.settle(caught.value.token, nothing, clock.monotonic() + 60) is None
+    assert set(slow.land_late()) == {False}
+    assert values(inner) == [0]
+
+
+def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
+    inner = MemoryStore("test")
+    store = FaultyStore(inner, Rule("create", ENTRY, "error_after"), Rule("get", ENTRY, "error_before", times=10**6))
+    log = DeltaLog(store, FOLDER, clock)
+    with pytest.raises(errors.OutcomeUnknown) as caught:
+        commit(log, 1, timeout=1.0)
+
+    def nothing(state: TableState) -> Draft:
+        raise AssertionError("the slot is filled; nothing needs to be written")
+
+    entry = DeltaLog(inner, FOLDER, clock).settle(caught.value.token, nothing, clock.monotonic() + 60)
+    assert entry is not None
+    assert entry.actions[-1] == Txn("app", 1)
+
+
+def test_the_token_of_a_settled_commit_must_be_one(clock):
+    log = DeltaLog(MemoryStore("test"), FOLDER, clock)
+    with pytest.raises(ValueError, match="not the token"):
+        log.settle("nonsense", lambda state: Draft(CommitInfo("x", 0, ""), []), 0.0)
+
+
+def test_a_definite_no_of_the_store_is_no_unknown_outcome(clock):
+    store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, "refused", times=10**6))
+    with pytest.raises(errors.Unavailable, match="access denied") as caught:
+        commit(opened(store, clock), 1)
+    assert not caught.value.args[0].retriable()
+    assert values(store.inner) == []
+
+
+def test_a_store_that_never_answers_leaves_the_outcome_unknown_at_the_deadline(clock):
+    store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, "error_before", times=10**6))
+    log = opened(store, clock)
+    started_at = clock.monotonic()
+    with pytest.raises(errors.OutcomeUnknown):
+        commit(log, 1, timeout=5.0)
+    assert 3.0 < clock.monotonic() - started_at <= 5.5
+    assert store.happened["error_before"] >= 5
+
+
+def test_after_an_unknown_outcome_the_same_log_goes_on_in_the_same_slot(clock):
+    store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, "error_before", times=20))
+    log = opened(store, clock)
+    with pytest.raises(errors.OutcomeUnknown):
+        commit(log, 1, timeout=2.0)
+    store.rules.clear()
+    commit(log, 2)
+    assert values(store.inner) == [2]
+
+
+def test_losing_races_moves_on_slot_by_slot_and_writes_the_draft_anew_for_each(clock):
+    store = MemoryStore("test")
+    late = opened(store, clock)
+    early = opened(store, clock)
+    for value in range(3):
+        commit(early, value)
+    slots = []
+
+    def write(state: TableState) -> Draft:
+        slots.append(state.version + 1)
+        return Draft(CommitInfo("mine", 0, "TEST"), [Txn("app", 100)])
+
+    committed = late.commit(write, clock.monotonic() + 60)
+    assert committed.lost_races == 1, "after a lost race it catches up with the log before it tries again"
+    assert slots == [0, 3]
+    assert values(store) == [0, 1, 2, 100]
+
+
+def test_a_writer_that_gives_up_in_a_later_slot_leaves_nothing_behind(clock):
+    store = MemoryStore("test")
+    late = opened(store, clock)
+    commit(opened(store, clock), 1)
+
+    def write(state: TableState) -> Draft:
+        if state.version >= 0:
+            raise errors.TopicExists("t")
+        return Draft(CommitInfo("mine", 0, "TEST"), [PROTOCOL, Txn("app", 100)])
+
+    with pytest.raises(errors.TopicExists):
+        late.commit(write, clock.monotonic() + 60)
+    assert values(store) == [1]
+
+
+def test_a_commit_that_reads_back_differently_stops_the_writer(clock):
+    store = FaultyStore(MemoryStore("test"))
+    log = opened(store, clock)
+    store.rules += [
+        Rule("create", ENTRY, "error_after"),
+        Rule("get", ENTRY, "damage", change=lambda data: data.replace(b'"operation":"TEST"', b'"operation":"TOST"')),
+    ]
+    with pytest.raises(errors.Corrupt, match="differs from the one sent"):
+        commit(log, 1)
+
+
+def test_a_foreign_entry_stops_the_writer(clock):
+    store = MemoryStore("test")
+    log = opened(store, clock)
+    commit(log, 1)
+    store.create(log_entry(FOLDER + "_delta_log/", 1), b'{"commitInfo":{"operation":"WRITE"}}\n')
+    with pytest.raises(errors.Incompatible, match="not written by deltaq"):
+        commit(log, 2)
+
+
+# --- slots that log clean-up has re-opened ---------------------------------------------------------------------------
+
+
+def cleaned_log(store: Store, clock: ImpatientClock, entries: int) -> DeltaLog:
+    """A writer positioned after the first entry of a log whose first entries were then cleaned up."""
+    paused = opened(store, clock)
+    commit(paused, 0)
+    other = opened(store, clock)
+    for value in range(1, entries):
+        commit(other, value)
+    return paused
+
+
+def clean_up(store: Store, below: int) -> None:
+    """What maintenance does: the marker first, then the entries go. A checkpoint keeps what they said."""
+    store.create(log_start_marker(FOLDER, below), b"")
+    for version in range(below):
+        store.delete(log_entry(FOLDER + "_delta_log/", version))
+
+
+def checkpoint_of(store: Store, version: int, app_version: int) -> None:
+    """A checkpoint written with pyarrow alone."""
+    rows = [
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "readerFeatures": None, "writerFeatures": ["deltaq", "domainMetadata"]}},
+        {"metaData": {"id": "x", "schemaString": "{}", "partitionColumns": [], "configuration": [], "createdTime": 0}},
+        {"txn": {"appId": "app", "version": app_version, "lastUpdated": None}},
+    ]
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([{"protocol": None, "metaData": None, "txn": None} | row for row in rows]), sink)
+    store.put(f"{FOLDER}_delta_log/{version:020d}.checkpoint.parquet", sink.getvalue().to_pybytes())
+    store.put(f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode())
+
+
+def test_a_writer_that_was_away_while_its_slot_was_cleaned_up_commits_at_the_head_instead(clock):
+    store = MemoryStore("test")
+    paused = cleaned_log(store, clock, 6)
+    checkpoint_of(store, 4, 4)
+    clean_up(store, 4)
+    clock.skip(HEAD_PROOF_S + 1)
+    committed = commit(paused, 100)
+    assert committed.entry.version == 6
+    reader = opened(store, clock)
+    assert (reader.state.version, reader.state.txns["app"].version) == (6, 100)
+
+
+def test_a_reader_that_was_away_while_its_place_was_cleaned_up_is_told_so(clock):
+    store = MemoryStore("test")
+    paused = cleaned_log(store, clock, 6)
+    checkpoint_of(store, 4, 4)
+    clean_up(store, 4)
+    clock.skip(HEAD_PROOF_S + 1)
+    with pytest.raises(LogCleaned):
+        paused.read_next()
+    paused.load()
+    assert paused.state.version == 5
+
+
+def test_a_writer_in_touch_with_the_log_asks_for_no_markers(clock):
+    store = FaultyStore(MemoryStore("test"))
+    log = opened(store, clock)
+    commit(log, 1)
+    before = store.operations["list"]
+    for value in range(5):
+        clock.skip(HEAD_PROOF_S - 1)
+        commit(log, value)
+    assert store.operations["list"] == before
+    clock.skip(HEAD_PROOF_S + 1)
+    commit(log, 9)
+    assert store.operations["list"] == before + 1
+
+
+def test_a_store_that_ignores_the_create_condition_is_refused_by_name(clock):
+    store = FaultyStore(MemoryStore("test"), Rule("create", "*", "ignore_condition", times=10**6))
+    with pytest.raises(errors.UnsafeStore, match=r"memory://.*ignores create-if-absent"):
+        commit(DeltaLog(store, FOLDER, clock), 1)
+    assert values(store.inner) == []
+    assert store.happened["ignore_condition"] == 2

@@ -110,8 +110,9 @@ class Consumer:
             self._config.heartbeat_interval_ms / 1000,
             self._config.max_poll_interval_ms / 1000,
         )
-        self._running().follow(self._subscribed)
-        self._membership = Membership(self._store, self._group_log, member, settings, self._clock)
+        fetcher = self._running()
+        fetcher.follow(self._subscribed)
+        self._membership = Membership(self._store, self._group_log, member, settings, self._clock, fetcher.wake)
 
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked at once."""
@@ -382,10 +383,10 @@ class Consumer:
         self._check_open()
         return None if self._membership is None else self._membership.member_id
 
-    def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
         self._check_open()
-        return list_topics(self._store, self._clock, topic)
+        return list_topics(self._store, self._clock, topic, timeout)
 
     def cluster_id(self, timeout: float | None = -1) -> str:
         """A stable id of the root URL."""

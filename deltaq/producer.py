@@ -28,6 +28,7 @@ from deltaq.log.records import TIMESTAMP_MS_MAX, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 from deltaq.log.topic_writer import TopicWriter, topic_writer
 from deltaq.message import Message, TopicPartition
+from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
 from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema
@@ -367,6 +368,16 @@ class Producer:
         Raises OutcomeUnknown if the answer cannot be had within `timeout` seconds.
         """
         return topic_writer(self._store, check_topic(topic), self._clock, self._config.client_id).settle(token, timeout)
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+        """All topics, or one, with their partitions."""
+        self._check_open()
+        return list_topics(self._store, self._clock, topic, timeout)
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """A stable id of the root URL."""
+        self._check_open()
+        return cluster_id(self._store)
 
     def __len__(self) -> int:
         """Messages queued, being written, or waiting for their callback."""

@@ -46,7 +46,6 @@ class ClientConfig:
     client_id: str
     auto_create_topics_enable: bool
     num_partitions: int
-    metadata_max_age_ms: int
     message_max_bytes: int
     statistics_interval_ms: int
     error_cb: Callback | None
@@ -111,6 +110,7 @@ class ConsumerConfig(ClientConfig):
     enable_partition_eof: bool
     check_crcs: bool
     allow_auto_create_topics: bool
+    topic_metadata_refresh_interval_ms: int
     on_commit: Callback | None
 
 
@@ -125,21 +125,21 @@ _CONFIGS: Mapping[ClientKind, type[ClientConfig]] = {
 def parse_client_config(
     kind: Literal["producer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
 ) -> ProducerConfig:
-    """What a producer is asked to do."""
+    """The configuration of a producer."""
 
 
 @overload
 def parse_client_config(
     kind: Literal["consumer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
 ) -> ConsumerConfig:
-    """What a consumer is asked to do."""
+    """The configuration of a consumer."""
 
 
 @overload
 def parse_client_config(
     kind: Literal["admin"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
 ) -> AdminConfig:
-    """What an admin client is asked to do."""
+    """The configuration of an admin client."""
 
 
 def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, object] | None = None) -> ClientConfig:

@@ -53,7 +53,7 @@ class Setting:
     @property
     def range(self) -> str:
         """What is allowed, for people: `0..900000`, `none, gzip`, or nothing."""
-        return f"{self.low:.0f}..{self.high:.0f}" if self.high != math.inf else ", ".join(self.choices)
+        return f"{self.low}..{self.high}" if self.high != math.inf else ", ".join(self.choices)
 
     def parse(self, value: object, key: str | None = None, code: int = KafkaError._INVALID_ARG) -> SettingValue:
         """The typed value of what a user wrote: the value itself, or a string (or number) that stands for it.

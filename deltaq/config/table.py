@@ -65,14 +65,6 @@ _SHARED = (
     _boolean("auto.create.topics.enable", _BOTH, True, "Create a topic when it is first produced to."),
     _integer("num.partitions", _BOTH, 1, 1, PARTITIONS_MAX, "Partitions of a topic that is created automatically."),
     _integer(
-        "metadata.max.age.ms",
-        _BOTH,
-        900_000,
-        1,
-        _DAY_MS,
-        "How long the list of topics may be used before it is read again.",
-    ),
-    _integer(
         "message.max.bytes", _BOTH, 1_000_000, 1_000, 1_000_000_000, "Largest message taken, key and headers included."
     ),
     _integer("statistics.interval.ms", _BOTH, 0, 0, _DAY_MS, "How often `stats_cb` is called; 0 is never."),
@@ -198,12 +190,20 @@ _OF_CONSUMERS = (
     _boolean("enable.partition.eof", _CONSUMER, False, "Report the end of a partition with _PARTITION_EOF."),
     _boolean("check.crcs", _CONSUMER, False, "Verify checksums of whole data files also where only a part is read."),
     _boolean("allow.auto.create.topics", _CONSUMER, False, "Create a topic when it is first subscribed to."),
+    _integer(
+        "topic.metadata.refresh.interval.ms",
+        _CONSUMER,
+        300_000,
+        -1,
+        3_600_000,
+        "How often to look for new topics that a subscribed pattern matches; -1 is never.",
+    ),
     _callable("on_commit", _CONSUMER, "Called with (error, partitions) after a commit."),
 )
 
 _NO_BROKER = "deltaq talks to a store, not to brokers: see the settings `store.*`."
 _NO_LIBRARY = "Concerns the inside of librdkafka."
-_NO_METADATA = "There is no broker metadata to refresh: see `metadata.max.age.ms`."
+_NO_METADATA = "There is no broker metadata to refresh: see `topic.metadata.refresh.interval.ms`."
 _LOGGING = "Use the levels and handlers of Python's logging."
 _RETRIES = "deltaq retries until `message.timeout.ms`, at a pace of its own."
 _FETCHING = "deltaq fetches by `fetch.max.bytes` and `queued.max.messages.kbytes`."
@@ -315,7 +315,7 @@ _IGNORED = (
         _choice("metadata.recovery.strategy", _BOTH, "rebootstrap", ("none", "rebootstrap")),
         _integer("metadata.recovery.rebootstrap.trigger.ms", _BOTH, 300_000, 0, _INT32_MAX),
         _integer("metadata.request.timeout.ms", _BOTH, 60_000, 10, 900_000),
-        _integer("topic.metadata.refresh.interval.ms", _BOTH, 300_000, -1, 3_600_000),
+        _integer("metadata.max.age.ms", _BOTH, 900_000, 1, _DAY_MS),
         _integer("topic.metadata.refresh.fast.interval.ms", _BOTH, 100, 1, 60_000),
         _integer("topic.metadata.refresh.fast.cnt", _BOTH, 10, 0, 1_000),
         _boolean("topic.metadata.refresh.sparse", _BOTH, True),

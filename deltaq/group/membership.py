@@ -8,6 +8,7 @@ is dead and is put out. No clocks are compared between machines.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deltaq import names
@@ -15,6 +16,7 @@ from deltaq.clock import Clock
 from deltaq.errors import Fenced, GroupInUse, KafkaException, Unavailable
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
+from deltaq.log.store_errors import unavailable
 from deltaq.store import ObjectMissing, Store, StoreError
 
 __all__ = ["GroupSettings", "Membership"]
@@ -35,10 +37,11 @@ class Membership:
     """Keeps one consumer in its group from construction to `close`.
 
     `joined` is True while the member may deliver records. `take_error()` gives, once each, what the user has to be told.
+    `told()` is called when either has changed.
     """
 
     def __init__(
-        self, store: Store, log: GroupLog, member: Member, settings: GroupSettings, clock: Clock
+        self, store: Store, log: GroupLog, member: Member, settings: GroupSettings, clock: Clock, told: Callable[[], None]
     ) -> None:
         self.member_id = f"{member.client_id or 'deltaq'}-{clock.unique_id()}"
         self.joined = False
@@ -47,6 +50,7 @@ class Membership:
         self._member = member
         self._settings = settings
         self._clock = clock
+        self._told = told
         self._changed = clock.condition()
         self._error: KafkaException | None = None
         self._closing = False
@@ -98,6 +102,7 @@ class Membership:
                     self._join()
             except KafkaException as error:
                 self._error = error
+                self._told()
                 self._wait(self._settings.heartbeat_interval_s)
         self._leave()
 
@@ -107,9 +112,8 @@ class Membership:
         if self._closing:
             return
         self._log.join(self.member_id, self._member, dead, self._clock.monotonic() + self._settings.session_timeout_s)
-        with self._changed:
-            self.joined = True
-            self._changed.notify_all()
+        self.joined = True
+        self._told()
 
     def _is_dead(self, member_id: str) -> bool:
         """Whether a member's heartbeat stands still. Raises GroupInUse as soon as it is seen to change."""
@@ -130,7 +134,7 @@ class Membership:
         except ObjectMissing:
             return None
         except StoreError as error:
-            raise Unavailable(str(error)) from error
+            raise unavailable(error) from error
 
     def _stay(self) -> None:
         """One heartbeat, then a pause. Whoever cannot show that it lives must assume that others hold it for dead."""
@@ -159,7 +163,7 @@ class Membership:
         try:
             self._store.put(names.member_key(self._log.group, self.member_id), b"%d" % self._beats)
         except StoreError as error:
-            raise Unavailable(str(error)) from error
+            raise unavailable(error) from error
 
     def _leave(self) -> None:
         self.joined = False

@@ -23,6 +23,7 @@ from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
+from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
 from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError, StoreRefused, StoreUnavailable, UnsafeStore, probed
 
@@ -163,7 +164,7 @@ class DeltaLog:
         except ObjectMissing:
             return None
         except StoreError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         return parse_entry(data, version, key)
 
     def _log_start(self) -> int:
@@ -177,7 +178,7 @@ class DeltaLog:
         try:
             return read()
         except StoreError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     # --- writing ---
 
@@ -216,7 +217,7 @@ class DeltaLog:
         except UnsafeStore as error:
             raise errors.UnsafeStore(str(error)) from error
         except StoreError as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
 
     def _fill(self, draft: Draft, deadline: float) -> Entry:
         """Try to create the next slot until it is known who fills it; that entry, ours or not."""
@@ -246,7 +247,7 @@ class DeltaLog:
                 if seen is not None:
                     return self._filled(seen, body, draft.info.txn_id, version)
             if isinstance(refusal, StoreRefused) and not maybe:
-                raise _unavailable(refusal, retriable=False) from refusal
+                raise unavailable(refusal) from refusal
             failures += 1
             pause = error_pause_s(failures, self.clock.random())
             if self.clock.monotonic() + pause >= deadline:
@@ -340,8 +341,3 @@ def _parse_token(token: str) -> tuple[int, str]:
     if not (colon and txn_id and version.isdecimal()):
         raise ValueError(f"{token!r:.100} is not the token of an OutcomeUnknown error")
     return int(version), txn_id
-
-
-def _unavailable(error: StoreError, *, retriable: bool | None = None) -> Unavailable:
-    definite = isinstance(error, StoreRefused) if retriable is None else not retriable
-    return Unavailable(str(error), retriable=not definite)

@@ -22,18 +22,22 @@ def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float,
 
     Raises InvalidValue if a value is not of the kind that the topic holds.
     """
+    times = _filled_in([row[3] for row in rows], [row[6] for row in rows], epoch_ms)
     try:
         return columns_of_rows(
-            partitions,
-            [row[3] or int(epoch_ms + row[6] * 1000) for row in rows],
-            [row[1] for row in rows],
-            [row[4] for row in rows],
-            [row[0] for row in rows],
-            schema,
+            partitions, times, [row[1] for row in rows], [row[4] for row in rows], [row[0] for row in rows], schema
         )
     except (pa.ArrowException, TypeError, AttributeError) as error:
         kind = "bytes" if schema is None else "dicts or model instances"
         raise InvalidValue(f"the topic holds {kind}: {error}") from error
+
+
+def _filled_in(timestamps: Sequence[int], produced_at: Sequence[float], epoch_ms: float) -> pa.Array:
+    """Milliseconds: the given ones, or where these are 0 the time of production."""
+    given = pa.array(timestamps, pa.int64())
+    times = pc.add(pc.multiply(pa.array(produced_at, pa.float64()), 1000.0), epoch_ms)
+    now = pc.cast(pc.floor(times), pa.int64())
+    return now if not any(timestamps) else pc.if_else(pc.equal(given, 0), now, given)
 
 
 def chosen_partitions(rows: Sequence[Row], partitioner: str, count: int, sticky: int) -> list[int]:

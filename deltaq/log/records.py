@@ -59,20 +59,20 @@ def table_schema(schema: TopicSchema | None) -> pa.Schema:
 
 def columns_of_rows(
     partitions: Sequence[int],
-    timestamps: Sequence[int],
+    timestamps: pa.Array,
     keys: Sequence[bytes | None],
     headers: Sequence[Headers],
     values: Sequence[object],
     schema: TopicSchema | None,
 ) -> Columns:
-    """Columns from Python values: `values` are bytes, or for a typed topic accepted dicts; None is a tombstone."""
+    """Columns from Python values and an array of milliseconds: `values` are bytes, or for a typed topic accepted dicts; None is a tombstone."""
     if schema is None:
         value_columns = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=VALUE_SCHEMA)
     else:
         value_columns = schema.to_arrow(values)
     return Columns(
         pa.array(partitions, pa.int32()),
-        pa.array(timestamps, pa.int64()),
+        timestamps,
         pa.array(keys, pa.binary()),
         _header_column(headers),
         value_columns,

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.errors import Corrupt, Unavailable
+from deltaq.errors import Corrupt
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.records import TIMESTAMP
 from deltaq.log.segment import RowRange, read_rows
+from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_state import Batch, DataFile
-from deltaq.store import ObjectMissing, Store, StoreError, StoreRefused
+from deltaq.store import ObjectMissing, Store, StoreError
 
 __all__ = ["FileGone", "FileRead", "Fetched", "next_read", "plan_reads", "read_file"]
 
@@ -92,7 +93,7 @@ def read_file(store: Store, read: FileRead) -> list[Fetched]:
     except ObjectMissing:
         raise FileGone(read.file) from None
     except StoreError as error:
-        raise Unavailable(str(error), retriable=not isinstance(error, StoreRefused)) from error
+        raise unavailable(error) from error
     return [
         _fetched(read.file, batch, start, end, rows)
         for (batch, start, end), rows in zip(read.wanted, batches, strict=True)

@@ -83,27 +83,35 @@ def encode_segment(
 
 def _writer(sink: pa.NativeFile, schema: pa.Schema, compression: str, level: int | None) -> pq.ParquetWriter:
     if compression not in COMPRESSIONS:
+        known = ", ".join(COMPRESSIONS)
         raise InvalidConfig(
-            f'Invalid value "{compression}" for configuration property "compression.type": expected one of {", ".join(COMPRESSIONS)}',
+            f'Invalid value "{compression}" for configuration property "compression.type": expected one of {known}',
             key="compression.type",
         )
-    try:
-        return pq.ParquetWriter(
-            sink,
-            schema,
-            version="2.6",
-            compression=COMPRESSIONS[compression],
-            compression_level=None if level is None or level < 0 or compression in ("none", "snappy", "lz4") else level,
-            use_dictionary=_dictionary_columns(schema),
-            write_statistics=["_partition", "_offset", "_timestamp"],
-            write_page_checksum=True,
-            store_schema=False,
-        )
-    except (OSError, ValueError) as error:
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        version="2.6",
+        compression=COMPRESSIONS[compression],
+        compression_level=_checked_level(compression, level),
+        use_dictionary=_dictionary_columns(schema),
+        write_statistics=["_partition", "_offset", "_timestamp"],
+        write_page_checksum=True,
+        store_schema=False,
+    )
+
+
+def _checked_level(compression: str, level: int | None) -> int | None:
+    """The level for a codec that has levels; None, and so the codec's own choice, for -1 as in librdkafka."""
+    if level is None or level < 0 or compression not in ("gzip", "zstd"):
+        return None
+    lowest, highest = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
+    if not lowest <= level <= highest:
         raise InvalidConfig(
-            f'Invalid value "{level}" for configuration property "compression.level" with {compression}: {error}',
+            f'Invalid value "{level}" for configuration property "compression.level": {compression} has {lowest} to {highest}',
             key="compression.level",
-        ) from error
+        )
+    return level
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
-from deltaq.errors import TopicExists, UnknownTopic
+from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
 from deltaq.log.actions import Add, CommitInfo, Entry, Metadata, Remove, Txn
-from deltaq.log.delta_log import Committed, DeltaLog, Draft
+from deltaq.log.delta_log import Committed, DeltaLog, Draft, LogCleaned
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.table import DELTAQ_DOMAIN, TableState
 from deltaq.log.topic_state import (
     DataFile,
     PendingSegment,
+    TopicChange,
     TopicHead,
     appended,
     changed,
@@ -95,13 +96,41 @@ class TopicLog:
         return TopicSettings.from_properties(self.metadata.configuration)
 
     def load(self) -> bool:
-        """Go to the newest version; whether the topic exists. Raises Corrupt, Incompatible, Unavailable."""
+        """Go to the newest version; whether the topic exists.
+
+        Raises InvalidConfig if the store takes this name and that of another topic for the same, Corrupt, Incompatible,
+        Unavailable.
+        """
         self._log.load()
+        self._check_case()
         return self.head is not None
+
+    def _check_case(self) -> None:
+        """On a case-folding store, `Orders` finds the folder of `orders`: two names for one topic, seen as two."""
+        metadata = self._log.state.metadata
+        twin = names.case_twin(self.topic, [metadata.name or ""]) if metadata is not None else None
+        if self.head is not None and twin is not None:
+            raise InvalidConfig(
+                f"topic {self.topic!r} differs only in case from topic {twin!r}, and this store does not tell them apart: use "
+                "that one, or another name",
+                key="topic",
+                code=KafkaError.TOPIC_EXCEPTION,
+            )
 
     def read_next(self) -> Entry | None:
         """The next entry, applied; None if there is none yet. Raises LogCleaned and what `load` raises."""
         return self._log.read_next()
+
+    def catch_up(self) -> bool:
+        """Go to the newest version from where the position is; whether the topic exists. Raises what `load` raises."""
+        if self.version < 0:
+            return self.load()
+        try:
+            while self.read_next() is not None:
+                pass
+        except LogCleaned:
+            self.load()
+        return self.head is not None
 
     # --- the log's follower ---
 
@@ -140,7 +169,7 @@ class TopicLog:
             )
             return Draft(self._info(txn_id, now, "CREATE TABLE", blind=False), actions)
 
-        self._log.load()
+        self.load()
         self._log.commit(write, deadline)
         return self.live_head
 
@@ -154,21 +183,26 @@ class TopicLog:
                 self._info(txn_id, now, "DELETE", blind=False), delete_actions(self.live_head, tuple(state.files), now)
             )
 
-        self._log.load()
+        self.load()
         self._log.commit(write, deadline)
 
-    def change(self, partitions: int, properties: Mapping[str, str | None], deadline: float) -> TopicHead:
-        """Raise the number of partitions (never lower it) and set or, with None, drop table properties."""
+    def change(self, decide: Callable[[TopicHead, Mapping[str, str]], TopicChange], deadline: float) -> TopicHead:
+        """Change what `decide(head, properties)` says, in one commit.
+
+        It is asked anew for each slot tried, so it always sees what it changes, and may raise to give up.
+        Raises UnknownTopic, and what `DeltaLog.commit` raises.
+        """
         txn_id = self._clock.unique_id()
 
         def write(state: TableState) -> Draft:
             now = self._now()
+            change = decide(self.live_head, self.metadata.configuration)
             return Draft(
                 self._info(txn_id, now, "SET TBLPROPERTIES", blind=False),
-                changed(self.live_head, self.metadata, partitions, properties, now),
+                changed(self.live_head, self.metadata, change, now),
             )
 
-        self._log.load()
+        self.load()
         self._log.commit(write, deadline)
         return self.live_head
 

@@ -17,9 +17,11 @@ from deltaq.log.segment import SegmentFile
 from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
 
 __all__ = [
+    "PARTITIONS_PROPERTY",
     "Batch",
     "DataFile",
     "PendingSegment",
+    "TopicChange",
     "TopicHead",
     "appended",
     "changed",
@@ -32,6 +34,7 @@ __all__ = [
 
 BATCHES_TAG = "deltaq.batches"
 FILE_TAG = "deltaq.file"
+PARTITIONS_PROPERTY = "deltaq.partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,14 @@ class TopicHead:
         if self.deleted:
             body["deleted"] = True
         return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """What a topic becomes: its number of partitions, never lower than before, and table properties, None for none."""
+
+    partitions: int
+    properties: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,19 +238,18 @@ def delete_actions(head: TopicHead, files: Sequence[str], now_ms: int) -> list[A
     return [*(Remove(path, ended.time_ms, data_change=True) for path in files), ended.action()]
 
 
-def changed(
-    head: TopicHead, metadata: Metadata, partitions: int, properties: Mapping[str, str | None], now_ms: int
-) -> list[Action]:
-    """The topic with more partitions and other properties; a property of None is dropped."""
-    added = (0,) * (partitions - head.partitions)
+def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: int) -> list[Action]:
+    """The topic with more partitions and other properties."""
+    added = (0,) * (change.partitions - head.partitions)
     after = replace(
         head,
         next_offsets=head.next_offsets + added,
         start_offsets=head.start_offsets + added,
         time_ms=max(now_ms, head.time_ms),
     )
-    kept = {key: value for key, value in metadata.configuration.items() if key not in properties}
-    new = {key: value for key, value in properties.items() if value is not None}
+    kept = {key: value for key, value in metadata.configuration.items() if key not in change.properties}
+    new = {key: value for key, value in change.properties.items() if value is not None}
+    new[PARTITIONS_PROPERTY] = str(after.partitions)
     return [replace(metadata, configuration=kept | new), after.action()]
 
 

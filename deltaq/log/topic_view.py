@@ -13,6 +13,7 @@ from deltaq.errors import Corrupt, TopicExists
 from deltaq.log.delta_schema import arrow_schema, delta_schema
 from deltaq.log.records import VALUE_SCHEMA, table_schema
 from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_state import PARTITIONS_PROPERTY
 from deltaq.serde.typed import TopicSchema, schema_of
 
 __all__ = ["TYPED_PROPERTY", "NewTopicPlan", "TopicView", "create_topic", "view_of"]
@@ -56,13 +57,14 @@ def _schema(schema_string: str, folder: str) -> TopicSchema:
     return schema_of(pa.schema(list(columns)[system:]))
 
 
-def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float) -> TopicView:
-    """Create the topic, or find that somebody else just did. Raises what `TopicLog.create` raises, but not TopicExists."""
-    properties = dict(plan.properties)
+def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok: bool = False) -> TopicView:
+    """Create the topic, or with `exist_ok` find that it is there already. Raises what `TopicLog.create` raises."""
+    properties = {**plan.properties, PARTITIONS_PROPERTY: str(plan.partitions)}
     if plan.schema is not None:
         properties[TYPED_PROPERTY] = "true"
     try:
         log.create(plan.partitions, delta_schema(table_schema(plan.schema)), properties, deadline)
     except TopicExists:
-        log.load()
+        if not exist_ok:
+            raise
     return view_of(log)

@@ -13,21 +13,18 @@ from dataclasses import dataclass, field
 from itertools import chain
 from weakref import WeakKeyDictionary
 
-import pyarrow.compute as pc
-
-from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable, UnknownTopic
-from deltaq.log.backoff import error_pause_s
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Report, Row
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
 from deltaq.log.linger import AdaptiveLinger
-from deltaq.log.records import Columns, by_partition
-from deltaq.log.segment import encode_segment
+from deltaq.log.records import Columns
+from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Appended, TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
-from deltaq.store import Store, StoreRefused, StoreUnavailable
+from deltaq.log.upload import pause_before_retry, upload_segment
+from deltaq.store import Store
 
 __all__ = ["TopicWriter", "topic_writer"]
 
@@ -89,7 +86,7 @@ class TopicWriter:
                 if self._topic_log.load():
                     view = view_of(self._topic_log)
                 elif plan is not None:
-                    view = create_topic(self._topic_log, plan, self._clock.monotonic() + timeout_s)
+                    view = create_topic(self._topic_log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
                 self._view = view
         return view
 
@@ -236,42 +233,14 @@ class TopicWriter:
         part.records = [row for row, partition in rows if partition < count]
         part.partitions = [partition for _, partition in rows if partition < count]
 
-    def _upload_segment(self, columns: Columns, view: TopicView, settings: BufferSettings, deadline: float) -> PendingSegment:
-        compression, level = view.settings.compression_type, None
-        if compression == "producer":
-            compression, level = settings.compression, settings.compression_level
-        batch, shares = by_partition(columns, timed=view.settings.message_timestamp_type == "CreateTime")
-        encoded = encode_segment(batch, [rows for _, rows in shares], compression, level)
-        path = names.data_file_name(self._clock.unique_id())
-        failures = 0
-        while True:
-            try:
-                self._store.put(names.topic_folder(self.topic) + path, encoded.data)
-                break
-            except StoreRefused as error:
-                raise Unavailable(str(error), retriable=False) from error
-            except StoreUnavailable as error:
-                failures += 1
-                self._pause(failures, deadline, str(error))
-        bounds = pc.min_max(columns.timestamps)
-        return PendingSegment(
-            path,
-            len(encoded.data),
-            encoded.rows,
-            encoded.crc32,
-            encoded.footer_bytes,
-            encoded.footer_crc32,
-            shares,
-            bounds["min"].as_py(),
-            bounds["max"].as_py(),
-            self._clock.time_ms(),
-        )
+    def _upload_segment(
+        self, columns: Columns, view: TopicView, settings: BufferSettings, deadline: float
+    ) -> PendingSegment:
+        codec = settings.compression, settings.compression_level
+        return upload_segment(self._store, self.topic, columns, view.settings, *codec, deadline, self._clock)
 
     def _pause(self, failures: int, deadline: float, reason: str) -> None:
-        pause = error_pause_s(failures, self._clock.random())
-        if self._clock.monotonic() + pause >= deadline:
-            raise Unavailable(f"messages for {self.topic!r} could not be written before message.timeout.ms: {reason}")
-        self._clock.sleep(pause)
+        pause_before_retry(self._clock, self.topic, failures, deadline, reason)
 
     # --- commit ---
 

@@ -27,7 +27,7 @@ def upload_segment(
     deadline: float,
     clock: Clock,
 ) -> PendingSegment:
-    """Encode records whose partitions are chosen, and upload them under a new name. They are in the topic once committed.
+    """Encode records whose partitions are chosen, and upload them. They are in the topic once they are committed.
 
     `settings` are the topic's; where its `compression.type` is `producer`, `compression` and `compression_level` count.
     Tries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.

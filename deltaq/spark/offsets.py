@@ -24,6 +24,7 @@ __all__ = [
     "as_json",
     "at_bound",
     "available",
+    "check_order",
     "from_json",
     "limited",
     "to_read",
@@ -140,6 +141,18 @@ def _check_complete(option: str, given: Mapping[str, Mapping[int, int]], ends: S
         missing, unknown = (", ".join(f"{t}/{p}" for t, p in sorted(part)) for part in (read - named, named - read))
         what = f"lacks {missing}" if missing else f"names {unknown}, which is not read"
         raise InvalidConfig(f'option "{option}" {what}: give an offset, -2 or -1 for each partition', key=option)
+
+
+def check_order(start: SourceOffset, end: SourceOffset) -> None:
+    """That no partition ends before it begins. Raises InvalidConfig."""
+    for topic, of_topic in end.items():
+        for partition, until in of_topic.next_offsets.items():
+            begin = start[topic].next_offsets[partition]
+            if until < begin:
+                raise InvalidConfig(
+                    f"topic {topic!r} partition {partition}: startingOffsets {begin} lies behind endingOffsets {until}",
+                    key="endingOffsets",
+                )
 
 
 def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:

@@ -28,8 +28,10 @@ __all__ = [
     "SinkOptions",
     "SourceOptions",
     "Subscription",
+    "needs_table_columns",
     "parse_sink_options",
     "parse_source_options",
+    "refuse",
 ]
 
 _log = logging.getLogger("deltaq.spark")
@@ -207,6 +209,14 @@ def refuse(name: str, value: object, remedy: str) -> NoReturn:
     shown = str(value)
     shown = shown if len(shown) <= 100 else f"{shown[:100]}..."
     raise InvalidConfig(f'option "{name}" cannot be {shown!a}: {remedy}', key=name)
+
+
+def needs_table_columns(topic: str) -> InvalidConfig:
+    """The error for a typed topic that is read or written as Kafka's key and value."""
+    return InvalidConfig(
+        f'topic {topic!r} is typed: it has columns of its own instead of a value; set option "columns" to "table"',
+        key="columns",
+    )
 
 
 def _unknown(name: str, known: Iterable[str]) -> InvalidConfig:

@@ -126,7 +126,8 @@ class InotifyWatch:
                 # Both, always: a wake-up left behind would end the next wait as well.
                 changed = self._queue in ready and self._apply_events()
                 if self._wake in ready:
-                    self._clear_wake()
+                    if not self._closed:  # the end is for every waiter
+                        self._clear_wake()
                     return True
             if changed:
                 return True

@@ -43,7 +43,9 @@ PACE = Pace(busy_s=0.0005, idle_s=0.02)
 """A look that finds nothing costs a few microseconds."""
 
 PACE_WITH_INOTIFY = Pace(busy_s=0.0005, idle_s=0.1)
-"""The kernel wakes the reader; the idle look serves what it cannot see: other machines on a network file system."""
+"""The kernel wakes the reader; the idle look serves what it cannot see: other machines on a network file system.
+
+A busy wait lasts a millisecond in truth, the kernel's unit, unless something arrives."""
 
 LEFTOVER_AGE_MS = 24 * 3600 * 1000
 """An unfinished file of this age was left by a crash."""
@@ -186,10 +188,10 @@ class LocalStore:
         folder = os.open(self._root, _ROOT)
         try:
             for part in parts:
-                made = _make(folder, part)
-                parent, folder = folder, _child(folder, part)
+                child, made = _child_or_new(folder, part)
+                parent, folder = folder, child
                 try:
-                    self._settle(parent, folder, made)
+                    self._settle(parent, child, made)
                 finally:
                     os.close(parent)
             yield folder
@@ -387,13 +389,17 @@ def _child(folder: int, name: str) -> int:
         raise
 
 
-def _make(folder: int, name: str) -> bool:
-    """Make the folder `name` in `folder` unless there is something of that name; whether it was made."""
+def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
+    """A descriptor of the folder `name` in `folder`, made if there is none; whether it was."""
+    try:
+        return _child(folder, name), False
+    except FileNotFoundError:
+        pass
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
-        return False
-    return True
+        return _child(folder, name), False
+    return _child(folder, name), True
 
 
 def _sync_entry(path: str) -> None:
@@ -426,10 +432,14 @@ def _holds_an_object(parent: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        names = _names(folder)
-        return any(not name.endswith("/") and is_key(name) for name in names) or any(
-            name.endswith("/") and _holds_an_object(folder, name[:-1]) for name in names
-        )
+        below = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif is_key(entry.name) and entry.is_file(follow_symlinks=False):
+                    return True
+        return any(is_key(name) and _holds_an_object(folder, name) for name in below)
     finally:
         os.close(folder)
 

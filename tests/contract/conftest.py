@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
@@ -36,15 +36,8 @@ def moto_endpoint() -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     endpoint = f"http://127.0.0.1:{server.server_port}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id=MOTO_KEYS["access_key_id"],
-        aws_secret_access_key=MOTO_KEYS["secret_access_key"],
-        region_name=MOTO_KEYS["region"],
-    )
-    client.create_bucket(Bucket=MOTO_BUCKET)
-    client.close()
+    make_bucket = urllib.request.Request(f"{endpoint}/{MOTO_BUCKET}", method="PUT")
+    urllib.request.urlopen(make_bucket).close()
     yield endpoint
     server.shutdown()
     thread.join()

@@ -314,6 +314,8 @@ def test_the_linger_must_be_a_number(value: object) -> None:
 def test_a_number_out_of_range_is_refused_with_key_value_and_range() -> None:
     text = 'Configuration property "linger.ms" value -1.0 is outside allowed range 0..900000'
     assert refusal(linger__ms=-1).error.str() == text
+    with pytest.raises(InvalidConfig, match=r"range -1\.\.9223372036854775807\b"):
+        topic_properties({"retention.ms": 2**63})
     assert "queue.buffering.max.ms" in refusal(queue__buffering__max__ms=-1).error.str()
 
 

@@ -1,0 +1,224 @@
+"""What there is under a root: its topics, and the one synthetic broker that stands for the store.
+
+Classes and attributes are those that `confluent_kafka.admin` returns from `list_topics`, `describe_topics` and
+`describe_cluster`; a log in a store has no brokers, so one with id 0 leads and holds everything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass, field
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import TopicSettings
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
+from deltaq.log.parallel import in_parallel
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_view import view_of
+from deltaq.serde.typed import TopicSchema
+from deltaq.store import Store, StoreError, StoreRefused
+
+__all__ = [
+    "BrokerMetadata",
+    "ClusterMetadata",
+    "Node",
+    "PartitionMetadata",
+    "TopicDescription",
+    "TopicMetadata",
+    "TopicPartitionInfo",
+    "cluster_id",
+    "describe_topic",
+    "list_topics",
+    "topic_names",
+    "node_of",
+]
+
+BROKER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerMetadata:
+    """The synthetic broker: `host` is the root URL, which never holds credentials, `port` 0."""
+
+    id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition. `replicas` and `isrs` are broker ids; `error` is always None: a partition has no state of its own."""
+
+    id: int
+    leader: int = BROKER_ID
+    replicas: list[int] = field(default_factory=lambda: [BROKER_ID])
+    isrs: list[int] = field(default_factory=lambda: [BROKER_ID])
+    error: KafkaError | None = None
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic and its partitions by id; or `error`, why nothing is known about it."""
+
+    topic: str
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
+    error: KafkaError | None = None
+
+    def __str__(self) -> str:
+        return self.topic
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """The topics under a root, by name."""
+
+    cluster_id: str
+    brokers: dict[int, BrokerMetadata]
+    topics: dict[str, TopicMetadata]
+    controller_id: int = BROKER_ID
+    orig_broker_id: int = BROKER_ID
+    orig_broker_name: str = ""
+
+    def __str__(self) -> str:
+        return self.cluster_id
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The synthetic broker, as descriptions show it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def id_string(self) -> str:
+        return str(self.id)
+
+    def __str__(self) -> str:
+        return f"({self.id}) {self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitionInfo:
+    """One partition of a description: it holds offsets `[start_offset, next_offset)`."""
+
+    id: int
+    leader: Node
+    replicas: list[Node]
+    isr: list[Node]
+    start_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic at `version` of its log.
+
+    `topic_id` is new for each life of a topic: 32 hexadecimal digits. `schema` is None for an untyped topic. `files`
+    and `bytes` count what readers can reach, without what compaction and retention have left for clean-up.
+    """
+
+    name: str
+    topic_id: str
+    partitions: list[TopicPartitionInfo]
+    schema: TopicSchema | None
+    settings: TopicSettings
+    version: int
+    files: int
+    bytes: int
+    is_internal: bool = False
+    authorized_operations: None = None
+
+    @property
+    def start_offsets(self) -> dict[int, int]:
+        """The lowest offset that can be read, by partition."""
+        return {partition.id: partition.start_offset for partition in self.partitions}
+
+    @property
+    def next_offsets(self) -> dict[int, int]:
+        """The offset that the next record will get, by partition."""
+        return {partition.id: partition.next_offset for partition in self.partitions}
+
+
+def cluster_id(store: Store) -> str:
+    """A stable id of the root: 22 characters of the URL-safe alphabet, as Kafka's ids have."""
+    digest = hashlib.sha256(store.url.encode()).digest()[:16]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def node_of(store: Store) -> Node:
+    """The broker that stands for the store."""
+    return Node(BROKER_ID, store.url, 0)
+
+
+def list_topics(
+    store: Store, clock: Clock = SYSTEM_CLOCK, topic: str | None = None, timeout: float | None = -1
+) -> ClusterMetadata:
+    """All topics under the root, or just `topic`. Topics are only looked at, never created.
+
+    A topic that cannot be read, or was asked for and does not exist, is there with its `error` set. `timeout` is in
+    seconds, negative or None for none. Raises Unavailable if the root cannot be listed, KafkaException (_TIMED_OUT).
+    """
+    wanted = topic_names(store) if topic is None else [topic]
+    limit = None if timeout is None or timeout < 0 else timeout
+    found = in_parallel(clock, lambda name: _look(store, clock, name), wanted, limit)
+    known = {entry.topic: entry for entry in found if topic is not None or not _does_not_exist(entry)}
+    broker = BrokerMetadata(BROKER_ID, store.url, 0)
+    return ClusterMetadata(cluster_id(store), {BROKER_ID: broker}, known, orig_broker_name=str(broker))
+
+
+def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
+    """The topic as it is now. Raises UnknownTopic, InvalidConfig for an invalid name, Corrupt, Incompatible, Unavailable."""
+    log = TopicLog(store, topic, clock, indexed=True)
+    log.load()
+    head, view, node = log.live_head, view_of(log), node_of(store)
+    partitions = [
+        TopicPartitionInfo(partition, node, [node], [node], start, following)
+        for partition, (start, following) in enumerate(zip(head.start_offsets, head.next_offsets, strict=True))
+    ]
+    files = log.index.files.values()
+    size = sum(file.segment.size for file in files)
+    return TopicDescription(topic, head.topic_id, partitions, view.schema, view.settings, log.version, len(files), size)
+
+
+def topic_names(store: Store) -> list[str]:
+    """The names under the root, sorted: of all topics, and of deleted ones that maintenance has not yet removed.
+
+    Cheap: no topic is looked at. Raises Unavailable.
+    """
+    try:
+        folders = store.list_folders(names.TOPICS_FOLDER)
+    except StoreError as error:
+        raise Unavailable(str(error), retriable=not isinstance(error, StoreRefused)) from error
+    return [folder for folder in folders if _is_topic_name(folder)]
+
+
+def _is_topic_name(folder: str) -> bool:
+    try:
+        names.check_topic(folder)
+    except InvalidConfig:
+        return False
+    return True
+
+
+def _look(store: Store, clock: Clock, topic: str) -> TopicMetadata:
+    try:
+        log = TopicLog(store, topic, clock)
+        log.load()
+        return TopicMetadata(topic, {number: PartitionMetadata(number) for number in range(log.live_head.partitions)})
+    except KafkaException as error:
+        return TopicMetadata(topic, error=error.error)
+
+
+def _does_not_exist(topic: TopicMetadata) -> bool:
+    return topic.error is not None and topic.error == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -1,0 +1,98 @@
+"""The columns that a deltaq read has in Spark: those of Spark's Kafka source, or those of the topic's table."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from deltaq.errors import InvalidConfig
+from deltaq.log.records import table_schema
+from deltaq.log.scan import Fetched
+from deltaq.log.topic_view import TopicView
+from deltaq.spark.options import ColumnSet, needs_table_columns
+
+__all__ = ["ReadColumns", "kafka_columns", "table_columns"]
+
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_OF_TABLE = {
+    "key": "_key",
+    "value": "value",
+    "partition": "_partition",
+    "offset": "_offset",
+    "timestamp": "_timestamp",
+    "headers": "_headers",
+}
+"""Kafka's columns that the table has under another name."""
+
+_CREATE_TIME, _LOG_APPEND_TIME = 0, 1  # as Kafka's Java client numbers them, and so Spark
+
+
+def kafka_columns(*, headers: bool) -> StructType:
+    """The columns of Spark's Kafka source, in its order."""
+    columns = StructType(
+        [
+            StructField("key", BinaryType()),
+            StructField("value", BinaryType()),
+            StructField("topic", StringType()),
+            StructField("partition", IntegerType()),
+            StructField("offset", LongType()),
+            StructField("timestamp", TimestampType()),
+            StructField("timestampType", IntegerType()),
+        ]
+    )
+    return columns.add("headers", _HEADERS) if headers else columns
+
+
+def table_columns(view: TopicView) -> StructType:
+    """The columns of a topic's table behind `_topic`, the topic's name."""
+    columns = from_arrow_schema(table_schema(view.schema), prefer_timestamp_ntz=False)
+    return StructType([StructField("_topic", StringType()), *columns.fields])
+
+
+class ReadColumns:
+    """From fetched records to the columns promised to Spark: all of `which`, or those that the user's schema names."""
+
+    def __init__(self, which: ColumnSet, promised: StructType) -> None:
+        self._kafka = which == "kafka"
+        self._names = promised.fieldNames()
+        self._arrow: pa.Schema = to_arrow_schema(promised, timezone="UTC")
+
+    def check(self, topic: str, view: TopicView) -> None:
+        """Whether the topic can be read as these columns. Raises InvalidConfig if not."""
+        if self._kafka and view.schema is not None:
+            raise needs_table_columns(topic)
+        promises = kafka_columns(headers=True) if self._kafka else table_columns(view)
+        types = dict(zip(promises.names, to_arrow_schema(promises, timezone="UTC").types, strict=True))
+        for name, wanted in zip(self._names, self._arrow.types, strict=True):
+            if types.get(name) != wanted:
+                found = f"has type {types[name]}" if name in types else "does not exist"
+                raise InvalidConfig(
+                    f"topic {topic!r} cannot be read with column {name!r} as {wanted}: there it {found}; leave "
+                    "the schema out, or read topics with different columns one by one",
+                    key="columns",
+                )
+
+    def of(self, topic: str, fetched: Fetched) -> pa.RecordBatch:
+        """The records as Spark wants them."""
+        return pa.RecordBatch.from_arrays(
+            [self._column(field, topic, fetched) for field in self._arrow], schema=self._arrow
+        )
+
+    def _column(self, field: pa.Field, topic: str, fetched: Fetched) -> pa.Array:
+        rows = fetched.rows
+        if field.name == ("topic" if self._kafka else "_topic"):
+            return pa.repeat(pa.scalar(topic, field.type), rows.num_rows)
+        if self._kafka and field.name == "timestampType":
+            kind = _LOG_APPEND_TIME if fetched.log_append_time else _CREATE_TIME
+            return pa.repeat(pa.scalar(kind, field.type), rows.num_rows)
+        return rows.column(_OF_TABLE[field.name] if self._kafka else field.name).cast(field.type)

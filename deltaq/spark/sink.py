@@ -1,0 +1,295 @@
+"""Writing topics from Spark: executors upload segments, and the driver commits them all at once.
+
+A micro-batch is one commit for each topic, which carries the query's id and the batch's number as a Delta transaction.
+Spark runs a micro-batch again if it does not know that it was finished; the topic knows, and takes nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from deltaq.arrow_input import columns_from_arrow
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.errors import InvalidConfig, InvalidValue, UnknownTopic
+from deltaq.log.actions import Txn
+from deltaq.log.encoding import in_segments, joined, resolved_block
+from deltaq.log.records import VALUE_SCHEMA, Columns
+from deltaq.log.topic_log import AlreadyCommitted, TopicLog
+from deltaq.log.topic_state import PendingSegment
+from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
+from deltaq.log.upload import upload_segment
+from deltaq.names import check_topic
+from deltaq.root import open_root
+from deltaq.serde.typed import TopicSchema, schema_of
+from deltaq.spark.options import SinkOptions, needs_table_columns
+from deltaq.spark.topics import located
+from deltaq.store import Store
+
+__all__ = ["DeltaqStreamWriter", "DeltaqWriter"]
+
+_log = logging.getLogger("deltaq.spark")
+
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+"""How much a task gathers before it uploads: large files are cheap to read, and a worker's memory is small."""
+
+_READ_ONLY = {"kafka": ("offset", "timestampType"), "table": ("_offset",)}
+"""What a read has and a write cannot set, so that the rows of one topic can be written to another as they are."""
+
+_QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark tells its tasks the id of their streaming query: it lives in the checkpoint."""
+
+_CLOCK = SYSTEM_CLOCK
+_NO_DEADLINE = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """Segments that a task uploaded for a topic."""
+
+    topic: str
+    topic_id: str
+    segments: tuple[PendingSegment, ...]
+
+
+@dataclass(frozen=True)
+class _TaskDone(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    query_id: str | None
+    written: tuple[_Written, ...]
+
+
+class DeltaqWriter(DataSourceArrowWriter):
+    """A batch write. With `txnAppId` and `txnVersion` it happens once, however often it is repeated."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidConfig(
+                'a topic can only be appended to: use mode("append"), or delete and create the topic first', key="mode"
+            )
+        if (options.txn_app_id is None) != (options.txn_version is None):
+            raise InvalidConfig("txnAppId and txnVersion belong together: set both or none", key="txnAppId")
+        self._rows = _RowWriter(options, schema)
+        self._txn = None if options.txn_app_id is None else (options.txn_app_id, options.txn_version or 0)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Upload the rows of a task."""
+        return self._rows.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Give the rows of all tasks their offsets."""
+        self._rows.commit(messages, self._txn)
+
+
+class DeltaqStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming sink. In complete mode each micro-batch appends the whole result, as Spark's Kafka sink does."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.txn_version is not None:
+            raise InvalidConfig("a stream numbers its batches itself: leave the option out", key="txnVersion")
+        self._app_id = options.txn_app_id
+        self._rows = _RowWriter(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Upload the rows of a task."""
+        return self._rows.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Give the rows of the micro-batch their offsets, unless it was committed before."""
+        app_id = self._app_id or _app_id(messages)
+        self._rows.commit(messages, None if app_id is None else (app_id, batchId))
+
+
+def _app_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    """The id under which a query's batches are known in the topics; None if there is nothing to commit."""
+    done = [message for message in messages if isinstance(message, _TaskDone) and message.written]
+    query_ids = {message.query_id for message in done}
+    if None in query_ids:
+        raise InvalidConfig('Spark does not tell the id of the query: set option "txnAppId"', key="txnAppId")
+    return f"spark:{query_ids.pop()}" if query_ids else None
+
+
+class _RowWriter:
+    """What batches and streams have in common. Made on the driver; copies of it work on the executors."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = replace(options, client=located(options.client, _CLOCK))
+        self._topic_column = "topic" if options.columns == "kafka" else "_topic"
+        self._check_columns(schema)
+
+    def _check_columns(self, schema: StructType) -> None:
+        """Refuse what no task could write, before any starts. Raises InvalidConfig, InvalidValue."""
+        if self._options.topic is None and self._topic_column not in schema.names:
+            raise InvalidConfig(
+                f'rows do not say their topic: set option "topic", or add a column "{self._topic_column}"', key="topic"
+            )
+        if self._options.columns == "kafka":
+            empty = self._own_columns(to_arrow_schema(schema).empty_table())
+            columns_from_arrow(empty, self._options.topic or "?", None, None, 0, keyed=False, now_ms=0)
+
+    def _own_columns(self, rows: pa.Table) -> pa.Table:
+        dropped = (self._topic_column, *_READ_ONLY[self._options.columns])
+        return rows.drop_columns([name for name in dropped if name in rows.column_names])
+
+    # --- on executors ---
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> _TaskDone:
+        task = _TaskWriter(self._options)
+        for batch in batches:
+            rows = pa.Table.from_batches([batch])
+            for topic, of_topic in self._by_topic(rows):
+                task.add(topic, self._own_columns(of_topic))
+        context = TaskContext.get()
+        return _TaskDone(None if context is None else context.getLocalProperty(_QUERY_ID), task.finish())
+
+    def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if self._options.topic is not None:
+            yield self._options.topic, rows
+            return
+        topics = rows.column(self._topic_column)
+        for topic in pc.unique(topics).to_pylist():
+            if topic is None:
+                raise InvalidValue("is null, so the row has no topic", field=self._topic_column)
+            yield check_topic(topic), rows.filter(pc.equal(topics, topic))
+
+    # --- on the driver ---
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], txn: tuple[str, int] | None) -> None:
+        """One commit for each topic. Raises what `TopicLog.append` raises, but not AlreadyCommitted."""
+        written: dict[tuple[str, str], list[PendingSegment]] = {}
+        for message in messages:
+            for part in message.written if isinstance(message, _TaskDone) else ():
+                written.setdefault((part.topic, part.topic_id), []).extend(part.segments)
+        logs = _logs(open_root(self._options.client, _CLOCK))
+        for (topic, topic_id), segments in written.items():
+            log = logs.of(topic, self._options.client.client_id)
+            if not log.catch_up():
+                raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted while rows for it were on their way")
+            deadline = _CLOCK.monotonic() + (self._options.client.message_timeout_ms / 1000 or _NO_DEADLINE)
+            action = None if txn is None else Txn(txn[0], txn[1], last_updated=_CLOCK.time_ms())
+            try:
+                log.append(segments.copy, topic_id, deadline, action)
+            except AlreadyCommitted:
+                _log.info("batch is in the topic already topic=%s txn=%s", topic, txn)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Rows of a task for one topic that are not uploaded yet, and what is."""
+
+    view: TopicView
+    parts: list[Columns] = field(default_factory=list)
+    segments: list[PendingSegment] = field(default_factory=list)
+
+
+class _TaskWriter:
+    """Gathers the rows of one task and uploads them in segments. Uploads that are never committed are orphans."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._store = open_root(options.client, _CLOCK)
+        self._deadline = _CLOCK.monotonic() + (options.client.message_timeout_ms / 1000 or _NO_DEADLINE)
+        self._topics: dict[str, _Waiting] = {}
+        self._bytes = 0
+
+    def add(self, topic: str, rows: pa.Table) -> None:
+        """Take rows for a topic. Raises InvalidValue, MessageTooLarge, UnknownTopic."""
+        waiting = self._topics.get(topic)
+        if waiting is None:
+            waiting = self._topics[topic] = _Waiting(self._view(topic, rows.schema))
+        view = waiting.view
+        waiting.parts.append(
+            columns_from_arrow(
+                rows,
+                topic,
+                view.schema,
+                view.partitions,
+                min(self._options.client.message_max_bytes, view.settings.max_message_bytes),
+                keyed="compact" in view.settings.cleanup_policy,
+                now_ms=_CLOCK.time_ms(),
+            )
+        )
+        self._bytes += rows.nbytes
+        if self._bytes >= SEGMENT_BYTES_MAX:
+            self._upload()
+
+    def finish(self) -> tuple[_Written, ...]:
+        """Upload the rest, and say what there is."""
+        self._upload()
+        return tuple(
+            _Written(topic, waiting.view.topic_id, tuple(waiting.segments))
+            for topic, waiting in self._topics.items()
+            if waiting.segments
+        )
+
+    def _upload(self) -> None:
+        client = self._options.client
+        for topic, waiting in self._topics.items():
+            parts = [part for part in waiting.parts if len(part)]
+            if not parts:
+                continue
+            partitions = waiting.view.partitions
+            sticky = int(_CLOCK.random() * partitions)
+            columns = resolved_block(joined(parts), client.partitioner, partitions, sticky)
+            codec = client.compression_type, client.compression_level
+            waiting.segments += [
+                upload_segment(self._store, topic, piece, waiting.view.settings, *codec, self._deadline, _CLOCK)
+                for piece in in_segments(columns, SEGMENT_BYTES_MAX)
+            ]
+            waiting.parts.clear()
+        self._bytes = 0
+
+    def _view(self, topic: str, columns: pa.Schema) -> TopicView:
+        """The topic as it is now; created if there is none and the client may create topics."""
+        client = self._options.client
+        log = _logs(self._store).of(topic, client.client_id)
+        if log.catch_up():
+            view = view_of(log)
+        elif client.auto_create_topics_enable:
+            schema = None if self._options.columns == "kafka" else _new_schema(columns)
+            view = create_topic(log, NewTopicPlan(client.num_partitions, schema), self._deadline)
+        else:
+            raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false")
+        if view.schema is not None and self._options.columns == "kafka":
+            raise needs_table_columns(topic)
+        return view
+
+
+def _new_schema(columns: pa.Schema) -> TopicSchema | None:
+    """The schema of a topic that is created for rows with these columns; None, for bytes, if all they hold is that."""
+    own = pa.schema([column.with_nullable(True) for column in columns if not column.name.startswith("_")])
+    return None if own == VALUE_SCHEMA else schema_of(own)
+
+
+# --- positions that outlive a micro-batch ----------------------------------------------------------------------------
+
+
+class _TopicLogs:
+    """Positions in the logs of one store's topics. Not thread-safe, as it need not be: a worker has one thread."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._logs: dict[tuple[str, str], TopicLog] = {}
+
+    def of(self, topic: str, client_id: str) -> TopicLog:
+        log = self._logs.get((topic, client_id))
+        if log is None:
+            log = self._logs[topic, client_id] = TopicLog(self._store, topic, _CLOCK, client_id=client_id)
+        return log
+
+
+_LOGS: dict[Store, _TopicLogs] = {}
+
+
+def _logs(store: Store) -> _TopicLogs:
+    """The positions of this process. Spark makes a new writer for every micro-batch, in processes that it keeps."""
+    return _LOGS.setdefault(store, _TopicLogs(store))

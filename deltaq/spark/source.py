@@ -1,0 +1,230 @@
+"""Reading topics in Spark: plans are made on the driver, and a task reads the files of its plan without the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.errors import InvalidConfig
+from deltaq.log.parallel import REQUESTS_MAX, in_parallel
+from deltaq.log.ranges import read_ranges
+from deltaq.log.scan import Fetched, FileGone, read_file
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_state import TopicHead
+from deltaq.root import open_root
+from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
+from deltaq.spark.offsets import (
+    DataLoss,
+    SourceOffset,
+    TopicOffsets,
+    as_json,
+    at_bound,
+    available,
+    check_order,
+    from_json,
+    limited,
+    to_read,
+)
+from deltaq.spark.options import Bound, Edge, SourceOptions, refuse
+from deltaq.spark.tasks import TopicRead, in_tasks
+from deltaq.spark.topics import QueryTopics, located
+from deltaq.store import Store
+
+__all__ = ["DeltaqReader", "DeltaqStreamReader", "columns_of"]
+
+_log = logging.getLogger("deltaq.spark")
+
+ROWS_AT_ONCE = 64 * 1024
+"""Rows handed to Spark in one piece."""
+
+_CLOCK = SYSTEM_CLOCK
+
+
+@dataclass(frozen=True)
+class _Task(InputPartition):
+    """What one Spark task reads."""
+
+    reads: tuple[TopicRead, ...]
+
+
+def columns_of(options: SourceOptions) -> StructType:
+    """The columns that a read with these options has. Raises InvalidConfig, UnknownTopic."""
+    if options.columns == "kafka":
+        return kafka_columns(headers=options.headers)
+    topics = QueryTopics(options, _CLOCK)
+    heads = topics.newest_heads()
+    topics.check_complete(heads)
+    if not heads:
+        raise InvalidConfig(
+            f"no topic matches {options.subscription.pattern!r}: create one first, or name the columns in .schema()",
+            key="subscribePattern",
+        )
+    first = table_columns(topics.view(next(iter(heads))))
+    for topic in heads:
+        ReadColumns("table", first).check(topic, topics.view(topic))
+    return first
+
+
+class _Plans:
+    """What both readers do on the driver."""
+
+    def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
+        self._options = options
+        self._columns = columns
+        self._checked: set[str] = set()
+        self.topics = QueryTopics(options, _CLOCK)
+
+    def begin_or_end(self, option: str, bound: Bound, heads: Mapping[str, TopicHead]) -> SourceOffset:
+        """The offsets that `option` asks for."""
+        self.topics.check_complete(heads)
+        return at_bound(option, bound, heads, self._options.subscription, self.topics.offset_for_time)
+
+    def tasks(self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> list[_Task]:
+        """The tasks that read from `start` up to `end`."""
+        ranges = to_read(start, end, heads, DataLoss(self._options.fail_on_data_loss))
+        for topic in ranges:
+            if heads[topic].topic_id not in self._checked:
+                self._columns.check(topic, self.topics.view(topic))
+                self._checked.add(heads[topic].topic_id)
+        return [_Task(reads) for reads in in_tasks(self.topics.plan(ranges), self._options.min_partitions)]
+
+
+class DeltaqReader(DataSourceReader):
+    """A batch read: everything from `startingOffsets` to `endingOffsets`, as the topics are when it is planned."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.offsets_per_trigger is not None:
+            _log.info("option has no effect in a batch query name=maxOffsetsPerTrigger")
+        _check_batch_edges(options)
+        self._options = replace(options, client=located(options.client, _CLOCK))
+        self._columns = ReadColumns(options.columns, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition for each task. Raises what planning raises."""
+        plans = _Plans(self._options, self._columns)
+        heads = plans.topics.newest_heads()
+        start = plans.begin_or_end("startingOffsets", self._options.starting or Edge.EARLIEST, heads)
+        end = plans.begin_or_end("endingOffsets", self._options.ending or Edge.LATEST, heads)
+        check_order(start, end)
+        return list(plans.tasks(start, end, heads))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return _records(self._options, self._columns, partition)
+
+
+class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: micro-batches of what was appended since the one before."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.ending is not None:
+            raise InvalidConfig(
+                "a stream has no end: leave endingOffsets and endingTimestamp out, or use spark.read",
+                key="endingOffsets",
+            )
+        self._options = replace(options, client=located(options.client, _CLOCK))
+        self._columns = ReadColumns(options.columns, schema)
+        self._kept: _Plans | None = None  # not made before it is needed: the copies that executors get plan nothing
+        self._target: dict[str, TopicHead] | None = None
+
+    @property
+    def _plans(self) -> _Plans:
+        if self._kept is None:
+            self._kept = _Plans(self._options, self._columns)
+        return self._kept
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as all below
+        """Where a new query begins."""
+        heads = self._plans.topics.newest_heads()
+        return as_json(self._plans.begin_or_end("startingOffsets", self._options.starting or Edge.LATEST, heads))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxOffsetsPerTrigger`."""
+        rows_max = self._options.offsets_per_trigger
+        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note how far the topics go now: the query ends there."""
+        self._target = self._plans.topics.newest_heads()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """The end of the next micro-batch."""
+        heads = self._plans.topics.newest_heads() if self._target is None else self._target
+        end = available(heads, self._options.subscription)
+        if isinstance(limit, ReadMaxRows):
+            end = limited(from_json(start), end, heads, limit.max_rows)
+        return as_json(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """How far the topics went when last looked at, for the query's progress."""
+        return as_json(available(self._plans.topics.known_heads(), self._options.subscription))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a micro-batch."""
+        # What latestOffset saw holds `end`; a query that starts again at a planned micro-batch has not looked yet.
+        heads = self._plans.topics.known_heads()
+        return list(self._plans.tasks(from_json(start), from_json(end), heads))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of one task."""
+        return _records(self._options, self._columns, partition)
+
+
+def _check_batch_edges(options: SourceOptions) -> None:
+    """A batch that begins at the end, or ends at the beginning, is a mistake, as in Spark's Kafka source."""
+    for option, bound, wrong in (
+        ("startingOffsets", options.starting, Edge.LATEST),
+        ("endingOffsets", options.ending, Edge.EARLIEST),
+    ):
+        everywhere = isinstance(bound, Edge) and bound == wrong
+        somewhere = isinstance(bound, Mapping) and any(wrong in offsets.values() for offsets in bound.values())
+        if everywhere or somewhere:
+            refuse(option, wrong.name.lower(), "a batch query would read nothing")
+
+
+# --- on executors ----------------------------------------------------------------------------------------------------
+
+
+def _records(options: SourceOptions, columns: ReadColumns, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, _Task):  # what Spark makes up where there is nothing to read
+        return
+    store = open_root(options.client, _CLOCK)
+    loss = DataLoss(options.fail_on_data_loss)
+    for first in range(0, len(partition.reads), REQUESTS_MAX):
+        reads = partition.reads[first : first + REQUESTS_MAX]
+        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, loss), reads)
+        for read, parts in zip(reads, fetched, strict=True):
+            for part in parts:
+                batch = columns.of(read.topic, part)
+                for row in range(0, batch.num_rows, ROWS_AT_ONCE):
+                    yield batch.slice(row, ROWS_AT_ONCE)
+
+
+def _fetched(store: Store, planned: TopicRead, loss: DataLoss) -> list[Fetched]:
+    try:
+        return read_file(store, planned.read)
+    except FileGone:
+        return _fetched_elsewhere(store, planned, loss)
+
+
+def _fetched_elsewhere(store: Store, planned: TopicRead, loss: DataLoss) -> list[Fetched]:
+    """The records of a file that was compacted or removed since it was planned, from where they are now."""
+    log = TopicLog(store, planned.topic, _CLOCK, indexed=True)
+    log.load()
+    heads = {} if log.head is None else {planned.topic: log.head}
+    found: list[Fetched] = []
+    for batch, start, end in planned.read.wanted:
+        wanted_from, wanted_to = (
+            {planned.topic: TopicOffsets(planned.topic_id, {batch.partition: offset})} for offset in (start, end)
+        )
+        ranges = to_read(wanted_from, wanted_to, heads, loss)
+        found += read_ranges(store, log, ranges[planned.topic]) if ranges else ()
+    return found

@@ -1,0 +1,103 @@
+"""The topics of a query, followed on the driver from micro-batch to micro-batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from deltaq.clock import Clock
+from deltaq.config import ClientConfig
+from deltaq.errors import InvalidConfig, UnknownTopic
+from deltaq.log.parallel import in_parallel
+from deltaq.log.scan import FileRead, plan_reads
+from deltaq.log.time_lookup import offset_for_time
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_state import TopicHead
+from deltaq.log.topic_view import TopicView, view_of
+from deltaq.names import TOPICS_FOLDER
+from deltaq.root import open_root
+from deltaq.spark.offsets import Ranges
+from deltaq.spark.options import SourceOptions, Subscription
+
+__all__ = ["QueryTopics", "located"]
+
+ClientT = TypeVar("ClientT", bound=ClientConfig)
+
+PATTERN_LOOKS_S = 10.0
+"""How often a query with a pattern lists the topics, in seconds: the one request whose cost grows with the root."""
+
+
+def located(client: ClientT, clock: Clock) -> ClientT:
+    """The configuration with a root that names the same place in every process. Raises InvalidConfig for `memory://`."""
+    url = open_root(client, clock).url
+    if url.startswith("memory:"):
+        raise InvalidConfig(
+            f"{url} lives inside one process, and Spark reads and writes in several: use a folder or an object store",
+            key="path",
+        )
+    return replace(client, root=url)
+
+
+class QueryTopics:
+    """The topics that a query reads. Each is loaded once and then followed by the tail of its log. Not thread-safe."""
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._subscription = options.subscription
+        self._store = open_root(options.client, clock)
+        self._clock = clock
+        self._logs: dict[str, TopicLog] = {}
+        self._listed_at = float("-inf")
+
+    def newest_heads(self) -> dict[str, TopicHead]:
+        """The topics that exist now, by name. Raises Unavailable, Corrupt, Incompatible."""
+        logs = self._followed()
+        in_parallel(self._clock, TopicLog.catch_up, logs)
+        return {log.topic: log.head for log in logs if log.head is not None}
+
+    def known_heads(self) -> dict[str, TopicHead]:
+        """The topics as last seen; looks only if it never has."""
+        if any(log.version < 0 for log in self._followed()):
+            return self.newest_heads()
+        return {log.topic: log.head for log in self._logs.values() if log.head is not None}
+
+    def check_complete(self, heads: Mapping[str, TopicHead]) -> None:
+        """That all that was asked for by name exists. Raises UnknownTopic."""
+        for topic in self._subscription.names:
+            if topic not in heads:
+                raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist: create it, or correct the name")
+            for partition in (self._subscription.assigned or {}).get(topic, ()):
+                if partition >= heads[topic].partitions:
+                    raise UnknownTopic(topic, partition=partition)
+
+    def view(self, topic: str) -> TopicView:
+        """What the topic is like, as last seen. Raises UnknownTopic."""
+        return view_of(self._logs[topic])
+
+    def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
+        """The first offset whose timestamp is not earlier; None if there is none."""
+        return offset_for_time(self._store, self._logs[topic], partition, time_ms)
+
+    def plan(self, ranges: Ranges) -> dict[tuple[str, str], list[FileRead]]:
+        """The files that hold these offsets, by name and id of their topic."""
+        return {
+            (topic, self._logs[topic].live_head.topic_id): plan_reads(self._logs[topic].index, of_topic)
+            for topic, of_topic in ranges.items()
+        }
+
+    def _followed(self) -> list[TopicLog]:
+        for topic in self._names(self._subscription):
+            if topic not in self._logs:
+                self._logs[topic] = TopicLog(self._store, topic, self._clock, indexed=True)
+        return list(self._logs.values())
+
+    def _names(self, subscription: Subscription) -> Iterable[str]:
+        if subscription.pattern is None:
+            return subscription.names
+        now = self._clock.monotonic()
+        if now - self._listed_at < PATTERN_LOOKS_S:
+            return ()
+        self._listed_at = now
+        folders = self._store.list_folders(TOPICS_FOLDER)
+        return [name for name in folders if re.fullmatch(subscription.pattern, name)]

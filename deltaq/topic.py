@@ -1,0 +1,253 @@
+"""`Topic`: the handle that Kafka lacks. It creates, describes and deletes a topic, carries its schema, and is its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import TOPIC_SETTINGS, AdminConfig, parse_client_config, topic_properties
+from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopic
+from deltaq.log.ranges import read_ranges
+from deltaq.log.records import table_schema
+from deltaq.log.time_lookup import offset_for_time
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_view import NewTopicPlan, create_topic, view_of
+from deltaq.metadata import TopicDescription, describe_topic
+from deltaq.names import check_topic
+from deltaq.root import open_root
+from deltaq.serde.typed import TopicSchema, schema_of
+from deltaq.store import Store
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["Position", "Topic"]
+
+Position: TypeAlias = "int | datetime"
+"""A place in a partition: an offset, or a time with a zone, which is that of the first record of this time or later."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Topic:
+    """A topic by name, with what it should be like if it is to be created.
+
+    `schema` (a pydantic model or an Arrow schema) makes it a typed topic, whose fields are columns of its own;
+    without one it holds bytes. `partitions` and `config` (Kafka's topic settings) count when the topic is created.
+
+    A producer or consumer needs no more than that. The methods of this class need to be told where the topic is: a
+    configuration as a dict in `conf`, as keywords (`bootstrap_servers=`), or both. `store` and `clock` replace the
+    components behind it.
+
+    Immutable; equal to another that says the same. Raises InvalidConfig for what cannot be; does no I/O.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: pa.Schema | type[BaseModel] | TopicSchema | None = None,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, object] | None = None,
+        conf: Mapping[str, Any] | None = None,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **keywords: Any,
+    ) -> None:
+        self._name = check_topic(name)
+        self._schema = schema if schema is None or isinstance(schema, TopicSchema) else schema_of(schema)
+        self._partitions = None if partitions is None else checked_partitions(partitions)
+        self._properties = checked_properties(config)
+        self._clock = clock
+        self._default_partitions = 1
+        if conf is not None or keywords:
+            client: AdminConfig = parse_client_config("admin", conf, keywords)
+            self._default_partitions = client.num_partitions
+            store = store or open_root(client, clock)
+        self._store = store
+        # Computed once: a producer looks its topics up by hash for every message.
+        self._identity = (self._name, self._schema, self._partitions, tuple(sorted(self._properties.items())), store)
+        self._hash = hash(self._identity)
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self._name
+
+    @property
+    def schema(self) -> TopicSchema | None:
+        """The schema this handle was given, with the model if it was one; None for bytes, or if nothing was said."""
+        return self._schema
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Topic) and self._identity == other._identity)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        place = "" if self._store is None else f" {self._store.url}"
+        return f"<Topic {self._name}{place}>"
+
+    # --- its life ---
+
+    def plan(self, default_partitions: int) -> NewTopicPlan:
+        """How to create the topic; `default_partitions` counts if this handle does not say how many."""
+        return NewTopicPlan(self._partitions or default_partitions, self._schema, self._properties)
+
+    def exists(self) -> bool:
+        """Whether there is such a topic. Raises Corrupt, Incompatible, Unavailable."""
+        return TopicLog(self._opened(), self._name, self._clock).load()
+
+    def create(self, timeout: float = 60.0, exist_ok: bool = False) -> Topic:
+        """Create the topic, within `timeout` seconds, and return this handle.
+
+        With `exist_ok` an existing topic is taken as it is, as long as it has the schema that this handle gives.
+        Raises TopicExists, InvalidConfig for another schema, UnsafeStore, OutcomeUnknown, Unavailable.
+        """
+        log = TopicLog(self._opened(), self._name, self._clock)
+        plan = self.plan(self._default_partitions)
+        there = create_topic(log, plan, self._clock.monotonic() + timeout, exist_ok=exist_ok).schema
+        if self._schema is not None and (there is None or there.arrow != self._schema.arrow):
+            held = "bytes" if there is None else there.arrow.to_string(show_field_metadata=False)
+            raise InvalidConfig(f"topic {self._name!r} exists with another schema: {held}", key="schema")
+        return self
+
+    def delete(self, timeout: float = 60.0) -> None:
+        """End the topic, within `timeout` seconds: its records are gone, and its name is free.
+
+        Raises UnknownTopic, OutcomeUnknown, Unavailable.
+        """
+        log = TopicLog(self._opened(), self._name, self._clock)
+        log.delete(self._clock.monotonic() + timeout)
+
+    def describe(self) -> TopicDescription:
+        """The topic as it is now. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
+        return describe_topic(self._opened(), self._clock, self._name)
+
+    # --- the topic as a table ---
+
+    def to_arrow(
+        self,
+        partitions: Iterable[int] | None = None,
+        start: Position | Mapping[int, Position] | None = None,
+        end: Position | Mapping[int, Position] | None = None,
+    ) -> pa.Table:
+        """The records from `start` up to, not including, `end`, ordered by partition and offset.
+
+        `start` and `end` are offsets or times with a zone, one for all partitions or a dict by partition; what is not
+        said is the first and the last record there is. Columns are those of the topic's table, with `_offset` and
+        `_timestamp` always filled in.
+
+        Raises UnknownTopic (for a partition too), OffsetOutOfRange for an offset that the partition does not have,
+        InvalidConfig for a time without a zone or an end before the start, Corrupt, Incompatible, Unavailable.
+        """
+        store, log, ranges = self._ranges(partitions, start, end)
+        schema = _columns(log)
+        parts = sorted(read_ranges(store, log, ranges), key=lambda part: (part.partition, part.first_offset))
+        return pa.Table.from_batches([part.rows.cast(schema) for part in parts], schema)
+
+    def to_batches(
+        self,
+        partitions: Iterable[int] | None = None,
+        start: Position | Mapping[int, Position] | None = None,
+        end: Position | Mapping[int, Position] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """As `to_arrow`, one file of the topic at a time, for topics larger than memory.
+
+        A batch holds records of one partition. Those of each partition come in offset order; the partitions take turns.
+        """
+        store, log, ranges = self._ranges(partitions, start, end)
+        schema = _columns(log)
+        return (part.rows.cast(schema) for part in read_ranges(store, log, ranges) if part.rows.num_rows)
+
+    def _ranges(
+        self,
+        partitions: Iterable[int] | None,
+        start: Position | Mapping[int, Position] | None,
+        end: Position | Mapping[int, Position] | None,
+    ) -> tuple[Store, TopicLog, dict[int, tuple[int, int]]]:
+        """The range of offsets to read of each wanted partition, in the log they were found in."""
+        store = self._opened()
+        log = TopicLog(store, self._name, self._clock, indexed=True)
+        log.load()
+        head = log.live_head
+        chosen = sorted(set(range(head.partitions) if partitions is None else partitions))
+        for asked in (chosen, *(bound for bound in (start, end) if isinstance(bound, Mapping))):
+            for partition in asked:
+                if partition not in chosen or not 0 <= partition < head.partitions:
+                    raise UnknownTopic(self._name, partition=partition, reason=_not_chosen(self._name, partition, chosen))
+        ranges = {}
+        for partition in chosen:
+            first = _offset(store, log, partition, _bound(start, partition), "start")
+            last = _offset(store, log, partition, _bound(end, partition), "end")
+            if first > last:
+                raise InvalidConfig(f"start {first} of partition {partition} is after end {last}", key="start")
+            ranges[partition] = (first, last)
+        return store, log, ranges
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            raise InvalidConfig(
+                f"topic {self._name!r} was not told where it is: give bootstrap_servers= (or conf=) to Topic",
+                key="bootstrap.servers",
+            )
+        return self._store
+
+
+def checked_partitions(count: int) -> int:
+    """The number of partitions itself. InvalidConfig (INVALID_PARTITIONS) if no topic can have so many, or so few."""
+    value = TOPIC_SETTINGS["partitions"].parse(count, code=KafkaError.INVALID_PARTITIONS)
+    assert isinstance(value, int)  # noqa: S101 - the table says so
+    return value
+
+
+def checked_properties(config: Mapping[str, object] | None) -> dict[str, str]:
+    """Topic settings as table properties. InvalidConfig (INVALID_CONFIG) for what cannot be set."""
+    if config and "partitions" in config:
+        reason = "the number of partitions is no entry of the topic's config: give it as an argument of its own"
+        raise InvalidConfig(reason, key="partitions", code=KafkaError.INVALID_CONFIG)
+    return topic_properties(config or {})
+
+
+def _columns(log: TopicLog) -> pa.Schema:
+    return table_schema(view_of(log).schema)
+
+
+def _not_chosen(topic: str, partition: int, chosen: list[int]) -> str | None:
+    if partition in chosen:
+        return None
+    return f"partition {partition!r} of topic {topic!r} has a start or an end but is not among the partitions to read"
+
+
+def _bound(bound: Position | Mapping[int, Position] | None, partition: int) -> Position | None:
+    return bound.get(partition) if isinstance(bound, Mapping) else bound
+
+
+def _offset(store: Store, log: TopicLog, partition: int, position: Position | None, which: str) -> int:
+    """The offset that a position stands for; that of the partition's `which` end if there is none."""
+    earliest, latest = log.live_head.start_offsets[partition], log.live_head.next_offsets[partition]
+    if position is None:
+        return earliest if which == "start" else latest
+    if isinstance(position, datetime):
+        found = offset_for_time(store, log, partition, _milliseconds(position, which))
+        return latest if found is None else found
+    if isinstance(position, bool) or not isinstance(position, int):
+        raise TypeError(f"{which} must be an offset (int) or a datetime, not {type(position).__name__}")
+    if not earliest <= position <= latest:
+        raise OffsetOutOfRange(
+            topic=log.topic, partition=partition, requested=position, earliest=earliest, latest=latest
+        )
+    return position
+
+
+def _milliseconds(time: datetime, which: str) -> int:
+    """The first whole millisecond at or after a time."""
+    if time.tzinfo is None:
+        raise InvalidConfig(f"{which} {time} has no time zone: use for instance datetime(..., tzinfo=UTC)", key=which)
+    microseconds = (time - _EPOCH) // timedelta(microseconds=1)
+    return -(-microseconds // 1000)

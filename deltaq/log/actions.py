@@ -243,8 +243,8 @@ def parse_entry(data: bytes, version: int, path: str) -> Entry:
 
     Raises Corrupt (cut, damaged or empty entry) and Incompatible (written by a newer deltaq format).
     """
-    if not data.endswith(b"\n"):
-        raise Corrupt("log entry is empty or cut short", path=path, version=version)
+    if not data.strip():
+        raise Corrupt("log entry is empty", path=path, version=version)
     try:
         lines = [strict_json(line) for line in data.splitlines() if line.strip()]
         actions = [action for line in lines if (action := parse_action(line)) is not None]
@@ -272,8 +272,8 @@ def _check_seal(data: bytes, first: object, version: int, path: str) -> bool:
             f"log entry {version} at {path!r} has deltaq format {seal.get('format')!r}; this version reads format {FORMAT}. "
             "Upgrade deltaq."
         )
-    if seal.get("crc32") != zlib.crc32(data[data.index(b"\n") + 1 :]):
-        raise Corrupt("log entry does not match its checksum", path=path, version=version)
+    if seal.get("crc32") != zlib.crc32(data.partition(b"\n")[2]) or b"\n" not in data:
+        raise Corrupt("log entry is cut or damaged: it does not match its checksum", path=path, version=version)
     return True
 
 

@@ -113,6 +113,7 @@ class DeltaLog:
             if self.state.version < 0:
                 return self._exists_or_raise(start)
             if start <= self.state.version + 1:
+                self._check_no_gap()
                 return True
             # Entries were cleaned up while we read; the newer checkpoint they gave way to has them.
         raise Unavailable(f"the log of {self.folder!r} is cleaned up faster than it can be read; try again")
@@ -120,6 +121,17 @@ class DeltaLog:
     def _advance_to_end(self) -> None:
         while (entry := self._read_entry(self.state.version + 1)) is not None:
             self._apply(entry)
+
+    def _check_no_gap(self) -> None:
+        """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot."""
+        last = self._entry_key(self.state.version)
+        later = self._reading(lambda: [entry.key for entry in self.store.list(self._log_folder, start_after=last)])
+        versions = [version for key in later if (version := names.entry_version(key)) is not None]
+        if versions:
+            self._advance_to_end()  # most likely they have been written just now
+        if any(version > self.state.version for version in versions):
+            version = self.state.version + 1
+            raise Corrupt("log entry is missing, and later ones exist", path=self._entry_key(version), version=version)
 
     def _exists_or_raise(self, log_start: int) -> bool:
         """There is no entry 0 and no checkpoint: fine for a table that was never created, and only for that."""
@@ -153,9 +165,10 @@ class DeltaLog:
 
     def _apply(self, entry: Entry) -> None:
         path = self._entry_key(entry.version)
+        self.state.check(entry, path)
         if self._follower is not None:
             self._follower.advancing(self.state, entry, path)
-        self.state.apply(entry, path)
+        self.state.apply(entry)
 
     def _read_entry(self, version: int) -> Entry | None:
         key = self._entry_key(version)

@@ -39,8 +39,8 @@ class TableState:
             self._apply(action, version)
         self.version = version
 
-    def apply(self, entry: Entry, path: str) -> None:
-        """Advance by the next entry. Raises Incompatible for an entry that deltaq did not write or may not read."""
+    def check(self, entry: Entry, path: str) -> None:
+        """Refuse an entry that cannot come next. Raises Incompatible for one that deltaq did not write, Corrupt."""
         if entry.version != self.version + 1:
             raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
         if entry.info is None:
@@ -48,6 +48,9 @@ class TableState:
                 f"log entry {entry.version} at {path!r} was not written by deltaq. Only deltaq may write this table: stop "
                 "the other writer, and restore the table's log from before that entry."
             )
+
+    def apply(self, entry: Entry) -> None:
+        """Advance by a checked entry. Raises Incompatible for a protocol that deltaq does not support."""
         for action in entry.actions:
             self._apply(action, entry.version)
         self.version = entry.version

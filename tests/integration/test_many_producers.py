@@ -46,7 +46,7 @@ def read_everything(root: str, topic: str, count: int, **components) -> dict[int
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         read = 0
         while read < count:
-            messages = consumer.consume(50_000, 10.0)
+            messages = consumer.consume(min(50_000, count - read), 10.0)
             assert messages, f"only {read} of {count} records came"
             for message in messages:
                 assert message.error() is None

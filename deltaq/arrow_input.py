@@ -44,7 +44,7 @@ _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "struct": (pa.types.is_struct,),
 }
 _WIDENS = {("integer", "float"), ("integer", "decimal")}
-"""Kinds whose values another kind can hold as they are; Arrow's safe cast refuses the single value that does not fit."""
+"""Kinds whose values another kind can hold as they are; the single value that does not fit, Arrow's safe cast finds."""
 
 
 def columns_from_arrow(
@@ -122,12 +122,17 @@ class _Input:
     def refusal(self, column: str, reason: str) -> InvalidValue:
         return InvalidValue(reason, field=column, topic=self.topic)
 
-    def cast(self, name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.Array:
-        """The column as one array of the target type. InvalidValue if any value would change."""
+    def cast(self, name: str, column: pa.ChunkedArray, target: pa.DataType, *, nullable: bool = True) -> pa.Array:
+        """The column as one array of the target type. InvalidValue if a value would change, or is null and must not."""
         misfit = _misfit(column.type, target, name)
         if misfit is not None:
             raise self.refusal(*misfit)
-        return self.converted(name, column, target)
+        # Arrow's cast forbids nulls in a required field even below a null, so they are looked for here.
+        array = self.converted(name, column, _all_nullable(target))
+        missing = _missing(array, target, nullable, name)
+        if missing is not None:
+            raise self.refusal(missing, "is null, and the topic requires a value")
+        return array if array.type == target else pa.array(_Retyped(array, target))
 
     def converted(self, name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.Array:
         """The column as one array of a type that its own can become."""
@@ -217,7 +222,9 @@ def _are_headers(given: pa.DataType) -> bool:
     if kind != "list" or not pa.types.is_struct(given.value_type):
         return kind == "null"
     fields = {field.name: _kind(field.type) for field in given.value_type}
-    return fields.keys() == {"key", "value"} and fields["key"] == "string" and fields["value"] in ("string", "binary", "null")
+    if fields.keys() != {"key", "value"}:
+        return False
+    return fields["key"] == "string" and fields["value"] in ("string", "binary", "null")
 
 
 # --- values ---
@@ -250,10 +257,7 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
         if is_required(field):
             raise source.refusal(field.name, "the table lacks this column, which the topic requires")
         return pa.nulls(source.rows, field.type)
-    array = source.cast(field.name, column, field.type)
-    missing = _missing(array, not is_required(field), field.name)
-    if missing is not None:
-        raise source.refusal(missing, "is null, and the topic requires a value")
+    array = source.cast(field.name, column, field.type, nullable=not is_required(field))
     if pa.types.is_floating(field.type) and _became_infinite(column, array):
         raise source.refusal(field.name, f"holds a number too large for {field.type}")
     return array
@@ -266,22 +270,27 @@ def _became_infinite(column: pa.ChunkedArray, array: pa.Array) -> bool:
     return bool(pc.any(pc.and_(pc.is_inf(array), pc.is_finite(column.combine_chunks()))).as_py())
 
 
-def _missing(array: pa.Array, nullable: bool, path: str) -> str | None:
-    """The path of a value that is null and must not be; None if there is none."""
+def _missing(array: pa.Array, wanted: pa.DataType, nullable: bool, path: str) -> str | None:
+    """The path of a value that is null where `wanted` does not allow it; None if there is none."""
     if array.null_count and not nullable:
         return f"{path}[{_first_null(array)}]"
-    if not pa.types.is_nested(array.type):
+    if not pa.types.is_nested(wanted):
         return None
     present = array.drop_null()
-    if pa.types.is_struct(array.type):
-        children = [(present.field(i), child.nullable, f"{path}.{child.name}") for i, child in enumerate(array.type)]
-    elif pa.types.is_map(array.type):
-        items = pc.list_flatten(present.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
-        children = [(items.field(1), array.type.item_field.nullable, f"{path}.value")]
+    if pa.types.is_struct(wanted):
+        children = [(present.field(i), f.type, f.nullable, f"{path}.{f.name}") for i, f in enumerate(wanted)]
+    elif pa.types.is_map(wanted):
+        values = pc.list_flatten(_map_as_list(present)).field(1)
+        children = [(values, wanted.item_type, wanted.item_field.nullable, f"{path}.value")]
     else:
-        children = [(pc.list_flatten(present), array.type.value_field.nullable, f"{path}.element")]
+        element = wanted.value_field
+        children = [(pc.list_flatten(present), element.type, element.nullable, f"{path}.element")]
     found = (_missing(*child) for child in children)
     return next((path for path in found if path is not None), None)
+
+
+def _map_as_list(array: pa.MapArray) -> pa.ListArray:
+    return array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
 
 
 def _first_null(array: pa.Array) -> int:
@@ -332,6 +341,29 @@ def _misfit_of_struct(given: pa.StructType, wanted: pa.StructType, path: str) ->
     return None
 
 
+def _all_nullable(given: pa.DataType) -> pa.DataType:
+    """The type with nulls allowed at every level."""
+    if pa.types.is_struct(given):
+        return pa.struct([field.with_type(_all_nullable(field.type)).with_nullable(True) for field in given])
+    if pa.types.is_list(given):
+        return pa.list_(given.value_field.with_type(_all_nullable(given.value_type)).with_nullable(True))
+    if pa.types.is_map(given):
+        return pa.map_(given.key_type, given.item_field.with_type(_all_nullable(given.item_type)).with_nullable(True))
+    return given
+
+
+class _Retyped:
+    """An array under another type with the same layout, handed over without a copy."""
+
+    def __init__(self, array: pa.Array, kind: pa.DataType) -> None:
+        self._array = array
+        self._kind = kind
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]:
+        _, data = self._array.__arrow_c_array__()
+        return self._kind.__arrow_c_schema__(), data
+
+
 # --- sizes ---
 
 
@@ -347,7 +379,7 @@ def _check_sizes(columns: Columns, size_max: int, topic: str) -> None:
 def _row_bytes(array: pa.Array) -> pa.Array:
     """How many bytes of content each row has (int64): lengths of text and bytes, widths of numbers."""
     if pa.types.is_map(array.type):
-        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+        array = _map_as_list(array)
     if pa.types.is_list(array.type):
         ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0).cast(pa.int64()))
         up_to = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int64()), _row_bytes(pc.list_flatten(array))]))

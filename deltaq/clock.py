@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from types import TracebackType
 from typing import Protocol
 
 __all__ = ["SYSTEM_CLOCK", "Clock", "Condition", "Lock", "SystemClock", "Thread"]
@@ -20,7 +21,9 @@ class Lock(Protocol):
     """A mutual-exclusion lock, used as a context manager."""
 
     def __enter__(self) -> bool: ...
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 
 class Condition(Lock, Protocol):

@@ -23,6 +23,7 @@ from deltaq.store import Store, StoreError, StoreRefused
 __all__ = [
     "BrokerMetadata",
     "ClusterMetadata",
+    "DescribeClusterResult",
     "Node",
     "PartitionMetadata",
     "TopicDescription",
@@ -31,8 +32,8 @@ __all__ = [
     "cluster_id",
     "describe_topic",
     "list_topics",
-    "topic_names",
     "node_of",
+    "topic_names",
 ]
 
 BROKER_ID = 0
@@ -52,7 +53,7 @@ class BrokerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition. `replicas` and `isrs` are broker ids; `error` is always None: a partition has no state of its own."""
+    """One partition. `replicas` and `isrs` are broker ids; `error` is always None: only a topic can fail."""
 
     id: int
     leader: int = BROKER_ID
@@ -113,9 +114,9 @@ class TopicPartitionInfo:
     """One partition of a description: it holds offsets `[start_offset, next_offset)`."""
 
     id: int
-    leader: Node
-    replicas: list[Node]
-    isr: list[Node]
+    leader: Node = field(repr=False)
+    replicas: list[Node] = field(repr=False)
+    isr: list[Node] = field(repr=False)
     start_offset: int
     next_offset: int
 
@@ -150,6 +151,16 @@ class TopicDescription:
         return {partition.id: partition.next_offset for partition in self.partitions}
 
 
+@dataclass(frozen=True, slots=True)
+class DescribeClusterResult:
+    """The synthetic broker as controller and only node."""
+
+    controller: Node
+    nodes: list[Node]
+    cluster_id: str
+    authorized_operations: None = None
+
+
 def cluster_id(store: Store) -> str:
     """A stable id of the root: 22 characters of the URL-safe alphabet, as Kafka's ids have."""
     digest = hashlib.sha256(store.url.encode()).digest()[:16]
@@ -178,7 +189,7 @@ def list_topics(
 
 
 def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
-    """The topic as it is now. Raises UnknownTopic, InvalidConfig for an invalid name, Corrupt, Incompatible, Unavailable."""
+    """The topic as it is now. Raises InvalidConfig (a wrong name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
     log = TopicLog(store, topic, clock, indexed=True)
     log.load()
     head, view, node = log.live_head, view_of(log), node_of(store)

@@ -1,4 +1,4 @@
-"""`Topic`: the handle that Kafka lacks. It creates, describes and deletes a topic, carries its schema, and is its table."""
+"""`Topic`: the handle that Kafka lacks. It gives a topic its schema and its life, and is the topic as a table."""
 
 from __future__ import annotations
 
@@ -180,7 +180,8 @@ class Topic:
         for asked in (chosen, *(bound for bound in (start, end) if isinstance(bound, Mapping))):
             for partition in asked:
                 if partition not in chosen or not 0 <= partition < head.partitions:
-                    raise UnknownTopic(self._name, partition=partition, reason=_not_chosen(self._name, partition, chosen))
+                    reason = _not_chosen(self._name, partition, chosen)
+                    raise UnknownTopic(self._name, partition=partition, reason=reason)
         ranges = {}
         for partition in chosen:
             first = _offset(store, log, partition, _bound(start, partition), "start")

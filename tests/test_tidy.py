@@ -24,6 +24,8 @@ LEVELS = (
     {"store"},
     {"log"},
     {"group", "maintenance", "transactions"},
+    # What clients are made of.
+    {"arrow_input", "assignment", "delivery", "metadata", "root"},
     {"admin", "aio", "consumer", "producer", "topic"},
     {"__main__", "cli", "spark", "testing"},
 )

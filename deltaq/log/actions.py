@@ -269,8 +269,8 @@ def _check_seal(data: bytes, first: object, version: int, path: str) -> bool:
         return False
     if seal.get("format") != FORMAT:
         raise Incompatible(
-            f"log entry {version} at {path!r} has deltaq format {seal.get('format')!r}; this version reads format {FORMAT}. "
-            "Upgrade deltaq."
+            f"log entry {version} at {path!r} has deltaq format {seal.get('format')!r}; "
+            f"this version reads format {FORMAT}. Upgrade deltaq."
         )
     if seal.get("crc32") != zlib.crc32(data.partition(b"\n")[2]) or b"\n" not in data:
         raise Corrupt("log entry is cut or damaged: it does not match its checksum", path=path, version=version)

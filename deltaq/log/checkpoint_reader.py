@@ -1,7 +1,8 @@
 """Read the newest Delta checkpoint of a log.
 
 Source: the Delta protocol, "Checkpoints" and "Last checkpoint file". Classic single-file checkpoints only: these are
-what deltaq and delta-rs write. A checkpoint is a copy of what the entries say, so one that is missing, cut or damaged is
+what deltaq and delta-rs write. A checkpoint is a copy of what the entries say, so one that is missing, cut or damaged
+is
 passed over in favour of an older one, or of the entries themselves while they exist.
 """
 

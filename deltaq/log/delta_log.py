@@ -25,7 +25,16 @@ from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
 from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
-from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError, StoreRefused, StoreUnavailable, UnsafeStore, probed
+from deltaq.store import (
+    ObjectExists,
+    ObjectMissing,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UnsafeStore,
+    probed,
+)
 
 __all__ = ["HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
 
@@ -45,7 +54,8 @@ class LogCleaned(Exception):
 
 
 class _SlotCleaned(Exception):
-    """The slot we aim at lies below the log's start; `maybe` tells whether an earlier create may have filled it in time."""
+    """The slot we aim at lies below the log's start; `maybe` tells whether an earlier create may have filled it in
+    time."""
 
     def __init__(self, maybe: bool) -> None:
         super().__init__()
@@ -75,8 +85,8 @@ class Follower(Protocol):
     def restored(self, state: TableState) -> None:
         """The position was set anew: `state` is empty, or what a checkpoint says."""
 
-    def advancing(self, state: TableState, entry: Entry, path: str) -> None:
-        """`entry` comes next; `state` is still the one before it."""
+    def advancing(self, entry: Entry, path: str) -> None:
+        """`entry`, found at `path`, comes next."""
 
 
 class DeltaLog:
@@ -85,7 +95,9 @@ class DeltaLog:
     `state` is the table at that position. `folder` ends in `/` and is relative to the store's root.
     """
 
-    def __init__(self, store: Store, folder: str, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None) -> None:
+    def __init__(
+        self, store: Store, folder: str, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None
+    ) -> None:
         self.store = store
         self.folder = folder
         self.clock = clock
@@ -145,7 +157,8 @@ class DeltaLog:
         raise Corrupt("the log's first entries are missing and no checkpoint replaces them", path=folder, version=0)
 
     def read_next(self) -> Entry | None:
-        """The next entry, applied to `state`; None if there is none yet. Raises LogCleaned, Corrupt, Incompatible, Unavailable."""
+        """The next entry, applied to `state`; None if there is none yet. Raises LogCleaned, Corrupt, Incompatible,
+        Unavailable."""
         version = self.state.version + 1
         looked_at = self.clock.uptime()
         entry = self._read_entry(version)
@@ -167,7 +180,7 @@ class DeltaLog:
         path = self._entry_key(entry.version)
         self.state.check(entry, path)
         if self._follower is not None:
-            self._follower.advancing(self.state, entry, path)
+            self._follower.advancing(entry, path)
         self.state.apply(entry)
 
     def _read_entry(self, version: int) -> Entry | None:
@@ -201,7 +214,8 @@ class DeltaLog:
         `write` must give each commit one `txn_id` of its own, may grow the draft from slot to slot, and may raise to
         give up (nothing of its last draft is then in the log). `deadline` is on `clock.monotonic()`.
 
-        Raises OutcomeUnknown (the entry may stand now or later; see `settle`), Unavailable (it does not stand), Corrupt,
+        Raises OutcomeUnknown (the entry may stand now or later; see `settle`), Unavailable (it does not stand),
+        Corrupt,
         Incompatible.
         """
         self._prove_store()
@@ -283,13 +297,19 @@ class DeltaLog:
     def _filled(self, seen: bytes, sent: bytes, txn_id: str, version: int) -> Entry:
         entry = parse_entry(seen, version, self._entry_key(version))
         if entry.txn_id == txn_id and seen != sent:
-            raise Corrupt("the commit that was read back differs from the one sent", path=self._entry_key(version), version=version)
+            raise Corrupt(
+                "the commit that was read back differs from the one sent",
+                path=self._entry_key(version),
+                version=version,
+            )
         return entry
 
     def _gave_up(self, cause: StoreError | None, token: str, maybe: bool) -> OutcomeUnknown | Unavailable:
         reason = cause.reason if cause is not None else "the slot stayed empty"
         if maybe:
-            return OutcomeUnknown(f"no answer about the commit to {self.folder!r} before the deadline: {reason}", token=token)
+            return OutcomeUnknown(
+                f"no answer about the commit to {self.folder!r} before the deadline: {reason}", token=token
+            )
         return Unavailable(f"commit to {self.folder!r} not possible before the deadline: {reason}")
 
     def _look_in_snapshot(self, draft: Draft, maybe: bool) -> Entry | None:
@@ -324,7 +344,8 @@ class DeltaLog:
             return  # only an optimisation: the create that follows settles the next slot by itself
 
     def settle(self, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
-        """Find out what became of a commit that ended in OutcomeUnknown: its entry, or None if it does not and never will stand.
+        """Find out what became of a commit that ended in OutcomeUnknown: its entry, or None if it does not and never
+        will stand.
 
         `write` drafts an entry without effect: if the slot in question is still empty it is filled with that, so that a
         late write can no longer land. Raises like `commit`; ValueError for a malformed token.
@@ -336,7 +357,9 @@ class DeltaLog:
             self.commit(write, deadline)
         entry = self._read_entry(version)
         if entry is None:
-            raise OutcomeUnknown(f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token)
+            raise OutcomeUnknown(
+                f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token
+            )
         return entry if entry.txn_id == txn_id else None
 
     def _log_start_raw(self) -> int:

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.serde.typed import TopicSchema
 
-__all__ = ["HEADERS", "TIMESTAMP", "TIMESTAMP_MS_MAX", "VALUE_SCHEMA", "Columns", "Headers", "by_partition", "columns_of_rows", "slice_columns", "table_schema"]
+__all__ = [
+    "HEADERS",
+    "TIMESTAMP",
+    "TIMESTAMP_MS_MAX",
+    "VALUE_SCHEMA",
+    "Columns",
+    "Headers",
+    "by_partition",
+    "columns_of_rows",
+    "slice_columns",
+    "table_schema",
+]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_MS_MAX = 9_223_372_036_854
@@ -62,10 +73,11 @@ def columns_of_rows(
     timestamps: pa.Array,
     keys: Sequence[bytes | None],
     headers: Sequence[Headers],
-    values: Sequence[object],
+    values: Sequence[Any],
     schema: TopicSchema | None,
 ) -> Columns:
-    """Columns from Python values and an array of milliseconds: `values` are bytes, or for a typed topic accepted dicts; None is a tombstone."""
+    """Columns from Python values and an array of milliseconds: `values` are bytes, or for a typed topic accepted
+    dicts; None is a tombstone."""
     if schema is None:
         value_columns = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], schema=VALUE_SCHEMA)
     else:

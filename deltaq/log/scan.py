@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_state import Batch, DataFile
 from deltaq.store import ObjectMissing, Store, StoreError
 
-__all__ = ["FileGone", "FileRead", "Fetched", "next_read", "plan_reads", "read_file"]
+__all__ = ["Fetched", "FileGone", "FileRead", "next_read", "plan_reads", "read_file"]
 
 
 class FileGone(Exception):
@@ -64,7 +64,9 @@ def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> lis
     return reads
 
 
-def next_read(index: OffsetIndex, positions: Mapping[int, int], ends: Mapping[int, int] | None = None) -> FileRead | None:
+def next_read(
+    index: OffsetIndex, positions: Mapping[int, int], ends: Mapping[int, int] | None = None
+) -> FileRead | None:
     """The next file to read for consumers at `positions` (partition -> offset); None if there is nothing (yet).
 
     Of the files that some partition needs next, the oldest: its records for all partitions that need just this file.
@@ -134,4 +136,6 @@ def _with_column(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.Record
 
 
 def _contradiction(file: DataFile, what: str) -> Corrupt:
-    return Corrupt(f"data file is damaged: its {what} contradict the log", path=file.segment.key, version=file.segment.version)
+    return Corrupt(
+        f"data file is damaged: its {what} contradict the log", path=file.segment.key, version=file.segment.version
+    )

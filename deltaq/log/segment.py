@@ -1,7 +1,8 @@
 """Segments: the Parquet files that hold a topic's records. The only module that knows `pyarrow.parquet`.
 
 A segment's rows are sorted by partition. A partition whose share is worth a request of its own gets its own row groups;
-small shares are packed together. Every page carries a checksum; the footer, which Parquet does not protect, and the file
+small shares are packed together. Every page carries a checksum; the footer, which Parquet does not protect, and the
+file
 as a whole are covered by CRC-32 sums in the log entry. So no flipped bit is ever returned as a value.
 """
 
@@ -19,10 +20,12 @@ from deltaq.errors import Corrupt, InvalidConfig
 __all__ = ["COMPRESSIONS", "EncodedSegment", "RowRange", "SegmentFile", "encode_segment", "read_rows", "read_table"]
 
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
-"""Kafka's `compression.type` values and Parquet's names for them. Parquet's LZ4 here is LZ4_RAW, as the format demands."""
+"""Kafka's `compression.type` values and Parquet's names for them. Parquet's LZ4 here is LZ4_RAW, as the format
+demands."""
 
 ROW_GROUP_SHARE_BYTES = 64 * 1024
-"""A partition's share of a segment from which on it gets row groups of its own: about what one request costs to transfer."""
+"""A partition's share of a segment from which on it gets row groups of its own: about what one request costs to
+transfer."""
 
 ROW_GROUP_ROWS_MAX = 256 * 1024
 DECODED_BYTES_MAX = 2**31 - 1
@@ -69,7 +72,8 @@ def encode_segment(
 ) -> EncodedSegment:
     """Encode `batch`, whose rows are sorted by partition, as Parquet.
 
-    `shares` are the row counts of the partitions in order (their sum is the number of rows). InvalidConfig for an unknown
+    `shares` are the row counts of the partitions in order (their sum is the number of rows). InvalidConfig for an
+    unknown
     compression or a level the codec does not have.
     """
     sink = pa.BufferOutputStream()
@@ -108,7 +112,8 @@ def _checked_level(compression: str, level: int | None) -> int | None:
     lowest, highest = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
     if not lowest <= level <= highest:
         raise InvalidConfig(
-            f'Invalid value "{level}" for configuration property "compression.level": {compression} has {lowest} to {highest}',
+            f'Invalid value "{level}" for configuration property "compression.level": '
+            f"{compression} has {lowest} to {highest}",
             key="compression.level",
         )
     return level
@@ -210,7 +215,8 @@ def _shift(at: dict[int, int], firsts: list[int], row: int) -> int:
 def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
     columns = [group.column(i) for i in range(group.num_columns)]
     starts = [
-        min(c.data_page_offset, c.dictionary_page_offset) if c.dictionary_page_offset else c.data_page_offset for c in columns
+        min(c.data_page_offset, c.dictionary_page_offset) if c.dictionary_page_offset else c.data_page_offset
+        for c in columns
     ]
     ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
     return min(starts), max(ends) - min(starts)

@@ -24,7 +24,8 @@ _KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"
 
 @dataclass(slots=True)
 class TableState:
-    """A table after `version`. `version` is -1 before the first entry. Files keep the order in which they were added."""
+    """A table after `version`. `version` is -1 before the first entry. Files keep the order in which they were
+    added."""
 
     version: int = -1
     protocol: Protocol | None = None
@@ -45,8 +46,9 @@ class TableState:
             raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
         if entry.info is None:
             raise Incompatible(
-                f"log entry {entry.version} at {path!r} was not written by deltaq. Only deltaq may write this table: stop "
-                "the other writer, and restore the table's log from before that entry."
+                f"log entry {entry.version} at {path!r} was not written by deltaq. "
+                "Only deltaq may write this table: "
+                "stop the other writer, and restore the table's log from before that entry."
             )
 
     def apply(self, entry: Entry) -> None:
@@ -79,13 +81,15 @@ def _checked(protocol: Protocol, version: int) -> Protocol:
     unknown = sorted(set(protocol.writer_features) - _KNOWN_WRITER_FEATURES)
     if protocol.min_reader_version > 1 or unknown:
         raise Incompatible(
-            f"version {version} of the table asks for Delta reader version {protocol.min_reader_version} and writer features "
-            f"{unknown or 'as known'}; this deltaq supports reader version 1 and {sorted(_KNOWN_WRITER_FEATURES)}. "
+            f"version {version} of the table asks for Delta reader version {protocol.min_reader_version} "
+            f""
+            f"and writer features {unknown or 'as known'}; "
+            f"this deltaq supports reader version 1 and {sorted(_KNOWN_WRITER_FEATURES)}. "
             "Upgrade deltaq, or undo the other tool's protocol change."
         )
     if "deltaq" not in protocol.writer_features:
         raise Incompatible(
-            f"version {version} of the table lacks the writer feature 'deltaq': it is a plain Delta table, not a topic. "
-            "Point deltaq at a folder of its own."
+            f"version {version} of the table lacks the writer feature 'deltaq': "
+            "it is a plain Delta table, not a topic. Point deltaq at a folder of its own."
         )
     return protocol

@@ -53,7 +53,9 @@ class TopicLog:
     `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if asked for.
     """
 
-    def __init__(self, store: Store, topic: str, clock: Clock = SYSTEM_CLOCK, *, indexed: bool = False, client_id: str = "") -> None:
+    def __init__(
+        self, store: Store, topic: str, clock: Clock = SYSTEM_CLOCK, *, indexed: bool = False, client_id: str = ""
+    ) -> None:
         self.topic = topic
         self.folder = names.topic_folder(topic)
         self.client_id = client_id
@@ -111,7 +113,8 @@ class TopicLog:
         twin = names.case_twin(self.topic, [metadata.name or ""]) if metadata is not None else None
         if self.head is not None and twin is not None:
             raise InvalidConfig(
-                f"topic {self.topic!r} differs only in case from topic {twin!r}, and this store does not tell them apart: use "
+                f"topic {self.topic!r} differs only in case from topic {twin!r}, "
+                "and this store does not tell them apart: use "
                 "that one, or another name",
                 key="topic",
                 code=KafkaError.TOPIC_EXCEPTION,
@@ -142,7 +145,7 @@ class TopicLog:
             for add in state.files.values():
                 self._index(add)
 
-    def advancing(self, state: TableState, entry: Entry, path: str) -> None:
+    def advancing(self, entry: Entry, path: str) -> None:
         self._last = check_entry(self._last, entry, self.folder, path)
         for action in entry.actions:
             if isinstance(action, Add):
@@ -194,7 +197,7 @@ class TopicLog:
         """
         txn_id = self._clock.unique_id()
 
-        def write(state: TableState) -> Draft:
+        def write(_: TableState) -> Draft:
             now = self._now()
             change = decide(self.live_head, self.metadata.configuration)
             return Draft(
@@ -225,7 +228,9 @@ class TopicLog:
         def write(state: TableState) -> Draft:
             head = self.live_head
             if head.topic_id != topic_id:
-                raise UnknownTopic(self.topic, reason="it was deleted and created again while these messages were on their way")
+                raise UnknownTopic(
+                    self.topic, reason="it was deleted and created again while these messages were on their way"
+                )
             if txn is not None and (done := state.txns.get(txn.app_id)) is not None and done.version >= txn.version:
                 raise AlreadyCommitted
             now = self._now()
@@ -237,10 +242,11 @@ class TopicLog:
         return self._appended(committed)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
-        """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never will stand."""
+        """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never
+        will stand."""
         txn_id = self._clock.unique_id()
 
-        def write(state: TableState) -> Draft:
+        def write(_: TableState) -> Draft:
             return Draft(self._info(txn_id, self._now(), "SETTLE", blind=True), [])
 
         entry = self._log.settle(token, write, deadline)

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from deltaq.names import data_key
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, strict_json
 from deltaq.log.segment import SegmentFile
 from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
+from deltaq.names import data_key
 
 __all__ = [
     "PARTITIONS_PROPERTY",
@@ -91,7 +91,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A segment of a topic. Timestamps are milliseconds; `append_time_ms` is set where the topic asks for log-append time."""
+    """A segment of a topic. Timestamps are milliseconds; `append_time_ms` is set where the topic asks for log-append
+    time."""
 
     path: str
     segment: SegmentFile
@@ -127,7 +128,9 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
         if not isinstance(body, dict):
             raise TypeError("not an object")
         if body.get("format") != FORMAT:
-            raise Incompatible(f"topic at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq.")
+            raise Incompatible(
+                f"topic at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq."
+            )
         head = TopicHead(
             str(body["topic_id"]),
             _offsets(body["next_offsets"]),
@@ -158,11 +161,12 @@ def _whole(value: object) -> int:
 
 
 def data_file(add: Add, folder: str) -> DataFile:
-    """The segment that an `add` describes. Raises Incompatible for a file that deltaq did not add, Corrupt for bad tags."""
+    """The segment that an `add` describes. Raises Incompatible for a file that deltaq did not add, Corrupt for bad
+    tags."""
     if BATCHES_TAG not in add.tags or FILE_TAG not in add.tags:
         raise Incompatible(
-            f"{folder + add.path!r} was added by another writer: it has no offsets. Only deltaq may write a topic; move the data "
-            "out of the table and produce it instead."
+            f"{folder + add.path!r} was added by another writer: it has no offsets. "
+            "Only deltaq may write a topic; move the data out of the table and produce it instead."
         )
     try:
         about = strict_json(add.tags[FILE_TAG])
@@ -173,7 +177,13 @@ def data_file(add: Add, folder: str) -> DataFile:
         low_ms, high_ms = _offsets(about["timestamps"])
         append_time = about.get("append_time")
         segment = SegmentFile(
-            data_key(folder, add.path), _whole(about["version"]), add.size, _whole(about["rows"]), _whole(about["crc32"]), footer_bytes, footer_crc32
+            data_key(folder, add.path),
+            _whole(about["version"]),
+            add.size,
+            _whole(about["rows"]),
+            _whole(about["crc32"]),
+            footer_bytes,
+            footer_crc32,
         )
         return DataFile(
             add.path,
@@ -205,7 +215,11 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
             raise Corrupt("the entry changes a topic but does not say its offsets", path=path, version=entry.version)
         return before  # an entry without effect, see DeltaLog.settle
     after = parse_head(domains[0].configuration, path, entry.version)
-    expected = list(before.next_offsets) if before is not None and before.topic_id == after.topic_id else [0] * after.partitions
+    expected = (
+        list(before.next_offsets)
+        if before is not None and before.topic_id == after.topic_id
+        else [0] * after.partitions
+    )
     expected += [0] * (after.partitions - len(expected))
     for add in (a for a in entry.actions if isinstance(a, Add) and a.data_change):
         for batch in data_file(add, folder).batches:
@@ -221,7 +235,13 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
 
 
 def create_actions(
-    topic: str, topic_id: str, partitions: int, schema_string: str, configuration: Mapping[str, str], now_ms: int, first: bool
+    topic: str,
+    topic_id: str,
+    partitions: int,
+    schema_string: str,
+    configuration: Mapping[str, str],
+    now_ms: int,
+    first: bool,
 ) -> list[Action]:
     """A topic begins, in a new table (`first`) or in that of a deleted topic."""
     head = TopicHead(topic_id, (0,) * partitions, (0,) * partitions, now_ms)
@@ -274,7 +294,9 @@ def appended(
 
 def _add(segment: PendingSegment, batches: list[list[int]], version: int, append_time_ms: int | None) -> Add:
     low, high = (
-        (append_time_ms, append_time_ms) if append_time_ms is not None else (segment.min_timestamp_ms, segment.max_timestamp_ms)
+        (append_time_ms, append_time_ms)
+        if append_time_ms is not None
+        else (segment.min_timestamp_ms, segment.max_timestamp_ms)
     )
     about: dict[str, object] = {
         "version": version,

@@ -43,7 +43,9 @@ class NewTopicPlan:
 def view_of(log: TopicLog) -> TopicView:
     """The topic at the log's position. Raises UnknownTopic."""
     metadata = log.metadata
-    schema = _schema(metadata.schema_string, log.folder) if metadata.configuration.get(TYPED_PROPERTY) == "true" else None
+    schema = (
+        _schema(metadata.schema_string, log.folder) if metadata.configuration.get(TYPED_PROPERTY) == "true" else None
+    )
     return TopicView(log.live_head.topic_id, log.live_head.partitions, schema, log.settings)
 
 

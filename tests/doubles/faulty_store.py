@@ -18,7 +18,8 @@ __all__ = ["FaultyStore", "Rule"]
 class Rule:
     """When `operation` meets a key that matches `pattern`, `fault` happens, `times` times.
 
-    Faults: error_before, error_after, late (applied only when `land_late` is called), conflict (refused as taken though it
+    Faults: error_before, error_after, late (applied only when `land_late` is called), conflict (refused as taken
+    though it
     is free), refused, ignore_condition, damage (what is read goes through `change`).
     """
 
@@ -127,5 +128,3 @@ class FaultyStore:
         if rule is not None and rule.fault == "refused":
             raise StoreRefused(operation, key, "access denied")
         return rule
-
-

@@ -56,7 +56,9 @@ def read_everything(root: str, topic: str, count: int, **components) -> dict[int
     return found
 
 
-def check(found: dict[int, list[tuple[int, str, str]]], reports: list[tuple[str, int, int]], producers: int, count: int) -> None:
+def check(
+    found: dict[int, list[tuple[int, str, str]]], reports: list[tuple[str, int, int]], producers: int, count: int
+) -> None:
     """The whole history against what the producers say they did."""
     for partition, records in found.items():
         assert [offset for offset, _, _ in records] == list(range(len(records))), f"offsets of partition {partition}"
@@ -108,9 +110,7 @@ def test_sixteen_threads_write_to_memory_without_loss_double_or_disorder():
 
     with Producer({"bootstrap.servers": root, "linger.ms": 5}) as shared:
         own = [Producer({"bootstrap.servers": root, "linger.ms": 5}) for _ in range(8)]
-        threads = [
-            threading.Thread(target=produce, args=(f"p{n}", shared if n < 8 else own[n - 8])) for n in range(16)
-        ]
+        threads = [threading.Thread(target=produce, args=(f"p{n}", shared if n < 8 else own[n - 8])) for n in range(16)]
         for thread in threads:
             thread.start()
         for thread in threads:

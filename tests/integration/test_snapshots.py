@@ -62,7 +62,12 @@ def topic(store) -> TopicLog:
 
 
 def same(log: TopicLog, other: TopicLog) -> bool:
-    return (log.version, log.head, log.metadata, log.index.files) == (other.version, other.head, other.metadata, other.index.files)
+    return (log.version, log.head, log.metadata, log.index.files) == (
+        other.version,
+        other.head,
+        other.metadata,
+        other.index.files,
+    )
 
 
 def test_a_topic_opened_from_version_0_is_what_its_writer_saw(store, topic):
@@ -82,7 +87,15 @@ def test_a_topic_opened_from_a_foreign_checkpoint_is_the_same(store, topic, tabl
 
 @pytest.mark.parametrize(
     "damage",
-    ["pointer missing", "pointer empty", "pointer garbage", "pointer to nothing", "checkpoint cut", "checkpoint empty", "checkpoint garbage"],
+    [
+        "pointer missing",
+        "pointer empty",
+        "pointer garbage",
+        "pointer to nothing",
+        "checkpoint cut",
+        "checkpoint empty",
+        "checkpoint garbage",
+    ],
 )
 def test_a_damaged_checkpoint_is_passed_over_while_the_entries_exist(damage, store, topic, table_path):
     DeltaTable(str(table_path)).create_checkpoint()

@@ -48,7 +48,13 @@ def parse(data: bytes):
     return parse_entry(data, 3, "topics/t/_delta_log/3.json")
 
 
-@given(st.lists(ACTIONS, max_size=6, unique_by=lambda a: (type(a), getattr(a, "path", getattr(a, "app_id", getattr(a, "domain", ""))))))
+@given(
+    st.lists(
+        ACTIONS,
+        max_size=6,
+        unique_by=lambda a: (type(a), getattr(a, "path", getattr(a, "app_id", getattr(a, "domain", "")))),
+    )
+)
 def test_whatever_is_written_is_read_back_the_same(actions):
     entry = parse(encode_entry(INFO, actions))
     assert entry.info == INFO
@@ -83,7 +89,8 @@ def test_no_flipped_bit_changes_what_an_entry_says():
         except (Corrupt, Incompatible):
             told += 1
         else:
-            # The first line only tells who wrote the entry; without its seal it counts as a stranger's, and is refused later.
+            # The first line only tells who wrote the entry; without its seal it counts as a stranger's, and is
+            # refused later.
             assert place < SAMPLE.index(b"\n") + 1
             assert entry.info is None or entry.actions == clean.actions
     assert told > len(SAMPLE) - SAMPLE.index(b"\n") - 1

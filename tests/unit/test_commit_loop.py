@@ -232,12 +232,21 @@ def clean_up(store: Store, below: int) -> None:
 def checkpoint_of(store: Store, version: int, app_version: int) -> None:
     """A checkpoint written with pyarrow alone."""
     rows = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "readerFeatures": None, "writerFeatures": ["deltaq", "domainMetadata"]}},
+        {
+            "protocol": {
+                "minReaderVersion": 1,
+                "minWriterVersion": 7,
+                "readerFeatures": None,
+                "writerFeatures": ["deltaq", "domainMetadata"],
+            }
+        },
         {"metaData": {"id": "x", "schemaString": "{}", "partitionColumns": [], "configuration": [], "createdTime": 0}},
         {"txn": {"appId": "app", "version": app_version, "lastUpdated": None}},
     ]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist([{"protocol": None, "metaData": None, "txn": None} | row for row in rows]), sink)
+    pq.write_table(
+        pa.Table.from_pylist([{"protocol": None, "metaData": None, "txn": None} | row for row in rows]), sink
+    )
     store.put(f"{FOLDER}_delta_log/{version:020d}.checkpoint.parquet", sink.getvalue().to_pybytes())
     store.put(f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode())
 

@@ -63,7 +63,9 @@ def test_every_offset_is_found_where_it_was_appended_whatever_the_order_of_learn
                 assert found.path == f"{places[partition, at]}.parquet"
 
 
-@given(histories(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=PARTITIONS, max_size=PARTITIONS))
+@given(
+    histories(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=PARTITIONS, max_size=PARTITIONS)
+)
 def test_a_plan_reads_each_wanted_record_once_in_order_and_each_file_once(history, bounds):
     files, places, gone = history
     index = OffsetIndex()

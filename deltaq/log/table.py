@@ -82,7 +82,6 @@ def _checked(protocol: Protocol, version: int) -> Protocol:
     if protocol.min_reader_version > 1 or unknown:
         raise Incompatible(
             f"version {version} of the table asks for Delta reader version {protocol.min_reader_version} "
-            f""
             f"and writer features {unknown or 'as known'}; "
             f"this deltaq supports reader version 1 and {sorted(_KNOWN_WRITER_FEATURES)}. "
             "Upgrade deltaq, or undo the other tool's protocol change."

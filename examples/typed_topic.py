@@ -1,0 +1,42 @@
+"""A typed topic: a pydantic model's fields are the table's columns, checked when a message is produced."""
+
+from tempfile import TemporaryDirectory
+
+from pydantic import BaseModel
+
+from deltaq import Consumer, InvalidValue, Producer, Topic
+
+
+class Order(BaseModel):
+    """What the topic holds."""
+
+    product: str
+    quantity: int
+    price: float
+
+
+def main() -> None:
+    """Produce orders, have a wrong one refused, read instances back, and ask the same data as a table."""
+    with TemporaryDirectory() as root:
+        orders = Topic("orders", schema=Order, partitions=4, conf={"bootstrap.servers": root})
+        with Producer({"bootstrap.servers": root}) as producer:
+            producer.produce(orders, Order(product="kiwi", quantity=3, price=0.4), key="kiwi")
+            producer.produce(orders, {"product": "mango", "quantity": 1, "price": 2.5}, key="mango")
+            try:
+                producer.produce(orders, {"product": "lime", "quantity": "many", "price": 1.0})
+            except InvalidValue as error:
+                print("refused:", error.args[0].str())
+
+        with Consumer({"bootstrap.servers": root, "group.id": "till", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.subscribe([orders])
+            for message in consumer.consume(2, timeout=10):
+                order = message.value()
+                print(
+                    f"{type(order).__name__}: {order.quantity} x {order.product} = {order.quantity * order.price:.2f}"
+                )
+
+        print(orders.to_arrow().select(["_partition", "_offset", "product", "quantity", "price"]).to_pylist())
+
+
+if __name__ == "__main__":
+    main()

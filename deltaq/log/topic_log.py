@@ -62,6 +62,7 @@ class TopicLog:
         self.index = OffsetIndex()
         self._indexed = indexed
         self._last: TopicHead | None = None
+        self._settings: tuple[Metadata, TopicSettings] | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
         self._store = store
@@ -95,7 +96,10 @@ class TopicLog:
     @property
     def settings(self) -> TopicSettings:
         """The topic's settings. Raises UnknownTopic."""
-        return TopicSettings.from_properties(self.metadata.configuration)
+        metadata = self.metadata
+        if self._settings is None or self._settings[0] is not metadata:  # they are asked for at every commit
+            self._settings = metadata, TopicSettings.from_properties(metadata.configuration)
+        return self._settings[1]
 
     def load(self) -> bool:
         """Go to the newest version; whether the topic exists.

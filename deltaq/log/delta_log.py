@@ -23,6 +23,7 @@ from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
+from deltaq.log.parallel import in_parallel
 from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
 from deltaq.store import (
@@ -45,6 +46,9 @@ HEAD_PROOF_S = 30.0
 
 Far below the shortest time in which maintenance removes an entry, far above a normal commit.
 """
+
+READ_AHEAD_MAX = 64
+"""Most entries that are asked for at once when a log on a remote store is read from its beginning or a checkpoint."""
 
 _LOAD_ATTEMPTS = 5
 
@@ -131,8 +135,15 @@ class DeltaLog:
         raise Unavailable(f"the log of {self.folder!r} is cleaned up faster than it can be read; try again")
 
     def _advance_to_end(self) -> None:
-        while (entry := self._read_entry(self.state.version + 1)) is not None:
-            self._apply(entry)
+        window = 1
+        while True:
+            following = range(self.state.version + 1, self.state.version + 1 + window)
+            for entry in in_parallel(self.clock, self._read_entry, following):
+                if entry is None:
+                    return
+                self._apply(entry)
+            if self.store.is_remote:
+                window = min(window * 4, READ_AHEAD_MAX)  # a long log is read ahead, a short one costs one miss
 
     def _check_no_gap(self) -> None:
         """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot."""

@@ -46,9 +46,11 @@ class _Job(Generic[T, R]):
         """What each thread does: one item after the other, until none is left or one has failed."""
         while (at := self._next()) is not None:
             try:
-                self._finished(at, self._work(self._items[at]), None)
-            except BaseException as error:  # noqa: BLE001  # handed to the thread that waits
-                self._finished(at, None, error)
+                self._results[at] = self._work(self._items[at])
+            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+                self._ended(error)
+            else:
+                self._ended(None)
 
     def _next(self) -> int | None:
         with self._changed:
@@ -58,20 +60,20 @@ class _Job(Generic[T, R]):
             self._under_way += 1
             return self._begun - 1
 
-    def _finished(self, at: int, result: R | None, failure: BaseException | None) -> None:
+    def _ended(self, failure: BaseException | None) -> None:
         with self._changed:
             self._under_way -= 1
             self._failure = self._failure or failure
-            if failure is None:
-                self._results[at] = result  # type: ignore[assignment]  # R itself may be Optional
             self._changed.notify_all()
 
     def results(self, timeout_s: float | None) -> list[R]:
+        """What the caller does: wait for the threads, and take what they found."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         with self._changed:
             while self._under_way or (self._failure is None and self._begun < len(self._items)):
                 left = None if deadline is None else deadline - self._clock.monotonic()
                 if left is not None and left <= 0:
+                    self._begun = len(self._items)  # nothing more is begun
                     reason = f"no answer from the store within {timeout_s:g} seconds"
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
                 self._changed.wait(left)

@@ -114,6 +114,10 @@ class Store(Protocol):
         """How often a waiting reader should look for a new object."""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether each operation waits for a network, so that several at once are worth their threads."""
+
+    @property
     def case_sensitive(self) -> bool:
         """Whether keys that differ only in case are different objects. False on case-folding file systems."""
 

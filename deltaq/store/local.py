@@ -102,6 +102,10 @@ class LocalStore:
         return PACE_WITH_INOTIFY if self._wakes else PACE
 
     @property
+    def is_remote(self) -> bool:
+        return False
+
+    @property
     def case_sensitive(self) -> bool:
         if self._case_sensitive is None:
             self._case_sensitive = self._tells_cases_apart()

@@ -38,6 +38,10 @@ class MemoryStore:
         return PACE
 
     @property
+    def is_remote(self) -> bool:
+        return False
+
+    @property
     def case_sensitive(self) -> bool:
         return True
 

@@ -117,6 +117,10 @@ class ObjectStore:
         return PACE
 
     @property
+    def is_remote(self) -> bool:
+        return True
+
+    @property
     def case_sensitive(self) -> bool:
         return True
 

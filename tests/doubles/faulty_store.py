@@ -51,6 +51,10 @@ class FaultyStore:
         return self.inner.pace
 
     @property
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
+
+    @property
     def case_sensitive(self) -> bool:
         return self.inner.case_sensitive
 

@@ -60,9 +60,10 @@ _HINTS = (
 
 def outcome(operation: str, key: str, error: BaseException, store: str, secrets: Iterable[str] = ()) -> StoreError:
     """The error of the contract for one of the client's; `store` names the store in texts. Never linked to `error`."""
-    text = str(error).partition("Debug source:")[0]
+    # Scrubbed before anything is cut out of it: half a secret would not be recognised.
+    text, _, details = scrub(str(error), secrets).partition("Debug source:")
     status = _status(text)
-    reason = _reason(text, str(error), secrets)
+    reason = _reason(text, details)
     code = _found(_CODE, text)
     no_bucket = code in _NO_BUCKET or "bucket does not exist" in text
     if operation == "create" and isinstance(error, AlreadyExistsError | PreconditionError):
@@ -91,7 +92,7 @@ def is_past_the_end(error: BaseException) -> bool:
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
     """The text with signatures, tokens, user information and the given secrets masked."""
-    for secret in secrets:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be part of another
         text = text.replace(secret, MASK)
     return _USER_INFO.sub(f"://{MASK}@", _SENSITIVE.sub(rf"\1={MASK}", text))
 
@@ -101,13 +102,13 @@ def _status(text: str) -> int:
     return int(_found(_STATUS, text)[:3] or 0)
 
 
-def _reason(text: str, details: str, secrets: Iterable[str]) -> str:
+def _reason(text: str, details: str) -> str:
     if status := _found(_STATUS, text).strip():
         told = [status, _found(_CODE, text), _found(_MESSAGE, text)]
     else:
         # No answer. The client's own last words ("HTTP error: error sending request") and the system's, if any.
         told = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], _found(_SYSTEM_MESSAGE, details)]
-    reason = scrub(": ".join(part for part in told if part), secrets)
+    reason = ": ".join(part for part in told if part)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
     return f"{reason}; {hint}" if hint else reason
 

@@ -243,6 +243,15 @@ def test_a_folder_with_an_unfinished_file_only_does_not_exist(store: LocalStore,
     assert store.list_folders("topics/") == []
 
 
+def test_the_last_object_takes_its_empty_folders_with_it_but_not_the_root(store: LocalStore, root: Path) -> None:
+    store.put("a/b/c/k", b"")
+    store.put("a/l", b"")
+    store.delete("a/b/c/k")
+    assert [path.name for path in sorted(root.rglob("*"))] == ["a", "l"]
+    store.delete("a/l")
+    assert list(root.iterdir()) == []
+
+
 # The root
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -332,6 +333,18 @@ def test_a_known_secret_is_masked_wherever_it_stands(secret: str, before: str, a
     assert secret not in scrub(f"{before}{secret}{after}", {secret}) or secret in "***"
 
 
+def test_a_secret_within_another_one_does_not_uncover_the_rest() -> None:
+    assert scrub("key: abcdef, abcd", {"abcd", "abcdef"}) == "key: ***, ***"
+
+
+@pytest.mark.parametrize("length", range(180, 205))
+def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(server, store, length: int) -> None:
+    server.script = [Answer(403, _error("AccessDenied", "x" * length + SECRET))]
+    with pytest.raises(StoreRefused) as caught:
+        store.get("k")
+    assert SECRET[:4] not in _told(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -573,6 +586,9 @@ def test_a_forked_child_is_refused_instead_of_hanging(server, store) -> None:
     child = os.fork()
     if child == 0:
         said = "nothing"
+        # Should it hang after all, it is not to outlive the test; the handler in place would need the interpreter.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
         try:
             store.get("k")
         except StoreRefused as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deltaq.admin import AdminClient, NewTopic
 from deltaq.arrow_input import ArrowInput
 from deltaq.consumer import Consumer
 from deltaq.errors import (
@@ -46,6 +47,7 @@ __all__ = [
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
+    "AdminClient",
     "ArrowInput",
     "Consumer",
     "Corrupt",
@@ -58,6 +60,7 @@ __all__ = [
     "KafkaException",
     "Message",
     "MessageTooLarge",
+    "NewTopic",
     "OffsetOutOfRange",
     "OutcomeUnknown",
     "Producer",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -19,13 +19,10 @@ from deltaq.log.topic_view import NewTopicPlan, create_topic, view_of
 from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
-from deltaq.serde.typed import TopicSchema, schema_of
+from deltaq.serde.typed import SchemaSource, TopicSchema, schema_of
 from deltaq.store import Store
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-__all__ = ["Position", "Topic"]
+__all__ = ["Position", "Topic", "checked_partitions", "checked_properties"]
 
 Position: TypeAlias = "int | datetime"
 """A place in a partition: an offset, or a time with a zone, which is that of the first record of this time or later."""
@@ -49,7 +46,7 @@ class Topic:
     def __init__(
         self,
         name: str,
-        schema: pa.Schema | type[BaseModel] | TopicSchema | None = None,
+        schema: SchemaSource | TopicSchema | None = None,
         *,
         partitions: int | None = None,
         config: Mapping[str, object] | None = None,

@@ -75,8 +75,7 @@ def next_read(
     for partition, position in positions.items():
         end = 2**63 if ends is None else ends[partition]
         batch = index.find(partition, position)
-        if batch is not None and batch.base_offset < end:
-            start = max(position, batch.base_offset)
+        if batch is not None and (start := max(position, batch.base_offset)) < end:
             needed.setdefault(batch.path, []).append((batch, start, min(end, batch.next_offset)))
     if not needed:
         return None

@@ -10,7 +10,7 @@ import datetime
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pydantic
@@ -20,7 +20,10 @@ from deltaq.errors import InvalidValue, KafkaError, KafkaException
 from deltaq.serde.columns import is_required, table_columns
 from deltaq.serde.models import ModelShape, shape_of
 
-__all__ = ["TopicSchema", "schema_of"]
+__all__ = ["SchemaSource", "TopicSchema", "schema_of"]
+
+SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
+"""What a user says a typed topic holds."""
 
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
@@ -114,7 +117,7 @@ class TopicSchema:
         return schema_of, (self.model or self.arrow,)
 
 
-def schema_of(source: pa.Schema | type[pydantic.BaseModel]) -> TopicSchema:
+def schema_of(source: SchemaSource) -> TopicSchema:
     """The schema of a topic whose values have these columns, or are instances of this model.
 
     Raises InvalidConfig for a column that a Delta table cannot have, TypeError for a source of another type.

@@ -1,0 +1,41 @@
+"""Administration with the names and answers of `confluent_kafka.admin`."""
+
+from __future__ import annotations
+
+from deltaq.admin.client import AdminClient
+from deltaq.admin.configs import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
+from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec
+from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection
+from deltaq.metadata import (
+    BrokerMetadata,
+    ClusterMetadata,
+    DescribeClusterResult,
+    Node,
+    PartitionMetadata,
+    TopicDescription,
+    TopicMetadata,
+    TopicPartitionInfo,
+)
+
+__all__ = [
+    "AdminClient",
+    "AlterConfigOpType",
+    "BrokerMetadata",
+    "ClusterMetadata",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "DescribeClusterResult",
+    "IsolationLevel",
+    "ListOffsetsResultInfo",
+    "NewPartitions",
+    "NewTopic",
+    "Node",
+    "OffsetSpec",
+    "PartitionMetadata",
+    "ResourceType",
+    "TopicCollection",
+    "TopicDescription",
+    "TopicMetadata",
+    "TopicPartitionInfo",
+]

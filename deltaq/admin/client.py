@@ -1,0 +1,437 @@
+"""The admin client: each call returns at once, with a future for each thing that is asked about."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, described, replaced, topic_of
+from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, ListOffsetsResultInfo, OffsetSpec
+from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
+from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.config import parse_client_config
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
+from deltaq.log.parallel import in_parallel
+from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_state import TopicChange, TopicHead
+from deltaq.log.topic_view import create_topic
+from deltaq.message import TopicPartition
+from deltaq.metadata import (
+    ClusterMetadata,
+    DescribeClusterResult,
+    TopicDescription,
+    cluster_id,
+    describe_topic,
+    list_topics,
+    node_of,
+)
+from deltaq.root import open_root
+from deltaq.store import Store
+from deltaq.topic import Topic
+
+__all__ = ["AdminClient"]
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+TIMEOUT_S = 60.0
+TIMEOUT_S_MAX = 3600.0
+
+
+class AdminClient:
+    """Creates, describes, changes and deletes topics. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
+
+    Calls check what they are given and return futures, whose `result()` raises KafkaException. `request_timeout` is
+    the time in seconds within which a change is committed or given up; `operation_timeout` is accepted and has no
+    effect, since a change is everywhere as soon as it is committed.
+
+    Configuration as for `Producer`. Leaving the `with` block waits for what was asked.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, Any] | None = None,
+        /,
+        *,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **keywords: Any,
+    ) -> None:
+        self._config = parse_client_config("admin", conf, keywords)
+        self._clock = clock
+        self._store = open_root(self._config, clock) if store is None else store
+        self._threads: list[Thread] = []
+
+    # --- topics ---
+
+    def create_topics(
+        self,
+        new_topics: list[NewTopic | Topic] | list[NewTopic] | list[Topic],
+        *,
+        operation_timeout: float = TIMEOUT_S,
+        request_timeout: float = TIMEOUT_S,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Create topics; a `Topic` brings its schema. With `validate_only` say only whether that would succeed.
+
+        Futures raise TopicExists, InvalidConfig (TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
+        INVALID_CONFIG, INVALID_REQUEST), UnsafeStore, OutcomeUnknown, Unavailable.
+        """
+        _check_list(new_topics, (NewTopic, Topic), "NewTopic")
+        for new in new_topics:
+            if isinstance(new, NewTopic):
+                new.check()
+        deadline = self._deadline(request_timeout, operation_timeout)
+        named = {new.name: new for new in new_topics}
+        times = Counter(new.name for new in new_topics)
+
+        def create(name: str) -> None:
+            if times[name] > 1:
+                raise InvalidConfig("Duplicate topic name.", key="topic", code=KafkaError.INVALID_REQUEST)
+            log = self._log(name)
+            plan = named[name].plan(self._config.num_partitions)
+            if not validate_only:
+                create_topic(log, plan, deadline)
+            elif log.load():
+                raise TopicExists(name)
+
+        return self._each(named, create)
+
+    def delete_topics(
+        self, topics: list[str], *, operation_timeout: float = TIMEOUT_S, request_timeout: float = TIMEOUT_S
+    ) -> dict[str, Future[None]]:
+        """End topics: their records are gone, and their names are free. Futures raise UnknownTopic."""
+        _check_list(topics, (str,), "topic string")
+        deadline = self._deadline(request_timeout, operation_timeout)
+
+        def delete(name: str) -> None:
+            try:
+                log = self._log(name)
+                log.load()
+            except InvalidConfig:
+                raise UnknownTopic(name) from None  # what cannot be a topic's name is no topic
+            log.delete(deadline)
+
+        return self._each(topics, delete)
+
+    def create_partitions(
+        self,
+        new_partitions: list[NewPartitions],
+        *,
+        operation_timeout: float = TIMEOUT_S,
+        request_timeout: float = TIMEOUT_S,
+        validate_only: bool = False,
+    ) -> dict[str, Future[None]]:
+        """Give topics more partitions. Futures raise UnknownTopic, InvalidConfig (INVALID_PARTITIONS)."""
+        _check_list(new_partitions, (NewPartitions,), "NewPartitions")
+        for new in new_partitions:
+            new.check()
+        deadline = self._deadline(request_timeout, operation_timeout)
+        counts = {new.topic: new.new_total_count for new in new_partitions}
+
+        def grow(name: str) -> None:
+            self._change(name, lambda head, _: grown(head, counts[name]), deadline, validate_only=validate_only)
+
+        return self._each(counts, grow)
+
+    def describe_topics(
+        self,
+        topics: TopicCollection,
+        *,
+        include_authorized_operations: bool = False,  # noqa: ARG002 - accepted: without ACLs there are none
+        request_timeout: float = TIMEOUT_S,
+    ) -> dict[str, Future[TopicDescription]]:
+        """Describe topics. Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable."""
+        if not isinstance(topics, TopicCollection):
+            raise TypeError("Expected input to be instance of TopicCollection")
+        for at, name in enumerate(topics.topic_names):
+            if not isinstance(name, str):
+                raise TypeError(f"Expected list of topics strings, not {type(name).__name__}")
+            if not name:
+                raise ValueError(f"Empty topic name at index {at} isn't allowed")
+        self._deadline(request_timeout)
+        return self._each(topics.topic_names, lambda name: describe_topic(self._store, self._clock, name))
+
+    # --- settings ---
+
+    def describe_configs(
+        self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S
+    ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
+        """All settings of topics, by name. Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable."""
+        _check_list(resources, (ConfigResource,), "ConfigResource")
+        self._deadline(request_timeout)
+
+        def describe(resource: ConfigResource) -> dict[str, ConfigEntry]:
+            log = self._log(topic_of(resource))
+            log.load()
+            return described(log.metadata.configuration)
+
+        return self._each(resources, describe)
+
+    def alter_configs(
+        self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
+    ) -> dict[ConfigResource, Future[None]]:
+        """Set exactly the settings in each resource's `set_config_dict`; all others get their defaults.
+
+        Deprecated: use `incremental_alter_configs`. Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG).
+        """
+        warnings.warn("alter_configs is deprecated: use incremental_alter_configs", DeprecationWarning, stacklevel=2)
+        _check_list(resources, (ConfigResource,), "ConfigResource")
+        return self._alter(
+            resources,
+            lambda resource, properties: replaced(resource.set_config_dict, properties),
+            self._deadline(request_timeout),
+            validate_only=validate_only,
+        )
+
+    def incremental_alter_configs(
+        self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
+    ) -> dict[ConfigResource, Future[None]]:
+        """Make the changes in each resource's `incremental_configs`, all of a resource's or none.
+
+        Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG), OutcomeUnknown, Unavailable.
+        """
+        _check_list(resources, (ConfigResource,), "ConfigResource")
+        for resource in resources:
+            _check_list(resource.incremental_configs, (ConfigEntry,), "ConfigEntry")
+            for entry in resource.incremental_configs:
+                if entry.incremental_operation is None:
+                    raise TypeError(f"{entry.name}: incremental_operation must say what to do with the setting")
+        return self._alter(
+            resources,
+            lambda resource, properties: altered(resource.incremental_configs, properties),
+            self._deadline(request_timeout),
+            validate_only=validate_only,
+        )
+
+    def _alter(
+        self,
+        resources: list[ConfigResource],
+        changes: Callable[[ConfigResource, Mapping[str, str]], Mapping[str, str | None]],
+        deadline: float,
+        *,
+        validate_only: bool,
+    ) -> dict[ConfigResource, Future[None]]:
+        def alter(resource: ConfigResource) -> None:
+            def decide(head: TopicHead, properties: Mapping[str, str]) -> TopicChange:
+                return TopicChange(head.partitions, changes(resource, properties))
+
+            self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
+
+        return self._each(resources, alter)
+
+    def _change(
+        self,
+        topic: str,
+        decide: Callable[[TopicHead, Mapping[str, str]], TopicChange],
+        deadline: float,
+        *,
+        validate_only: bool,
+    ) -> None:
+        log = self._log(topic)
+        if validate_only:
+            log.load()
+            decide(log.live_head, log.metadata.configuration)
+        else:
+            log.change(decide, deadline)
+
+    # --- offsets ---
+
+    def list_offsets(
+        self,
+        topic_partition_offsets: dict[TopicPartition, OffsetSpec],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        request_timeout: float = TIMEOUT_S,
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        """The first, the next, or by time some offset of each partition.
+
+        Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable.
+        """
+        _check_offset_request(topic_partition_offsets)
+        if not isinstance(isolation_level, IsolationLevel):
+            raise TypeError("isolation_level argument should be an IsolationLevel")
+        self._deadline(request_timeout)
+        # The partitions of a topic share one reading of its log.
+        topics = {tp.topic: list[TopicPartition]() for tp in topic_partition_offsets}
+        for tp in topic_partition_offsets:
+            topics[tp.topic].append(tp)
+        futures: dict[TopicPartition, Future[ListOffsetsResultInfo]]
+        futures = {tp: _running_future() for tp in topic_partition_offsets}
+
+        def answer(topic: str) -> None:
+            log = TopicLog(self._store, topic, self._clock, indexed=True)
+            for tp in topics[topic]:
+                _settle(futures[tp], partial(self._found, log, tp.partition, topic_partition_offsets[tp]))
+
+        self._begin(answer, list(topics))
+        return futures
+
+    def _found(self, log: TopicLog, partition: int, spec: OffsetSpec) -> ListOffsetsResultInfo:
+        log.catch_up()
+        head = log.live_head
+        if partition >= head.partitions:
+            raise UnknownTopic(log.topic, partition=partition)
+        if spec.index == EARLIEST:
+            return ListOffsetsResultInfo(head.start_offsets[partition], -1)
+        if spec.index == LATEST:
+            return ListOffsetsResultInfo(head.next_offsets[partition], -1)
+        if spec.index == MAX_TIMESTAMP:
+            return ListOffsetsResultInfo(*(newest_time(self._store, log, partition) or (-1, -1)))
+        offset = offset_for_time(self._store, log, partition, spec.index)
+        time_ms = None if offset is None else time_of_offset(self._store, log, partition, offset)
+        return ListOffsetsResultInfo(-1 if offset is None else offset, -1 if time_ms is None else time_ms)
+
+    # --- the whole ---
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+        """All topics, or just `topic`, with their partitions. Blocks, up to `timeout` seconds (-1 or None: for ever).
+
+        A topic that cannot be read, or was asked for and does not exist, has its `error` set. Raises Unavailable.
+        """
+        return list_topics(self._store, self._clock, topic, timeout)
+
+    def describe_cluster(
+        self,
+        *,
+        include_authorized_operations: bool = False,  # noqa: ARG002 - accepted: without ACLs there are none
+        request_timeout: float = TIMEOUT_S,
+    ) -> Future[DescribeClusterResult]:
+        """The one synthetic broker, which stands for the store. Needs no I/O."""
+        self._deadline(request_timeout)
+        node = node_of(self._store)
+        future: Future[DescribeClusterResult] = _running_future()
+        future.set_result(DescribeClusterResult(node, [node], cluster_id(self._store)))
+        return future
+
+    def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature; needs no I/O
+        """A stable id of the root URL."""
+        return cluster_id(self._store)
+
+    def poll(self, timeout: float | None = -1) -> int:  # noqa: ARG002 - Kafka's signature
+        """0, at once: an admin client has no events, and its futures need nobody to serve them."""
+        return 0
+
+    # --- what a log in a store does not have ---
+
+    def create_acls(self, acls: list[Any], **_: Any) -> dict[Any, Future[None]]:
+        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
+        return {acl: _unsupported(_NO_ACLS) for acl in acls}
+
+    def describe_acls(self, acl_binding_filter: Any, **_: Any) -> Future[list[Any]]:  # noqa: ARG002 - Kafka's signature
+        """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
+        return _unsupported(_NO_ACLS)
+
+    def delete_acls(self, acl_binding_filters: list[Any], **_: Any) -> dict[Any, Future[list[Any]]]:
+        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
+        return {binding: _unsupported(_NO_ACLS) for binding in acl_binding_filters}
+
+    def describe_user_scram_credentials(
+        self, users: list[str] | None = None, **_: Any
+    ) -> dict[str, Future[Any]] | Future[dict[str, Any]]:
+        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
+        return _unsupported(_NO_USERS) if users is None else {user: _unsupported(_NO_USERS) for user in users}
+
+    def alter_user_scram_credentials(self, alterations: list[Any], **_: Any) -> dict[str, Future[None]]:
+        """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
+        return {alteration.user: _unsupported(_NO_USERS) for alteration in alterations}
+
+    def elect_leaders(
+        self,
+        election_type: Any,  # noqa: ARG002 - Kafka's signature
+        partitions: list[TopicPartition] | None = None,  # noqa: ARG002 - Kafka's signature
+        **_: Any,
+    ) -> Future[dict[TopicPartition, KafkaException | None]]:
+        """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
+        return _unsupported("partitions of a log in a store have no leaders, so there is nothing to elect")
+
+    # --- how it is done ---
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def __repr__(self) -> str:
+        return f"<AdminClient {self._store.url} {self._config.client_id!r}>"
+
+    def _log(self, topic: str) -> TopicLog:
+        return TopicLog(self._store, topic, self._clock, client_id=self._config.client_id)
+
+    def _deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
+        for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+            if not 0 <= seconds <= TIMEOUT_S_MAX:
+                raise ValueError(f"{name} of {seconds} seconds is outside 0..{TIMEOUT_S_MAX:g}")
+        return self._clock.monotonic() + request_timeout
+
+    def _each(self, keys: Iterable[K], work: Callable[[K], R]) -> dict[K, Future[R]]:
+        """A future of `work(key)` for each key."""
+        futures: dict[K, Future[R]] = {key: _running_future() for key in keys}
+        self._begin(lambda key: _settle(futures[key], lambda: work(key)), list(futures))
+        return futures
+
+    def _begin(self, work: Callable[[K], None], items: list[K]) -> None:
+        def run() -> None:
+            in_parallel(self._clock, work, items)
+
+        thread = self._clock.start_thread(run, "deltaq-admin")
+        self._threads = [*(older for older in self._threads if older.is_alive()), thread]
+
+
+_NO_ACLS = "a log in a store has no ACLs: who may read and write is up to the permissions of the store"
+_NO_USERS = "a log in a store has no users of its own: credentials are those of the store"
+
+
+def _running_future() -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()  # what was asked cannot be taken back
+    return future
+
+
+def _settle(future: Future[R], work: Callable[[], R]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
+        future.set_exception(error)
+
+
+def _unsupported(reason: str) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason)))
+    return future
+
+
+def _check_list(items: object, types: tuple[type, ...], what: str) -> None:
+    if not isinstance(items, list):
+        raise TypeError(f"expected a list of {what} objects, not {type(items).__name__}")
+    if not items:
+        raise ValueError(f"Expected non-empty list of {what} objects")
+    for item in items:
+        if not isinstance(item, types):
+            raise TypeError(f"expected a list of {what} objects, found {type(item).__name__}")
+
+
+def _check_offset_request(request: object) -> None:
+    if not isinstance(request, dict):
+        raise TypeError(f"expected a dict of TopicPartition to OffsetSpec, not {type(request).__name__}")
+    for tp, spec in request.items():
+        if not isinstance(tp, TopicPartition):
+            raise TypeError("partition must be a TopicPartition")
+        if not isinstance(spec, OffsetSpec):
+            raise TypeError("Value must be a OffsetSpec")
+        if not tp.topic:
+            raise ValueError("partition topic name cannot be empty")
+        if tp.partition < 0:
+            raise ValueError("partition index must be non-negative")

@@ -1,0 +1,202 @@
+"""Topic settings as Kafka's admin client shows and changes them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import ClassVar
+
+from deltaq.config import TOPIC_SETTINGS, topic_config
+from deltaq.config.setting import unknown_setting
+from deltaq.config.topic import PROPERTY_PREFIX
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.topic import checked_properties
+
+__all__ = [
+    "AlterConfigOpType",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
+    "ResourceType",
+    "altered",
+    "described",
+    "replaced",
+    "topic_of",
+]
+
+SETTABLE = tuple(name for name in TOPIC_SETTINGS if name != "partitions")
+
+
+class ResourceType(Enum):
+    """What has settings in Kafka; here only topics have."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    BROKER = 4
+    TRANSACTIONAL_ID = 5
+
+    def __lt__(self, other: object) -> bool:
+        return int(self.value) < int(other.value) if isinstance(other, ResourceType) else NotImplemented
+
+
+class ConfigSource(Enum):
+    """Where a setting's value comes from: the topic itself, or the default."""
+
+    UNKNOWN_CONFIG = 0
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
+class AlterConfigOpType(Enum):
+    """What to do with one setting. APPEND and SUBTRACT are for settings that are lists."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(slots=True)
+class ConfigEntry:
+    """One setting with its value, as text; or in a change, what to do with it."""
+
+    name: str
+    value: str | None
+    source: ConfigSource = ConfigSource.UNKNOWN_CONFIG
+    is_read_only: bool = False
+    is_default: bool = False
+    is_sensitive: bool = False
+    is_synonym: bool = False
+    synonyms: Mapping[str, ConfigEntry] = field(default_factory=dict)
+    incremental_operation: AlterConfigOpType | None = None
+
+    def __str__(self) -> str:
+        return f'{self.name}="{self.value}"'
+
+
+class ConfigResource:
+    """Something that has settings, with those to set. Equal to another of the same type and name.
+
+    `restype` is a ResourceType, its name in any case, or its number.
+    """
+
+    Type: ClassVar[type[ResourceType]] = ResourceType
+
+    def __init__(
+        self,
+        restype: ResourceType | str | int,
+        name: str,
+        set_config: Mapping[str, str] | None = None,
+        described_configs: Mapping[str, ConfigEntry] | None = None,
+        error: KafkaError | None = None,
+        incremental_configs: Sequence[ConfigEntry] | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise ValueError("Expected resource name to be a string")
+        self.restype = _resource_type(restype)
+        self.name = name
+        self.set_config_dict = dict(set_config or {})
+        self.incremental_configs = list(incremental_configs or ())
+        self.configs = described_configs
+        self.error = error
+
+    def set_config(self, name: str, value: str, overwrite: bool = True) -> None:
+        """Add a setting for `alter_configs`; without `overwrite` only if it is not there yet."""
+        if overwrite or name not in self.set_config_dict:
+            self.set_config_dict[name] = value
+
+    def add_incremental_config(self, config_entry: ConfigEntry) -> None:
+        """Add a change for `incremental_alter_configs`."""
+        self.incremental_configs.append(config_entry)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, ConfigResource) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, ConfigResource) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __len__(self) -> int:
+        return len(self.set_config_dict)
+
+    def __repr__(self) -> str:
+        return f"ConfigResource({self.restype},{self.name}{'' if self.error is None else f',{self.error!r}'})"
+
+    def _key(self) -> tuple[ResourceType, str]:
+        return self.restype, self.name
+
+
+def _resource_type(given: ResourceType | str | int) -> ResourceType:
+    if isinstance(given, ResourceType):
+        return given
+    try:
+        return ResourceType[given.upper()] if isinstance(given, str) else ResourceType(given)
+    except (KeyError, ValueError):
+        raise ValueError(f'Unknown resource type "{given}": should be a ConfigResource.Type') from None
+
+
+def topic_of(resource: ConfigResource) -> str:
+    """The topic that a resource is. KafkaException (_UNSUPPORTED_FEATURE) for others, which have no settings here."""
+    if resource.restype is not ResourceType.TOPIC:
+        reason = f"only topics have settings in a store, not {resource.restype.name}; those of clients are their own"
+        raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
+    return resource.name
+
+
+def described(properties: Mapping[str, str]) -> dict[str, ConfigEntry]:
+    """All settings of a topic with these table properties."""
+    values = topic_config(properties)
+    entries = {}
+    for name in SETTABLE:
+        is_default = PROPERTY_PREFIX + name not in properties
+        source = ConfigSource.DEFAULT_CONFIG if is_default else ConfigSource.DYNAMIC_TOPIC_CONFIG
+        entries[name] = ConfigEntry(name, values[name], source, is_default=is_default)
+    return entries
+
+
+def replaced(wanted: Mapping[str, object], properties: Mapping[str, str]) -> dict[str, str | None]:
+    """Changes of table properties after which exactly the `wanted` settings are set. Raises InvalidConfig."""
+    settings = {PROPERTY_PREFIX + name for name in SETTABLE}
+    return {**dict.fromkeys(sorted(settings & properties.keys())), **checked_properties(wanted)}
+
+
+def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> dict[str, str | None]:
+    """The changes of table properties that `entries` ask for. Raises InvalidConfig for what cannot be done."""
+    changes: dict[str, str | None] = {}
+    for entry in entries:
+        key = PROPERTY_PREFIX + entry.name
+        if key in changes:
+            reason = f"configuration {entry.name!r} is to be changed twice in one request"
+            raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_REQUEST)
+        if entry.name not in SETTABLE:
+            raise unknown_setting(entry.name, SETTABLE, KafkaError.INVALID_CONFIG)
+        changes[key] = None
+        if entry.incremental_operation is not AlterConfigOpType.DELETE:
+            changes.update(checked_properties({entry.name: _new_value(entry, properties)}))
+    return changes
+
+
+def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
+    if entry.value is None:
+        reason = f"configuration {entry.name!r} needs a value"
+        raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_CONFIG)
+    operation = entry.incremental_operation
+    if operation is AlterConfigOpType.SET:
+        return entry.value
+    if TOPIC_SETTINGS[entry.name].kind != "list":
+        reason = f"configuration {entry.name!r} is no list, so nothing can be appended or subtracted: use SET"
+        raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_CONFIG)
+    present = topic_config(properties)[entry.name].split(",")
+    named = [word.strip() for word in entry.value.split(",")]
+    if operation is AlterConfigOpType.APPEND:
+        return ",".join([*present, *(word for word in named if word not in present)])
+    return ",".join(word for word in present if word not in named)

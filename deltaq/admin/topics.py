@@ -1,0 +1,109 @@
+"""What is asked of topics: create this one, give that one more partitions, describe those. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from deltaq.config import TOPIC_SETTINGS
+from deltaq.errors import InvalidConfig, KafkaError
+from deltaq.log.topic_state import TopicChange, TopicHead
+from deltaq.log.topic_view import NewTopicPlan
+from deltaq.topic import checked_partitions, checked_properties
+
+__all__ = ["NewPartitions", "NewTopic", "TopicCollection", "grown"]
+
+REPLICATION_FACTOR_MAX = 10_000  # librdkafka's limit
+
+
+@dataclass(slots=True)
+class NewTopic:
+    """A topic to be created: `num_partitions` -1 is the client's `num.partitions`; `config` holds topic settings.
+
+    Replication is accepted for the sake of existing programs and has no effect: the store keeps the copies.
+    """
+
+    topic: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    replica_assignment: Sequence[Sequence[int]] | None = None
+    config: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.topic, str):
+            raise TypeError(f"topic must be str, not {type(self.topic).__name__}")
+
+    def __hash__(self) -> int:
+        return hash(self.topic)
+
+    def __str__(self) -> str:
+        return f"NewTopic(topic={self.topic},num_partitions={self.num_partitions})"
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.topic
+
+    def check(self) -> None:
+        """Raises ValueError for numbers that no cluster could make sense of."""
+        limit = TOPIC_SETTINGS["partitions"].high
+        invalid = f"Invalid NewTopic({self.topic})"
+        if not -1 <= self.num_partitions <= limit:
+            raise ValueError(f"{invalid}: num_partitions out of expected range 1..{limit:.0f} or -1 for the default")
+        if not -1 <= self.replication_factor <= REPLICATION_FACTOR_MAX:
+            raise ValueError(f"{invalid}: replication_factor out of expected range -1..{REPLICATION_FACTOR_MAX}")
+        if self.replica_assignment is not None and len(self.replica_assignment) != self.num_partitions:
+            raise ValueError("replica_assignment must be a list of int lists with an outer size of num_partitions")
+
+    def plan(self, default_partitions: int) -> NewTopicPlan:
+        """How to create the topic. InvalidConfig (INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG)."""
+        count = default_partitions if self.num_partitions == -1 else checked_partitions(self.num_partitions)
+        if self.replication_factor == 0:
+            raise InvalidConfig(
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+                key="replication_factor",
+                code=KafkaError.INVALID_REPLICATION_FACTOR,
+            )
+        return NewTopicPlan(count, None, checked_properties(self.config))
+
+
+@dataclass(slots=True)
+class NewPartitions:
+    """The number of partitions that a topic shall have from now on, old ones included."""
+
+    topic: str
+    new_total_count: int
+    replica_assignment: Sequence[Sequence[int]] | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.topic)
+
+    def __str__(self) -> str:
+        return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
+
+    def check(self) -> None:
+        """Raises ValueError for a number that no topic can have."""
+        limit = TOPIC_SETTINGS["partitions"].high
+        if not 1 <= self.new_total_count <= limit:
+            raise ValueError(
+                f"Invalid NewPartitions({self.topic}): new_total_count out of expected range 1..{limit:.0f}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCollection:
+    """Topics by name."""
+
+    topic_names: Sequence[str]
+
+
+def grown(head: TopicHead, count: int) -> TopicChange:
+    """The change that gives a topic `count` partitions. InvalidConfig (INVALID_PARTITIONS) if these are not more."""
+    if count <= head.partitions:
+        reason = (
+            f"The topic already has {count} partition(s)."
+            if count == head.partitions
+            else f"The topic currently has {head.partitions} partition(s); {count} would not be an increase."
+        )
+        raise InvalidConfig(reason, key="new_total_count", code=KafkaError.INVALID_PARTITIONS)
+    return TopicChange(count, {})

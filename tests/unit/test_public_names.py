@@ -1,0 +1,26 @@
+"""What `import deltaq` offers."""
+
+from __future__ import annotations
+
+import inspect
+
+import deltaq
+from deltaq import admin, errors
+
+
+def test_every_public_name_is_there_once_and_nothing_else_is():
+    assert len(deltaq.__all__) == len(set(deltaq.__all__))
+    defined = {
+        name for name, value in vars(deltaq).items() if not name.startswith("_") and not inspect.ismodule(value)
+    } - {"annotations"}
+    assert defined | {"__version__"} == set(deltaq.__all__)
+
+
+def test_every_named_error_can_be_caught_by_its_name():
+    assert set(errors.__all__) <= set(deltaq.__all__)
+
+
+def test_admin_names_are_where_programs_for_kafka_look_for_them():
+    assert deltaq.AdminClient is admin.AdminClient
+    assert deltaq.NewTopic is admin.NewTopic
+    assert all(hasattr(admin, name) for name in admin.__all__)

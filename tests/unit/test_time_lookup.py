@@ -1,0 +1,146 @@
+"""From times to offsets: Kafka's rules, checked against looking at every record, and reading only what is needed."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq import Producer, Topic, UnknownTopic
+from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
+from deltaq.log.topic_log import TopicLog
+from deltaq.store import MemoryStore, Store
+from tests.doubles.clocks import ImpatientClock
+from tests.doubles.compaction import compact
+from tests.doubles.faulty_store import FaultyStore
+
+Records = list[tuple[int, int]]  # (partition, timestamp in ms)
+
+
+def write(store: Store, *files: Records, partitions: int = 2, **config: str) -> None:
+    """Produce records into topic "t"; each list becomes a file of its own."""
+    topic = Topic("t", partitions=partitions, config={k.replace("_", "."): v for k, v in config.items()}, store=store)
+    topic.create()
+    with Producer(bootstrap_servers="memory://unused", store=store, linger_ms=60_000) as producer:
+        for records in files:
+            for partition, timestamp in records:
+                producer.produce("t", b"", partition=partition, timestamp=timestamp)
+            assert producer.flush(60) == 0
+
+
+def opened(store: Store) -> TopicLog:
+    log = TopicLog(store, "t", indexed=True)
+    log.load()
+    return log
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(uuid.uuid4().hex)
+
+
+@pytest.fixture
+def counted(store) -> FaultyStore:
+    return FaultyStore(store)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "expected"), [(500, 0), (1500, 0), (5000, 0), (5500, 2), (9500, None), (0, 0), (9000, 2)]
+)
+def test_times_out_of_order_are_found_as_kafka_finds_them(store, timestamp, expected):
+    # What Kafka answers for records with these four timestamps.
+    write(store, [(0, 5000), (0, 1000), (0, 9000), (0, 2000)])
+    assert offset_for_time(store, opened(store), 0, timestamp) == expected
+
+
+_files = st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 12)), min_size=1, max_size=6), max_size=4)
+
+
+@given(_files, st.booleans(), st.sets(st.tuples(st.integers(0, 1), st.integers(0, 8))))
+def test_the_answer_is_that_of_looking_at_every_record(files, compacted, dropped):
+    store = MemoryStore(uuid.uuid4().hex)
+    write(store, *files)
+    kept = {
+        partition: {
+            offset: timestamp
+            for offset, timestamp in enumerate(t for file in files for p, t in file if p == partition)
+            if not (compacted and (partition, offset) in dropped)
+        }
+        for partition in (0, 1)
+    }
+    if compacted and any(kept.values()):
+        compact(store, "t", keep=lambda partition, offset: offset in kept[partition])
+    elif compacted:
+        return
+    log = opened(store)
+    for partition, times in kept.items():
+        for timestamp in range(14):
+            expected = min((offset for offset, time in times.items() if time >= timestamp), default=None)
+            assert offset_for_time(store, log, partition, timestamp) == expected
+        for offset in range(24):
+            assert time_of_offset(store, log, partition, offset) == times.get(offset)
+        newest = max(times.items(), key=lambda item: (item[1], -item[0]), default=None)
+        assert newest_time(store, log, partition) == newest
+
+
+def test_only_a_file_that_can_hold_the_answer_is_read(counted):
+    write(counted, [(0, 1000), (0, 2000)], [(0, 3000), (0, 4000)], [(0, 5000), (0, 6000)], partitions=1)
+    log = opened(counted)
+
+    def reads(timestamp):
+        before = counted.operations["get"]
+        offset_for_time(counted, log, 0, timestamp)
+        return counted.operations["get"] - before
+
+    assert [reads(timestamp) for timestamp in (500, 1000, 3500, 5500, 7000)] == [0, 0, 1, 1, 0]
+
+
+def test_with_log_append_time_no_file_is_read_and_the_commit_decides():
+    clock = ImpatientClock()
+    store = FaultyStore(MemoryStore("append", clock))
+    topic = Topic("t", config={"message.timestamp.type": "LogAppendTime"}, store=store, clock=clock).create()
+    with Producer(bootstrap_servers="memory://unused", store=store, clock=clock, linger_ms=60_000) as producer:
+        for _ in range(2):
+            clock.skip(1000)
+            for _ in range(2):
+                producer.produce("t", b"", timestamp=5)
+            assert producer.flush(60) == 0
+    log = opened(store)
+    first, second = (time.timestamp() * 1000 for time in topic.to_arrow()["_timestamp"].to_pylist()[1:3])
+    before = store.operations["get"]
+    assert second >= first + 1000
+    assert [offset_for_time(store, log, 0, int(time)) for time in (5, first, first + 1, second)] == [0, 0, 2, 2]
+    assert offset_for_time(store, log, 0, int(second) + 1) is None
+    assert time_of_offset(store, log, 0, 3) == int(second)
+    assert store.operations["get"] == before
+
+
+def test_records_below_the_start_of_the_partition_do_not_count(store):
+    write(store, [(0, 1000), (0, 2000), (0, 3000)])
+    log = opened(store)
+    head = log.live_head
+    assert offset_for_time(store, log, 0, 0) == 0
+    object.__setattr__(head, "start_offsets", (2, 0))
+    assert offset_for_time(store, log, 0, 0) == 2
+    assert offset_for_time(store, log, 0, 1500) == 2
+
+
+def test_a_lookup_goes_on_though_the_files_were_compacted_since(store):
+    write(store, [(0, 1000), (0, 2000)], [(0, 3000), (0, 4000)])
+    log = opened(store)
+    compact(store, "t")
+    assert offset_for_time(store, log, 0, 3500) == 3
+    assert log.version == opened(store).version
+
+
+def test_a_lookup_in_a_topic_that_has_ended_says_so(store):
+    write(store, [(0, 1000), (0, 2000)])
+    log = opened(store)
+    files = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
+    Topic("t", store=store).delete()
+    for key in files:
+        store.delete(key)
+    with pytest.raises(UnknownTopic):
+        offset_for_time(store, log, 0, 1500)

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test check bench clean
+.PHONY: help demo examples test check docs bench clean
 
 PYTHON ?= python3
 ARGS ?=
@@ -30,6 +30,9 @@ check: $(INSTALLED) ## Check format, lint, types and the rules of the house
 	@$(PY) -m ruff check --quiet $(CODE)
 	@$(PY) -m mypy --no-error-summary $(CODE)
 	@$(PY) -m pytest --quiet tests/test_tidy.py
+
+docs: $(INSTALLED) ## Write docs/reference anew, from the code
+	@$(PY) tests/test_reference.py
 
 bench: $(INSTALLED) ## Measure speed, and Kafka's beside it where there is one
 	@$(PY) -m benchmarks $(ARGS)

@@ -133,7 +133,7 @@ class _RowWriter:
                 f'rows do not say their topic: set option "topic", or add a column "{self._topic_column}"', key="topic"
             )
         if self._options.columns == "kafka":
-            empty = self._own_columns(to_arrow_schema(schema).empty_table())
+            empty = self._own_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
             columns_from_arrow(empty, self._options.topic or "?", None, None, 0, keyed=False, now_ms=0)
 
     def _own_columns(self, rows: pa.Table) -> pa.Table:
@@ -256,7 +256,8 @@ class _TaskWriter:
             view = view_of(log)
         elif client.auto_create_topics_enable:
             schema = None if self._options.columns == "kafka" else _new_schema(columns)
-            view = create_topic(log, NewTopicPlan(client.num_partitions, schema), self._deadline)
+            plan = NewTopicPlan(client.num_partitions, schema)
+            view = create_topic(log, plan, self._deadline, exist_ok=True)
         else:
             raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false")
         if view.schema is not None and self._options.columns == "kafka":

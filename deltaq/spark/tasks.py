@@ -41,11 +41,11 @@ def in_tasks(reads: Mapping[tuple[str, str], Iterable[FileRead]], tasks_min: int
     Inside a task each partition is in offset order.
     """
     units = [TopicRead(*topic, read) for topic, of_topic in reads.items() for read in of_topic]
-    rows = sum(unit.rows for unit in units)
-    if tasks_min > 1 and rows:
-        rows_max = max(1, rows // tasks_min)
-        return [tuple(task) for task in _cut(units, rows_max)]
-    return list(_packed(units))
+    tasks = list(_packed(units))
+    if len(tasks) >= tasks_min or not tasks:
+        return tasks
+    rows_max = max(1, sum(unit.rows for unit in units) // tasks_min)
+    return [tuple(task) for task in _cut(units, rows_max)]
 
 
 def _packed(units: Iterable[TopicRead]) -> Iterator[tuple[TopicRead, ...]]:

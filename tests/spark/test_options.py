@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from deltaq.errors import InvalidConfig
 from deltaq.spark.options import (
+    SINK_OPTIONS,
+    SOURCE_OPTIONS,
     Edge,
     Moment,
     Subscription,
@@ -15,6 +19,11 @@ from deltaq.spark.options import (
 
 READ = {"path": "/data/events", "subscribe": "orders"}
 WRITE = {"path": "/data/events", "topic": "orders"}
+
+
+def test_the_guide_knows_every_option() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs/guides/spark.md").read_text()
+    assert [option for option in (*SOURCE_OPTIONS, *SINK_OPTIONS) if f"`{option}`" not in guide] == []
 
 
 def test_a_read_needs_only_a_root_and_a_topic() -> None:

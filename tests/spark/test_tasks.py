@@ -73,6 +73,11 @@ def test_very_many_small_files_are_shared_out_since_each_costs_a_request() -> No
     assert len(tasks) > 30
 
 
+def test_asking_for_few_tasks_makes_none_larger() -> None:
+    reads = file_reads([[1000]] * 5, row_bytes=TASK_BYTES // 1000)
+    assert in_tasks({TOPIC: reads}, 2) == in_tasks({TOPIC: reads})
+
+
 def test_parts_of_one_file_in_one_task_are_one_read() -> None:
     (task,) = in_tasks({TOPIC: file_reads([[5, 5, 5]])}, 1)
     assert len(task) == 1

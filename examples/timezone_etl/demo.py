@@ -1,0 +1,95 @@
+"""The whole example at once: the three programs side by side, what they say, and the file they end with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+
+from examples.timezone_etl.layout import arguments
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LONGEST_S = 300.0
+
+
+class Program:
+    """One of the programs, running; what it prints is shown under its name."""
+
+    def __init__(self, name: str, *arguments: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        command = [sys.executable, "-m", f"examples.timezone_etl.{name}", *arguments]
+        path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(  # noqa: S603  # our own programs
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "PYTHONPATH": path}
+            )
+        self._shown = threading.Thread(target=self._show)
+        self._shown.start()
+
+    def _show(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            print(f"{self.name:>8} | {line}", end="", flush=True)
+
+    def failed(self) -> bool:
+        """Whether it has ended otherwise than well."""
+        return self.process.poll() not in (None, 0)
+
+    def end(self) -> None:
+        """Stop it if it still runs."""
+        self.process.terminate()
+        self.process.wait()
+        self._shown.join()
+
+
+def run(root: str, csv: Path, messages: int, interval: float, scratch: Path) -> None:
+    """Run all three until the file has every message. SystemExit with a program's own words if it fails."""
+    place = ["--root", root]
+    checkpoint = ["--checkpoint", str(scratch / "checkpoint")]
+    count = ["--messages", str(messages)]
+    programs = [
+        # The reader first and the producer last: each waits for what the next one makes.
+        results := Program("results", *place, *count, "--csv", str(csv), log=scratch / "results.log"),
+        Program("pipeline", *place, *checkpoint, log=scratch / "pipeline.log"),
+        Program("producer", *place, *count, "--interval", str(interval), log=scratch / "producer.log"),
+    ]
+    try:
+        until = time.monotonic() + LONGEST_S
+        while results.process.poll() is None:
+            for program in programs:
+                if program.failed():
+                    raise SystemExit(f"{program.name} failed:\n{program.log.read_text()}")
+            if time.monotonic() > until:
+                raise SystemExit(f"{messages} messages did not arrive within {LONGEST_S:.0f} s")
+            time.sleep(0.1)
+        if results.failed():
+            raise SystemExit(f"{results.name} failed:\n{results.log.read_text()}")
+    finally:
+        for program in programs:
+            program.end()
+
+
+def main() -> None:
+    """Run the program."""
+    parser = arguments(__doc__)
+    parser.add_argument("--messages", type=int, default=20, help="how many to produce")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds from one to the next")
+    parser.add_argument("--csv", type=Path, default=Path("results.csv"), help="the file to write")
+    args = parser.parse_args()
+
+    # A place of its own for each run: nothing that is there already is touched.
+    root = f"{args.root.rstrip('/')}/demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    print(f"topics in {root}; Spark takes a few seconds to start", flush=True)
+    with tempfile.TemporaryDirectory(prefix="deltaq-demo-") as scratch:
+        run(root, args.csv, args.messages, args.interval, Path(scratch))
+    print(f"\n{args.csv}:\n{args.csv.read_text()}", end="")
+
+
+if __name__ == "__main__":
+    main()

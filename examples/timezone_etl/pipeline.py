@@ -1,0 +1,79 @@
+"""From local times in two topics to one time in one topic: a Spark query that goes on where it was stopped.
+
+However often the program is killed and started again, each message arrives in `timezone_unified` exactly once: a
+micro-batch is one commit of the topic, which also notes the number of the micro-batch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json, to_timestamp, unix_micros
+from pyspark.sql.streaming.query import StreamingQuery
+
+from deltaq.spark import spark_session
+from examples.timezone_etl.layout import CLOCKS, UNIFIED, arguments, wait_for_topics
+
+
+def readings(spark: SparkSession, root: str, topic: str, rows_max: int) -> DataFrame:
+    """The messages of one clock as `timestamp`, epoch milliseconds whose fraction is kept, and `message`."""
+    messages = (
+        spark.readStream.format("deltaq")
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", rows_max)
+        .load(root)
+    )
+    # A message that is not what the topic promises stops the pipeline: better than a hole that nobody sees.
+    reading = from_json(col("value").cast("string"), "date STRING, message STRING", {"mode": "FAILFAST"})
+    time = to_timestamp(reading["date"], "yyyy-MM-dd HH:mm:ss.SSSSSS xx")
+    return messages.select((unix_micros(time) / 1000).alias("timestamp"), reading["message"].alias("message"))
+
+
+def unify(spark: SparkSession, root: str, checkpoint: str, rows_max: int, *, available_now: bool) -> StreamingQuery:
+    """Start the query. Its output is a typed topic, made from the columns when the first rows arrive."""
+    first, second = (readings(spark, root, topic, rows_max) for topic in CLOCKS)
+    writer = (
+        first.unionByName(second)
+        .writeStream.format("deltaq")
+        .option("topic", UNIFIED)
+        .option("columns", "table")
+        .option("checkpointLocation", checkpoint)
+    )
+    trigger = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime="100 milliseconds")
+    return trigger.start(root)
+
+
+def show_progress(query: StreamingQuery) -> None:
+    """Tell of each micro-batch until the query ends."""
+    told = -1
+    while not query.awaitTermination(1):
+        progress = query.lastProgress
+        if progress is not None and progress.numInputRows and progress.batchId > told:
+            told = progress.batchId
+            print(f"batch {told}: {progress.numInputRows} messages in {progress.batchDuration} ms", flush=True)
+
+
+def main() -> None:
+    """Run the program."""
+    parser = arguments(__doc__)
+    parser.add_argument("--checkpoint", default="./deltaq-checkpoint", help="where Spark keeps how far it has come")
+    parser.add_argument("--available-now", action="store_true", help="end with the messages there are now")
+    parser.add_argument("--max-offsets", type=int, default=100_000, help="most messages of a clock in one micro-batch")
+    args = parser.parse_args()
+
+    wait_for_topics(args.root, CLOCKS)
+    spark = spark_session("timezone_etl", conf={"spark.log.level": "ERROR"})
+    checkpoint = str(Path(args.checkpoint).absolute())
+    query = unify(spark, args.root, checkpoint, args.max_offsets, available_now=args.available_now)
+    print(f"unifying {', '.join(CLOCKS)} into {UNIFIED}", flush=True)
+    try:
+        show_progress(query)
+    except KeyboardInterrupt:
+        query.stop()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""`format("deltaq")` in a real Spark: batch and stream, both ways."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from deltaq import Producer, Topic
+
+pytestmark = pytest.mark.spark
+Produce = Callable[..., None]
+
+
+def read_stream(spark: SparkSession, root: str, topic: str, **options: str) -> DataFrame:
+    reader = spark.readStream.format("deltaq").options(subscribe=topic, startingOffsets="earliest", **options)
+    return reader.load(root)
+
+
+def run(frame: DataFrame, root: str, topic: str, checkpoint: Path, *, mode: str = "append") -> StreamingQuery:
+    """Run a query to the end of what is there now."""
+    query = (
+        frame.writeStream.format("deltaq")
+        .outputMode(mode)
+        .options(topic=topic, checkpointLocation=str(checkpoint))
+        .trigger(availableNow=True)
+        .start(root)
+    )
+    query.awaitTermination()
+    return query
+
+
+def values(root: str, topic: str) -> list[bytes | None]:
+    found: list[bytes | None] = Topic(topic, bootstrap_servers=root).to_arrow()["value"].to_pylist()
+    return found
+
+
+def log_entries(root: str, topic: str) -> list[Path]:
+    return sorted(Path(root, "topics", topic, "_delta_log").glob("*.json"))
+
+
+def test_spark_finds_the_format_by_itself_and_gives_kafkas_columns(spark: SparkSession, root: str) -> None:
+    rows = spark.range(100).selectExpr("cast(id as string) key", "cast(2 * id as string) value")
+    rows.write.format("deltaq").option("topic", "orders").option("kafka.num.partitions", "3").mode("append").save(root)
+    frame = spark.read.format("deltaq").options(subscribe="orders", includeHeaders="true").load(root)
+    # By the documentation of Spark's Kafka source, in its order.
+    assert frame.schema == StructType.fromDDL(
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    found = frame.select("key", "value", "partition", "offset").collect()
+    assert sorted((int(row.key), int(row.value)) for row in found) == [(number, 2 * number) for number in range(100)]
+    for partition in range(3):
+        offsets = sorted(row.offset for row in found if row.partition == partition)
+        assert offsets == list(range(len(offsets)))
+
+
+def test_a_wrong_option_is_told_with_the_right_one(spark: SparkSession, root: str) -> None:
+    with pytest.raises(AnalysisException, match='did you mean "startingOffsets"'):
+        spark.read.format("deltaq").options(subscribe="orders", startingOffset="earliest").load(root)
+
+
+def test_a_stream_takes_what_its_limit_allows_and_each_record_once(
+    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+) -> None:
+    expected = [b"%d" % number for number in range(1000)]
+    produce("orders", expected[:600])
+    produce("orders", expected[600:])
+    query = run(read_stream(spark, root, "orders", maxOffsetsPerTrigger="300"), root, "copy", tmp_path / "checkpoint")
+    assert [p.numInputRows for p in query.recentProgress if p.numInputRows] == [300, 300, 300, 100]
+    assert values(root, "copy") == expected
+    assert len(log_entries(root, "copy")) == 1 + 4  # the topic's beginning, and one commit for each micro-batch
+
+
+def test_a_query_that_died_between_its_commit_and_spark_noting_it_writes_nothing_twice(
+    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce("orders", [b"1", b"2"])
+    checkpoint = tmp_path / "checkpoint"
+    query = run(read_stream(spark, root, "orders").select("value"), root, "copy", checkpoint)
+    for noted in ("0", ".0.crc"):  # as after a crash in just that moment
+        (checkpoint / "commits" / noted).unlink()
+    entries = log_entries(root, "copy")
+    assert f'"txn":{{"appId":"spark:{query.id}","version":0' in entries[-1].read_text()
+    produce("orders", [b"3"])
+    again = run(read_stream(spark, root, "orders").select("value"), root, "copy", checkpoint)
+    assert again.id == query.id
+    assert [progress.batchId for progress in again.recentProgress if progress.numInputRows] == [0, 1]
+    assert log_entries(root, "copy")[: len(entries)] == entries
+    assert values(root, "copy") == [b"1", b"2", b"3"]
+
+
+def test_a_query_goes_on_only_with_the_topic_it_has_read(
+    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+) -> None:
+    produce("orders", [b"old"])
+    run(read_stream(spark, root, "orders").select("value"), root, "copy", tmp_path / "checkpoint")
+    Topic("orders", bootstrap_servers=root).delete()
+    produce("orders", [b"new"])
+    with pytest.raises(StreamingQueryException, match="deleted and created again"):
+        run(read_stream(spark, root, "orders").select("value"), root, "copy", tmp_path / "checkpoint")
+    frame = read_stream(spark, root, "orders", failOnDataLoss="false").select("value")
+    run(frame, root, "copy", tmp_path / "checkpoint")
+    assert values(root, "copy") == [b"old", b"new"]
+
+
+def test_a_typed_topic_has_its_own_columns_in_a_stream(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    schema = pa.schema([("item", pa.string()), ("amount", pa.int64()), ("tags", pa.map_(pa.string(), pa.string()))])
+    Topic("sales", schema, bootstrap_servers=root).create()
+    with Producer({"bootstrap.servers": root}) as producer:
+        for number in range(10):
+            item = "tea" if number % 2 else "milk"
+            producer.produce("sales", {"item": item, "amount": number, "tags": {"n": str(number)}})
+    sales = read_stream(spark, root, "sales", columns="table")
+    totals = sales.groupBy("item").sum("amount").selectExpr("item key", "to_json(struct(*)) value")
+    run(totals, root, "totals", tmp_path / "checkpoint", mode="complete")
+    found = [json.loads(value or b"") for value in values(root, "totals")]
+    assert {row["item"]: row["sum(amount)"] for row in found} == {"tea": 25, "milk": 20}
+    tags = spark.read.format("deltaq").options(subscribe="sales", columns="table").load(root).where("tags['n'] = '7'")
+    assert [(row.item, row._offset, row._topic) for row in tags.collect()] == [("tea", 7, "sales")]
+
+
+def test_the_session_is_one_for_small_machines(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.sparkContext._jvm is not None
+    options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+    assert "-XX:+UseSerialGC" in list(options)

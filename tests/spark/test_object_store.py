@@ -1,0 +1,60 @@
+"""Topics in a bucket: driver and workers reach them by the options alone, and keep the keys to themselves."""
+
+from __future__ import annotations
+
+import logging
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from moto.server import ThreadedMotoServer
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+
+ROOT = "s3://events/prefix"
+SECRET = "planted-secret-access-key"
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, str]]:
+    """The `store.*` options of an S3 server in this process."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/events", method="PUT")).close()
+    yield {
+        "store.endpoint": endpoint,
+        "store.access_key_id": "planted-access-key-id",
+        "store.secret_access_key": SECRET,
+        "store.region": "us-east-1",
+    }
+    server.stop()
+
+
+def test_a_bucket_is_written_streamed_and_read(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+    rows = spark.range(100).selectExpr("cast(id as string) as value")
+    rows.write.format("deltaq").options(topic="orders", **options).mode("append").save(ROOT)
+    orders = spark.readStream.format("deltaq").options(subscribe="orders", startingOffsets="earliest", **options)
+    query = (
+        orders.load(ROOT)
+        .select("value")
+        .writeStream.format("deltaq")
+        .options(topic="copy", checkpointLocation=str(tmp_path), **options)
+        .trigger(availableNow=True)
+        .start(ROOT)
+    )
+    query.awaitTermination()
+    copy = spark.read.format("deltaq").options(subscribe="copy", **options).load(ROOT)
+    assert sorted(int(row.value) for row in copy.collect()) == list(range(100))
+
+
+def test_an_error_does_not_show_the_keys(spark: SparkSession, options: dict[str, str]) -> None:
+    with pytest.raises(AnalysisException) as caught:
+        spark.read.format("deltaq").options(subscribe="nothing", columns="table", **options).load(ROOT)
+    assert "does not exist" in str(caught.value)
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,413 @@
+"""The readers as Spark calls them, in this process: what they plan, and what their tasks find."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StringType, StructType
+
+from deltaq import InvalidConfig, KafkaException, Producer, Topic, UnknownTopic
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.spark.data_source import DeltaqDataSource
+from deltaq.spark.source import DeltaqStreamReader
+from deltaq.store import LocalStore
+from tests.doubles.compaction import compact
+
+Produce = Callable[..., None]
+Row = tuple[int, int, bytes | None]
+
+
+def source(root: str, **options: str) -> DeltaqDataSource:
+    return DeltaqDataSource({"path": root, **options})
+
+
+def stream(root: str, **options: str) -> DeltaqStreamReader:
+    data_source = source(root, **options)
+    return data_source.streamReader(data_source.schema())
+
+
+def batch(root: str, **options: str) -> list[Row]:
+    """(partition, offset, value) of a batch read, sorted."""
+    data_source = source(root, **options)
+    reader = data_source.reader(data_source.schema())
+    return rows(reader, reader.partitions())
+
+
+def rows(reader: DataSourceReader | DataSourceStreamReader, tasks: Any) -> list[Row]:
+    found: list[Row] = []
+    for task in tasks or [InputPartition(None)]:  # as Spark does
+        for records in reader.read(task):
+            assert isinstance(records, pa.RecordBatch)
+            columns = (records.column(name).to_pylist() for name in ("partition", "offset", "value"))
+            found += zip(*columns, strict=True)
+    return sorted(found)
+
+
+def through_json(offset: Mapping[str, Any]) -> dict[str, Any]:
+    """As Spark keeps it between two calls."""
+    parsed: dict[str, Any] = json.loads(json.dumps(offset))
+    return parsed
+
+
+def micro_batches(reader: DeltaqStreamReader, start: Mapping[str, Any], limit: Any = None) -> list[list[Row]]:
+    """Micro-batch after micro-batch until there is nothing new."""
+    found = []
+    start = through_json(start)
+    while (end := through_json(reader.latestOffset(start, limit or reader.getDefaultReadLimit()))) != start:
+        found.append(rows(reader, reader.partitions(start, end)))
+        start = end
+    return found
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def expected(first: int, count: int, partition: int = 0) -> list[Row]:
+    return [(partition, number, b"%d" % number) for number in range(first, first + count)]
+
+
+# --- batch ---
+
+
+def test_a_batch_reads_all_there_is(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 5), partitions=2)
+    produce("orders", numbers(0, 3), to=1)
+    produce("orders", numbers(5, 5))
+    assert batch(root, subscribe="orders") == expected(0, 10) + expected(0, 3, partition=1)
+
+
+def test_a_batch_of_an_empty_topic_has_no_rows(root: str) -> None:
+    Topic("orders", bootstrap_servers=root).create()
+    assert batch(root, subscribe="orders") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last"),
+    [
+        ({"startingOffsets": '{"orders":{"0":3}}'}, 3, 10),
+        ({"startingOffsets": '{"orders":{"0":-2}}', "endingOffsets": '{"orders":{"0":7}}'}, 0, 7),
+        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, 0, 10),
+        ({"startingTimestamp": "1004", "endingTimestamp": "1008"}, 4, 8),
+        ({"endingTimestamp": "5000"}, 0, 10),
+    ],
+)
+def test_a_batch_begins_and_ends_where_it_is_told(
+    root: str, produce: Produce, options: dict[str, str], first: int, last: int
+) -> None:
+    produce("orders", numbers(0, 10), timestamps=range(1000, 1010))
+    assert batch(root, subscribe="orders", **options) == expected(first, last - first)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"endingOffsets": "earliest"},
+        {"startingOffsets": '{"orders":{"0":-1}}'},
+        {"endingOffsets": '{"orders":{"0":-2}}'},
+    ],
+)
+def test_a_batch_that_could_read_nothing_is_refused(root: str, options: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig, match="would read nothing"):
+        batch(root, subscribe="orders", **options)
+
+
+def test_more_tasks_can_be_asked_for(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 100))
+    data_source = source(root, subscribe="orders", minPartitions="7")
+    reader = data_source.reader(data_source.schema())
+    tasks = reader.partitions()
+    assert len(tasks) >= 7
+    assert rows(reader, tasks) == expected(0, 100)
+
+
+def test_assigned_partitions_are_read_and_no_others(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 4), partitions=3)
+    produce("orders", numbers(0, 4), to=2)
+    assert batch(root, assign='{"orders":[1,2]}') == expected(0, 4, partition=2)
+    with pytest.raises(UnknownTopic, match="partition 3"):
+        batch(root, assign='{"orders":[3]}')
+
+
+def test_a_topic_that_does_not_exist_is_named(root: str) -> None:
+    with pytest.raises(UnknownTopic, match="'orders' does not exist: create it"):
+        batch(root, subscribe="orders")
+
+
+def test_a_store_inside_one_process_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="lives inside one process"):
+        batch("memory://test", subscribe="orders")
+
+
+def test_a_relative_root_is_made_absolute_where_the_driver_runs(
+    tmp_path: Path, produce: Produce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce("orders", numbers(0, 3))
+    monkeypatch.chdir(tmp_path)
+    data_source = source("root", subscribe="orders")
+    reader = data_source.reader(data_source.schema())
+    tasks = reader.partitions()
+    monkeypatch.chdir("/")
+    assert rows(reader, tasks) == expected(0, 3)
+
+
+def test_a_schema_given_by_the_user_picks_columns(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 2))
+    reader = source(root, subscribe="orders").reader(StructType().add("offset", LongType()).add("topic", StringType()))
+    (task,) = reader.partitions()
+    (records,) = reader.read(task)
+    assert isinstance(records, pa.RecordBatch)
+    assert records.to_pydict() == {"offset": [0, 1], "topic": ["orders", "orders"]}
+
+
+def test_a_schema_that_the_topic_does_not_have_is_refused(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 2))
+    with pytest.raises(InvalidConfig, match="column 'amount' as int64: there it does not exist"):
+        source(root, subscribe="orders").reader(StructType().add("amount", LongType())).partitions()
+    with pytest.raises(InvalidConfig, match="column 'offset' as string: there it has type int64"):
+        source(root, subscribe="orders").reader(StructType().add("offset", StringType())).partitions()
+
+
+# --- stream ---
+
+
+def test_a_stream_begins_with_what_comes_next_unless_told_otherwise(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 5))
+    latest = stream(root, subscribe="orders")
+    earliest = stream(root, subscribe="orders", startingOffsets="earliest")
+    chosen = stream(root, subscribe="orders", startingOffsets='{"orders":{"0":2}}')
+    starts = [reader.initialOffset() for reader in (latest, earliest, chosen)]
+    produce("orders", numbers(5, 5))
+    found = [micro_batches(reader, start) for reader, start in zip((latest, earliest, chosen), starts, strict=True)]
+    assert found == [[expected(5, 5)], [expected(0, 10)], [expected(2, 8)]]
+
+
+def test_a_stream_follows_the_log_and_plans_each_record_once(root: str, produce: Produce) -> None:
+    reader = None
+    found: list[Row] = []
+    start: dict[str, Any] = {}
+    for first in range(0, 50, 5):
+        produce("orders", numbers(first, 5))
+        if reader is None:
+            reader = stream(root, subscribe="orders", startingOffsets="earliest")
+            start = through_json(reader.initialOffset())
+        end = through_json(reader.latestOffset(start, ReadAllAvailable()))
+        found += rows(reader, reader.partitions(start, end))
+        assert reader.reportLatestOffset() == end
+        start = end
+    assert found == expected(0, 50)
+
+
+def test_a_limit_cuts_what_waits_into_micro_batches(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 20))
+    reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="8")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(8)
+    assert micro_batches(reader, reader.initialOffset()) == [expected(0, 8), expected(8, 8), expected(16, 4)]
+    assert micro_batches(reader, reader.initialOffset(), ReadAllAvailable()) == [expected(0, 20)]
+
+
+def test_available_now_ends_where_the_topic_ended_at_its_start(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 10))
+    reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="6")
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    produce("orders", numbers(10, 10))
+    assert micro_batches(reader, start) == [expected(0, 6), expected(6, 4)]
+
+
+def test_a_restarted_query_plans_its_last_micro_batch_the_same(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 10))
+    reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    start = through_json(reader.initialOffset())
+    end = through_json(reader.latestOffset(start, ReadMaxRows(4)))
+    produce("orders", numbers(10, 10))
+    restarted = stream(root, subscribe="orders")
+    assert rows(restarted, restarted.partitions(start, end)) == expected(0, 4)
+
+
+def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(root: str, produce: Produce) -> None:
+    produce("orders-eu", numbers(0, 2))
+    produce("payments", numbers(0, 9))
+    start = stream(root, subscribePattern="orders-.*").initialOffset()
+    produce("orders-us", numbers(0, 3))
+    restarted = stream(root, subscribePattern="orders-.*")
+    assert micro_batches(restarted, start) == [expected(0, 3)]
+
+
+def test_a_stream_of_a_topic_that_does_not_exist_is_refused_at_its_start(root: str) -> None:
+    with pytest.raises(UnknownTopic, match="'orders' does not exist"):
+        stream(root, subscribe="orders").initialOffset()
+
+
+def test_a_stream_has_no_end_to_be_set(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="a stream has no end"):
+        stream(root, subscribe="orders", endingOffsets="latest")
+
+
+# --- loss ---
+
+
+def recreate(root: str) -> None:
+    topic = Topic("orders", bootstrap_servers=root)
+    topic.delete()
+    topic.create()
+
+
+def test_a_recreated_topic_ends_the_query_or_is_read_from_its_beginning(
+    root: str, produce: Produce, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce("orders", numbers(0, 5))
+    reader = stream(root, subscribe="orders", startingOffsets="earliest")
+    start = through_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    recreate(root)
+    produce("orders", numbers(0, 2))
+    with pytest.raises(KafkaException, match="deleted and created again"):
+        micro_batches(reader, start)
+    with caplog.at_level(logging.WARNING, "deltaq.spark"):
+        assert micro_batches(stream(root, subscribe="orders", failOnDataLoss="false"), start) == [expected(0, 2)]
+    assert "deleted and created again" in caplog.text
+
+
+def test_a_deleted_topic_ends_the_query_or_is_left_out(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 5))
+    produce("payments", numbers(0, 5))
+    reader = stream(root, subscribe="orders,payments")
+    start = through_json(reader.initialOffset())
+    Topic("orders", bootstrap_servers=root).delete()
+    produce("payments", numbers(5, 2))
+    with pytest.raises(KafkaException, match="was deleted"):
+        micro_batches(reader, start)
+    tolerant = stream(root, subscribe="orders,payments", failOnDataLoss="false")
+    assert micro_batches(tolerant, start) == [expected(5, 2)]
+
+
+def data_files(root: str, topic: str) -> list[Path]:
+    return sorted(Path(root, "topics", topic).glob("*.parquet"))
+
+
+def test_a_task_finds_records_that_were_compacted_after_they_were_planned(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 5), partitions=2)
+    produce("orders", numbers(0, 5), to=1)
+    produce("orders", numbers(5, 5))
+    data_source = source(root, subscribe="orders", startingOffsets='{"orders":{"0":3,"1":0}}')
+    reader = data_source.reader(data_source.schema())
+    tasks = reader.partitions()
+    compact(LocalStore(root, SYSTEM_CLOCK), "orders")
+    assert rows(reader, tasks) == expected(3, 7) + expected(0, 5, partition=1)
+
+
+def test_offsets_that_key_compaction_removed_are_gaps_and_no_loss(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 10))
+    compact(LocalStore(root, SYSTEM_CLOCK), "orders", keep=lambda partition, offset: offset % 3 == 0)
+    reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    found = micro_batches(reader, reader.initialOffset())
+    assert [[offset for _, offset, _ in records] for records in found] == [[0, 3], [6], [9]]
+
+
+def test_a_task_whose_topic_ended_meanwhile_says_so(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 10))
+    readers = [stream(root, subscribe="orders", failOnDataLoss=fail) for fail in ("true", "false")]
+    offsets = {"topic_id": Topic("orders", bootstrap_servers=root).describe().topic_id}
+    start, end = ({"orders": {**offsets, "next_offsets": {"0": at}}} for at in (0, 10))
+    plans = [(reader, reader.partitions(start, end)) for reader in readers]
+    Topic("orders", bootstrap_servers=root).delete()
+    for file in data_files(root, "orders"):
+        file.unlink()
+    with pytest.raises(KafkaException, match="deleted before it was read"):
+        rows(*plans[0])
+    assert rows(*plans[1]) == []
+
+
+# --- columns ---
+
+
+def test_a_record_keeps_everything_it_was_produced_with(root: str, produce: Produce) -> None:
+    headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
+    produce("orders", [b"x", None], keys=[b"k", None], timestamps=[1_700_000_000_123, 0], headers=headers)
+    data_source = source(root, subscribe="orders", includeHeaders="true")
+    reader = data_source.reader(data_source.schema())
+    (records,) = reader.read(*reader.partitions())
+    assert isinstance(records, pa.RecordBatch)
+    assert records.schema.names == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]  # fmt: skip
+    first, second = records.to_pylist()
+    assert (first["key"], first["value"], first["topic"], first["timestampType"]) == (b"k", b"x", "orders", 0)
+    assert first["timestamp"].timestamp() == 1_700_000_000.123
+    assert [first["headers"], second["headers"]] == headers
+    assert (second["key"], second["value"], second["offset"]) == (None, None, 1)
+
+
+def test_times_given_by_the_log_are_told_apart(root: str, produce: Produce) -> None:
+    config = {"message.timestamp.type": "LogAppendTime"}
+    Topic("orders", config=config, bootstrap_servers=root).create()
+    produce("orders", [b"x"], timestamps=[1000])
+    data_source = source(root, subscribe="orders")
+    reader = data_source.reader(data_source.schema())
+    (records,) = reader.read(*reader.partitions())
+    assert isinstance(records, pa.RecordBatch)
+    (row,) = records.to_pylist()
+    assert row["timestampType"] == 1
+    assert row["timestamp"].timestamp() > 1000
+
+
+TYPED = pa.schema([pa.field("item", pa.string(), nullable=False), pa.field("prices", pa.list_(pa.decimal128(10, 2)))])
+
+
+def test_a_typed_topic_is_read_as_its_own_columns(root: str) -> None:
+    Topic("sales", TYPED, bootstrap_servers=root).create()
+    data_source = source(root, subscribe="sales", columns="table")
+    schema = data_source.schema()
+    assert schema.simpleString() == (
+        "struct<_topic:string,_partition:int,_offset:bigint,_timestamp:timestamp,_key:binary,"
+        "_headers:array<struct<key:string,value:binary>>,item:string,prices:array<decimal(10,2)>>"
+    )
+    with Producer({"bootstrap.servers": root}) as producer:
+        producer.produce("sales", {"item": "tea", "prices": [Decimal("2.50"), None]}, key="k", timestamp=5)
+    reader = data_source.reader(schema)
+    (records,) = reader.read(*reader.partitions())
+    assert isinstance(records, pa.RecordBatch)
+    (row,) = records.to_pylist()
+    assert row.pop("_timestamp").timestamp() == 0.005
+    assert row == {
+        "_topic": "sales",
+        "_partition": 0,
+        "_offset": 0,
+        "_key": b"k",
+        "_headers": None,
+        "item": "tea",
+        "prices": [Decimal("2.50"), None],
+    }
+
+
+def test_a_typed_topic_has_no_value_to_be_read_as_kafka_has(root: str) -> None:
+    Topic("sales", TYPED, bootstrap_servers=root).create()
+    data_source = source(root, subscribe="sales")
+    reader = data_source.reader(data_source.schema())
+    assert list(reader.partitions()) == []  # nothing there, nothing wrong
+    with Producer({"bootstrap.servers": root}) as producer:
+        producer.produce("sales", {"item": "tea", "prices": None})
+    with pytest.raises(InvalidConfig, match='set option "columns" to "table"'):
+        reader.partitions()
+
+
+def test_topics_with_different_columns_are_not_read_as_one(root: str, produce: Produce) -> None:
+    Topic("sales", TYPED, bootstrap_servers=root).create()
+    Topic("orders", bootstrap_servers=root).create()
+    with pytest.raises(InvalidConfig, match="cannot be read with column"):
+        source(root, subscribe="sales,orders", columns="table").schema()
+
+
+def test_a_pattern_without_topics_has_no_columns_yet(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="no topic matches"):
+        source(root, subscribePattern="sales-.*", columns="table").schema()

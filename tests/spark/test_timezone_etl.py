@@ -1,0 +1,139 @@
+"""The main example: what it computes, and that a pipeline which is killed loses nothing and doubles nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from deltaq import Topic
+from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT, UNIFIED
+from examples.timezone_etl.pipeline import unify
+
+Produce = Callable[..., None]
+
+MESSAGES = 100_000
+START = datetime(2024, 2, 5, 15, 1, 52, 884_548, timezone.utc)
+DEADLINE_S = 100
+DEMO = Path(__file__).resolve().parents[2] / "examples/timezone_etl/demo.py"
+
+
+def readings(zone: ZoneInfo, numbers: range) -> list[bytes]:
+    """Messages of a clock, one each 7.001 ms, so that every fraction of a millisecond occurs."""
+    dates = (
+        (START + number * timedelta(microseconds=7001)).astimezone(zone).strftime(DATE_FORMAT) for number in numbers
+    )
+    return [
+        json.dumps({"date": date, "message": str(number)}).encode() for date, number in zip(dates, numbers, strict=True)
+    ]
+
+
+def unified(root: str) -> list[tuple[float, str]]:
+    table = Topic(UNIFIED, bootstrap_servers=root).to_arrow()
+    return sorted(zip(table["timestamp"].to_pylist(), table["message"].to_pylist(), strict=True))
+
+
+def expected(numbers: range) -> list[tuple[float, str]]:
+    epoch_us = round(START.timestamp() * 1_000_000)
+    return sorted(((epoch_us + number * 7001) / 1000, str(number)) for number in numbers)
+
+
+def count(root: str) -> int:
+    topic = Topic(UNIFIED, bootstrap_servers=root)
+    return sum(partition.next_offset for partition in topic.describe().partitions) if topic.exists() else 0
+
+
+@contextmanager
+def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The pipeline, with its JVM and workers in a process group that is killed without warning at the end."""
+    command = [sys.executable, "-m", "examples.timezone_etl.pipeline", "--root", root, "--checkpoint", str(checkpoint)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command, "--max-offsets", "4000"],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(process: subprocess.Popen[bytes], reached: Callable[[], bool], log: Path) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not reached():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.mark.spark
+def test_both_clocks_become_one_with_the_fraction_of_a_millisecond_kept(
+    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+) -> None:
+    chance = random.Random(0)
+    split = chance.randrange(1, 999)
+    for numbers, (topic, zone) in zip((range(split), range(split, 1000)), CLOCKS.items(), strict=True):
+        produce(topic, readings(zone, numbers))
+    query = unify(spark, root, str(tmp_path / "checkpoint"), 1000, available_now=True)
+    query.awaitTermination()
+    assert unified(root) == expected(range(1000))
+    schema = Topic(UNIFIED, bootstrap_servers=root).describe().schema
+    assert schema is not None
+    assert schema.arrow.remove_metadata() == pa.schema([("timestamp", pa.float64()), ("message", pa.string())])
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
+    root: str, produce: Produce, tmp_path: Path, child_environment: dict[str, str]
+) -> None:
+    for half, (topic, zone) in enumerate(CLOCKS.items()):
+        first = half * MESSAGES // 2
+        for start in range(first, first + MESSAGES // 2, 10_000):
+            produce(topic, readings(zone, range(start, start + 10_000)))
+    log = tmp_path / "pipeline.log"
+    with pipeline(root, tmp_path / "checkpoint", log, child_environment) as process:
+        wait_for(process, lambda: count(root) >= MESSAGES // 3, log)
+    assert MESSAGES // 3 <= count(root) < MESSAGES
+    with pipeline(root, tmp_path / "checkpoint", log, child_environment) as process:
+        wait_for(process, lambda: count(root) >= MESSAGES, log)
+    assert unified(root) == expected(range(MESSAGES))
+
+
+@pytest.mark.spark
+def test_the_programs_wait_for_each_other_and_end_with_the_same_file(
+    tmp_path: Path, child_environment: dict[str, str]
+) -> None:
+    demo = subprocess.run(
+        [sys.executable, str(DEMO), "--messages", "5", "--interval", "0"],
+        cwd=tmp_path,
+        env=child_environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "results | waiting for timezone_unified" in demo.stdout
+    header, *rows = (tmp_path / "results.csv").read_text().splitlines()
+    assert header == "timestamp,message,partition,offset"
+    assert sorted(row.split(",")[1] for row in rows) == ["0", "1", "2", "3", "4"]
+    assert [row.split(",")[3] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert demo.stdout.endswith((tmp_path / "results.csv").read_text())

@@ -1,0 +1,302 @@
+"""The writers as Spark calls them, in this process: what tasks upload, and what the driver commits."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from deltaq import InvalidConfig, InvalidValue, MessageTooLarge, Producer, Topic, UnknownTopic
+from deltaq.log.topic_log import TopicLog
+from deltaq.partitioner import consistent
+from deltaq.spark import sink
+from deltaq.spark.data_source import DeltaqDataSource
+from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
+
+UTC = datetime.timezone.utc
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker process keeps from micro-batch to micro-batch, it does not keep from test to test."""
+    monkeypatch.setattr(sink, "_LOGS", {})
+
+
+def stream_writer(root: str, rows: pa.Table, **options: str) -> DeltaqStreamWriter:
+    data_source = DeltaqDataSource({"path": root, "txnAppId": "query", **options})
+    return data_source.streamWriter(from_arrow_schema(rows.schema), False)
+
+
+def batch_writer(root: str, rows: pa.Table, overwrite: bool = False, /, **options: str) -> DeltaqWriter:
+    writer = DeltaqDataSource({"path": root, **options}).writer(from_arrow_schema(rows.schema), overwrite)
+    assert isinstance(writer, DeltaqWriter)
+    return writer
+
+
+def task_results(
+    writer: DeltaqWriter | DeltaqStreamWriter, tasks: Sequence[pa.Table]
+) -> list[WriterCommitMessage | None]:
+    def batches(task: pa.Table) -> Iterator[pa.RecordBatch]:
+        yield from task.to_batches(max_chunksize=3)
+
+    return [writer.write(batches(task)) for task in tasks]
+
+
+def append(root: str, *tasks: pa.Table, **options: str) -> None:
+    writer = batch_writer(root, tasks[0], **options)
+    writer.commit(task_results(writer, tasks))
+
+
+def topic_rows(root: str, topic: str, *columns: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = Topic(topic, bootstrap_servers=root).to_arrow().select(list(columns)).to_pylist()
+    return rows
+
+
+def versions(root: str, topic: str) -> int:
+    return len(list(Path(root, "topics", topic, "_delta_log").glob("*.json")))
+
+
+def values(*of: bytes) -> pa.Table:
+    return pa.table({"value": pa.array(of, pa.binary())})
+
+
+def test_the_rows_of_all_tasks_are_one_commit_in_their_order(root: str) -> None:
+    append(root, values(*[b"%d" % n for n in range(7)]), values(), values(b"7", b"8"), topic="orders")
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"%d" % n for n in range(9)]
+    assert versions(root, "orders") == 2  # the topic's beginning, and the rows
+
+
+def test_a_repeated_micro_batch_changes_nothing(root: str) -> None:
+    first, second = values(b"1", b"2"), values(b"3")
+    writer = stream_writer(root, first, topic="orders")
+    writer.commit(task_results(writer, [first]), 0)
+    writer.commit(task_results(writer, [second]), 1)
+    before = versions(root, "orders")
+    for batch_id, again in ((1, second), (0, first)):
+        repeated = stream_writer(root, again, topic="orders")
+        repeated.commit(task_results(repeated, [again]), batch_id)
+    assert versions(root, "orders") == before
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"1", b"2", b"3"]
+
+
+def test_two_queries_with_the_same_numbers_do_not_disturb_each_other(root: str) -> None:
+    for app_id in ("one", "two"):
+        rows = values(app_id.encode())
+        writer = stream_writer(root, rows, topic="orders", txnAppId=app_id)
+        writer.commit(task_results(writer, [rows]), 0)
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"one", b"two"]
+
+
+def test_a_micro_batch_that_was_cut_short_between_two_topics_is_completed(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"]})
+    writer = stream_writer(root, rows)
+    done = task_results(writer, [rows])
+    append_rows = TopicLog.append
+
+    def append_or_die(log: TopicLog, *arguments: Any) -> Any:
+        if log.topic == "b":
+            raise KeyboardInterrupt
+        return append_rows(log, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicLog, "append", append_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit(done, 0)
+    again = stream_writer(root, rows)
+    again.commit(task_results(again, [rows]), 0)
+    assert [row["value"] for row in topic_rows(root, "a", "value")] == [b"1", b"3"]
+    assert [row["value"] for row in topic_rows(root, "b", "value")] == [b"2"]
+
+
+def test_an_empty_micro_batch_is_no_commit(root: str) -> None:
+    Topic("orders", bootstrap_servers=root).create()
+    writer = stream_writer(root, values(), topic="orders")
+    writer.commit(task_results(writer, [values(), values()]), 0)
+    writer.commit([None], 1)
+    assert versions(root, "orders") == 1
+
+
+def test_a_failed_write_leaves_the_topic_as_it_was(root: str) -> None:
+    append(root, values(b"1"), topic="orders")
+    writer = batch_writer(root, values(b"2"), topic="orders")
+    writer.abort(task_results(writer, [values(b"2")]))
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"1"]
+
+
+def test_a_batch_with_a_number_happens_once(root: str) -> None:
+    for _ in range(3):
+        append(root, values(b"1"), topic="orders", txnAppId="nightly", txnVersion="20")
+    append(root, values(b"2"), topic="orders", txnAppId="nightly", txnVersion="21")
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"1", b"2"]
+
+
+def test_a_stream_whose_query_has_no_id_is_refused(root: str) -> None:
+    rows = values(b"1")
+    writer = DeltaqDataSource({"path": root, "topic": "orders"}).streamWriter(from_arrow_schema(rows.schema), False)
+    with pytest.raises(InvalidConfig, match='set option "txnAppId"'):
+        writer.commit(task_results(writer, [rows]), 0)
+
+
+# --- what becomes of the columns ---
+
+
+def test_a_row_keeps_its_key_headers_time_and_partition(root: str) -> None:
+    time = datetime.datetime(2024, 2, 5, 15, 1, 52, 884_000, UTC)
+    headers = [[{"key": "h", "value": b"1"}], None]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    rows = pa.table(
+        {
+            "key": ["k", None],
+            "value": ["text", None],
+            "partition": pa.array([2, None], pa.int32()),
+            "timestamp": pa.array([time, time], pa.timestamp("us", "UTC")),
+            "headers": pa.array(headers, kind),
+            "offset": [17, 18],
+            "timestampType": [0, 0],
+        }
+    )
+    Topic("orders", partitions=3, bootstrap_servers=root).create()
+    append(root, rows, topic="orders")
+    written = topic_rows(root, "orders", "_partition", "_timestamp", "_key", "_headers", "value")
+    first = next(row for row in written if row["_key"] == b"k")
+    assert first == {"_partition": 2, "_timestamp": time, "_key": b"k", "_headers": headers[0], "value": b"text"}
+    second = next(row for row in written if row["_key"] is None)
+    assert (second["value"], second["_headers"]) == (None, None)
+
+
+def test_keys_meet_the_partitions_that_a_producer_would_choose(root: str) -> None:
+    keys = [b"%d" % number for number in range(50)]
+    append(root, pa.table({"key": keys, "value": keys}), topic="orders", **{"kafka.num.partitions": "5"})
+    written = topic_rows(root, "orders", "_partition", "_key")
+    assert {row["_key"]: row["_partition"] for row in written} == {key: consistent(key, 5) for key in keys}
+
+
+def test_rows_may_name_their_topics(root: str) -> None:
+    rows = pa.table({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"]})
+    append(root, rows)
+    assert [row["value"] for row in topic_rows(root, "a", "value")] == [b"1", b"3"]
+    assert [row["value"] for row in topic_rows(root, "b", "value")] == [b"2"]
+    append(root, rows, topic="all")  # the option wins, as with Kafka's sink
+    assert len(topic_rows(root, "all", "value")) == 3
+
+
+def test_own_columns_make_a_typed_topic(root: str) -> None:
+    rows = pa.table({"_key": ["k"], "timestamp": [1724403133066.217], "message": ["0"]})
+    append(root, rows, topic="unified", columns="table")
+    assert topic_rows(root, "unified", "_key", "timestamp", "message") == [
+        {"_key": b"k", "timestamp": 1724403133066.217, "message": "0"}
+    ]
+    described = Topic("unified", bootstrap_servers=root).describe().schema
+    assert described is not None
+
+
+def test_rows_of_a_typed_topic_can_be_written_to_another_as_they_are(root: str) -> None:
+    schema = pa.schema([("item", pa.string()), ("price", pa.decimal128(10, 2))])
+    for name in ("sales", "copy"):
+        Topic(name, schema, bootstrap_servers=root).create()
+    with Producer({"bootstrap.servers": root}) as producer:
+        producer.produce("sales", {"item": "tea", "price": None}, key="k", timestamp=5)
+    data_source = DeltaqDataSource({"path": root, "subscribe": "sales", "columns": "table"})
+    reader = data_source.reader(data_source.schema())
+    (records,) = reader.read(*reader.partitions())
+    assert isinstance(records, pa.RecordBatch)
+    append(root, pa.Table.from_batches([records]), topic="copy", columns="table")
+    columns = ("_partition", "_offset", "_timestamp", "_key", "_headers", "item", "price")
+    assert topic_rows(root, "copy", *columns) == topic_rows(root, "sales", *columns)
+
+
+def test_a_value_alone_makes_a_topic_of_bytes_whatever_the_columns_are_called(root: str) -> None:
+    append(root, values(b"1"), topic="orders", columns="table")
+    assert Topic("orders", bootstrap_servers=root).describe().schema is None
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        (pa.table({"key": [b"k"]}), "field 'value'"),
+        (pa.table({"value": [1]}), "field 'value': is int64"),
+        (pa.table({"value": [b"x"], "extra": [1]}), "field 'extra'"),
+        (
+            pa.table({"value": [b"x"], "timestamp": [datetime.datetime(2024, 1, 1)]}),
+            "field 'timestamp': has no time zone",
+        ),
+    ],
+)
+def test_columns_that_cannot_be_written_are_named_before_any_task_runs(
+    root: str, rows: pa.Table, complaint: str
+) -> None:
+    with pytest.raises(InvalidValue, match=complaint):
+        batch_writer(root, rows, topic="orders")
+    assert not Path(root, "topics").exists()
+
+
+def test_rows_without_a_topic_are_refused(root: str) -> None:
+    with pytest.raises(InvalidConfig, match='set option "topic", or add a column "topic"'):
+        batch_writer(root, values(b"1"))
+    with pytest.raises(InvalidValue, match="the row has no topic"):
+        append(root, pa.table({"topic": pa.array([None], pa.string()), "value": [b"1"]}))
+
+
+def test_a_topic_is_never_overwritten(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="can only be appended to"):
+        batch_writer(root, values(b"1"), True, topic="orders")
+
+
+@pytest.mark.parametrize("option", ["txnAppId", "txnVersion"])
+def test_half_of_a_batch_number_is_refused(root: str, option: str) -> None:
+    with pytest.raises(InvalidConfig, match="belong together"):
+        batch_writer(root, values(b"1"), **{"topic": "orders", option: "1"})
+
+
+def test_a_stream_numbers_its_batches_itself(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="numbers its batches itself"):
+        stream_writer(root, values(b"1"), topic="orders", txnVersion="1")
+
+
+def test_a_topic_is_not_made_where_that_is_forbidden(root: str) -> None:
+    with pytest.raises(UnknownTopic, match="does not exist, and auto"):
+        append(root, values(b"1"), topic="orders", **{"kafka.auto.create.topics.enable": "false"})
+
+
+def test_a_typed_topic_takes_no_kafka_value(root: str) -> None:
+    Topic("sales", pa.schema([("item", pa.string())]), bootstrap_servers=root).create()
+    with pytest.raises(InvalidConfig, match='set option "columns" to "table"'):
+        append(root, values(b"1"), topic="sales")
+
+
+def test_a_row_that_is_too_large_is_refused(root: str) -> None:
+    Topic("orders", config={"max.message.bytes": 100}, bootstrap_servers=root).create()
+    with pytest.raises(MessageTooLarge):
+        append(root, values(b"x" * 101), topic="orders")
+
+
+def test_rows_for_a_topic_that_was_recreated_meanwhile_are_not_appended(root: str) -> None:
+    topic = Topic("orders", bootstrap_servers=root).create()
+    writer = batch_writer(root, values(b"1"), topic="orders")
+    done = task_results(writer, [values(b"1")])
+    topic.delete()
+    with pytest.raises(UnknownTopic, match="was deleted"):
+        writer.commit(done)
+    topic.create()
+    with pytest.raises(UnknownTopic, match="deleted and created again"):
+        writer.commit(done)
+    assert topic_rows(root, "orders", "value") == []
+
+
+def test_a_large_task_is_uploaded_in_pieces(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "SEGMENT_BYTES_MAX", 1000)
+    append(root, values(*[b"%0100d" % number for number in range(50)]), topic="orders")
+    assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"%0100d" % number for number in range(50)]
+    assert len(list(Path(root, "topics", "orders").glob("*.parquet"))) >= 5
+    assert versions(root, "orders") == 2

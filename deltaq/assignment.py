@@ -8,9 +8,10 @@ from itertools import repeat
 from typing import Any
 
 from deltaq.clock import Clock
+from deltaq.group.committer import ToCommit
 from deltaq.log.decoding import DecodedRecords
 from deltaq.log.fetcher import Fetcher, PartitionRecords
-from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, TopicPartition
+from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, Message, TopicPartition
 from deltaq.serde.typed import TopicSchema
 
 __all__ = ["Assignment"]
@@ -18,20 +19,26 @@ __all__ = ["Assignment"]
 
 @dataclass(slots=True)
 class _Held:
-    """A partition that is held. `position` is the next offset to hand out, `stored` what may be committed."""
+    """A partition that is held. `position` is the next offset to hand out, `stored` what may be committed.
+
+    `topic_id` is that of the topic whose records were handed out last: a topic created anew has offsets of its own.
+    """
 
     epoch: int
     position: int = OFFSET_INVALID
     stored: int = OFFSET_INVALID
     metadata: str | None = None
+    topic_id: str | None = None
     paused: bool = False
     resume_at: int | None = None  # the first offset that was ready, but dropped because of the pause
 
 
 class Assignment:
-    """The partitions of one consumer. Used on the application's thread; `stored_offsets` by the committer's as well."""
+    """The partitions of one consumer. Used on the application's thread; `stored` by the committer's as well."""
 
-    def __init__(self, fetcher: Fetcher, schema_of: Callable[[str], TopicSchema | None], store_on_delivery: bool, clock: Clock) -> None:
+    def __init__(
+        self, fetcher: Fetcher, schema_of: Callable[[str], TopicSchema | None], store_on_delivery: bool, clock: Clock
+    ) -> None:
         self._fetcher = fetcher
         self._schema_of = schema_of
         self._store_on_delivery = store_on_delivery
@@ -81,17 +88,22 @@ class Assignment:
         held = self._held.get((topic, partition))
         return OFFSET_INVALID if held is None else held.position
 
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """The id of the topic whose records were handed out last from a partition; None if none were."""
+        held = self._held.get((topic, partition))
+        return None if held is None else held.topic_id
+
     def store(self, topic: str, partition: int, offset: int, metadata: str | None = None) -> None:
         """Note the offset that may be committed."""
         with self._lock:
             held = self._held[topic, partition]
             held.stored, held.metadata = offset, metadata
 
-    def stored_offsets(self) -> list[TopicPartition]:
+    def stored(self) -> list[ToCommit]:
         """What may be committed."""
         with self._lock:
             return [
-                TopicPartition(topic, partition, held.stored, held.metadata)
+                ToCommit(TopicPartition(topic, partition, held.stored, held.metadata), held.topic_id)
                 for (topic, partition), held in self._held.items()
                 if held.stored >= 0
             ]
@@ -139,8 +151,8 @@ class Assignment:
         if held is None or held.epoch != item.epoch:
             return
         if not held.paused:
-            schema = None if item.view.schema is None else self._schema_of(item.topic) or item.view.schema
-            self._records = DecodedRecords(item.topic, item.fetched, schema)
+            schema = self._schema_of(item.topic) or item.view.schema
+            self._records = DecodedRecords(item.topic, item.view.topic_id, item.fetched, schema)
             self._holder = held
             self._row = 0
         elif held.resume_at is None:
@@ -179,14 +191,30 @@ class Assignment:
 
     def _handed_out(self, records: DecodedRecords, row: int) -> None:
         held = self._holder
-        assert held is not None
+        assert held is not None  # noqa: S101 - set together with the records
         position = records.position_after(row)
-        held.position = position
+        held.position, held.topic_id = position, records.topic_id
         if self._store_on_delivery:
             held.stored = position
         self._row = row + 1
         if self._row >= records.count:
             self._records = self._holder = None
+
+    def take_back(self, messages: Iterable[Message]) -> None:
+        """Records that were taken but never reached the application are handed out again."""
+        firsts: dict[tuple[str, int], int] = {}
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if topic is not None and partition is not None and offset is not None:
+                firsts.setdefault((topic, partition), offset)
+        for (topic, partition), offset in firsts.items():
+            held = self._held.get((topic, partition))
+            if held is not None:
+                self._release(topic, partition)
+                held.epoch = self._fetcher.seek(topic, partition, offset)
+                held.position, held.resume_at = offset, None
+                if self._store_on_delivery:
+                    held.stored = offset
 
     def _release(self, topic: str, partition: int) -> None:
         """Give records in hand back, if they are this partition's: they are fetched again when they are wanted."""

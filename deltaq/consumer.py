@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 import pyarrow as pa
 
 from deltaq.assignment import Assignment
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.config import ConsumerConfig, parse_client_config
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic, WrongState
-from deltaq.group.committer import OffsetCommitter
+from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
+from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
+from deltaq.group.committer import OffsetCommitter, ToCommit
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
-from deltaq.group.membership import GroupSettings, Membership
-from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords
+from deltaq.group.membership import GroupSettings, Membership, Session
+from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords, StoreAway
 from deltaq.log.lookup import TopicLookup
-from deltaq.message import OFFSET_END, OFFSET_INVALID, Message, TopicPartition
+from deltaq.log.topic_view import NewTopicPlan
+from deltaq.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    OFFSET_TAIL_BASE,
+    TIMESTAMP_NOT_AVAILABLE,
+    FetchedMessage,
+    Message,
+    TopicPartition,
+)
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics, topic_names
 from deltaq.names import check_group, check_topic
 from deltaq.root import open_root
@@ -36,13 +50,23 @@ RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], objec
 _SLICE_S = 0.2
 """Longest uninterrupted wait, so that Ctrl-C is answered and group changes are seen."""
 
+_MATCH_AGAIN_S = 1.0
+"""When to look for matching topics again if the store is away."""
+
 _CONSUME_MAX = 1_000_000
+_COOPERATIVE = "cooperative-sticky"
+_LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
+
+
+def _no_callback(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    """What a rebalance callback does that was not given: nothing. (None itself is a mistake, as in Kafka.)"""
 
 
 class Consumer:
     """Reads messages from topics as a member of a group. Mirrors `confluent_kafka.Consumer`; for one thread at a time.
 
-    `bootstrap.servers` is the root URL. Configuration as a dict, as keywords (`group_id="g"`), or both; `store` and `clock`
+    `bootstrap.servers` is the root URL. Configuration as a dict, as keywords (`group_id="g"`), or both. `topics` are
+    handles whose models make the values, for topics that are assigned and not subscribed to. `store` and `clock`
     replace the components behind it. Does no I/O until it is used.
     """
 
@@ -51,12 +75,12 @@ class Consumer:
         conf: Mapping[str, Any] | None = None,
         /,
         *,
+        topics: Iterable[Topic] = (),
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        config = parse_client_config("consumer", conf, keywords)
-        assert isinstance(config, ConsumerConfig)
+        config: ConsumerConfig = parse_client_config("consumer", conf, keywords)
         self._config = config
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store
@@ -64,105 +88,136 @@ class Consumer:
         self._group_log = GroupLog(self._store, self._group, clock, config.client_id)
         self._lookup = TopicLookup(self._store, clock)
         self._schemas: dict[str, TopicSchema] = {}
+        for topic in topics:
+            self._name(topic)
         self._events: deque[Callable[[], object]] = deque()
         self._subscribed: frozenset[str] = frozenset()
         self._patterns: tuple[re.Pattern[str], ...] = ()
-        self._patterns_checked_at = float("-inf")
+        self._matched: frozenset[str] = frozenset()
+        self._match_at = float("-inf")
+        self._unmatched_told = False
         self._callbacks: dict[str, RebalanceCallback] = {}
         self._callback_assigned = False
         self._membership: Membership | None = None
-        self._owns_group_assignment = False
+        self._session: Session | None = None  # under which the group's partitions are held; None while none are
         self._group_assignment: list[TopicPartition] = []
+        self._changes_seen = -1
         self._closed = False
+        self._why_closed = "Consumer closed"
         self._fetcher: Fetcher | None = None
         self._held: Assignment | None = None
         self._committer: OffsetCommitter | None = None
+        _CONSUMERS.add(self)
 
     # --- choosing what to read ---
 
     def subscribe(
         self,
         topics: list[str] | list[Topic] | list[str | Topic],
-        on_assign: RebalanceCallback | None = None,
-        on_revoke: RebalanceCallback | None = None,
-        on_lost: RebalanceCallback | None = None,
+        on_assign: RebalanceCallback = _no_callback,
+        on_revoke: RebalanceCallback = _no_callback,
+        on_lost: RebalanceCallback = _no_callback,
     ) -> None:
         """Read these topics as a member of the group; replaces the previous subscription.
 
         A name that starts with `^` is a regular expression. A `Topic` with a model makes values instances of it. The
-        callbacks get (consumer, partitions) and run inside `poll`, `consume` and `close`.
+        callbacks get (consumer, partitions) and run inside `poll`, `consume`, `unsubscribe` and `close`.
         """
         self._check_open()
         if not isinstance(topics, list):
             raise TypeError(f"topics must be a list, not {type(topics).__name__}")
+        given = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
+        for kind, callback in given.items():
+            if not callable(callback):
+                raise TypeError(f"on_{kind} must be callable, not {type(callback).__name__}")
         if not topics:
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
         names = [self._name(topic) for topic in topics]
+        subscribed = frozenset(check_topic(name) for name in names if not name.startswith("^"))
+        patterns = tuple(_pattern(name) for name in names if name.startswith("^"))
         self.unsubscribe()
-        self._subscribed = frozenset(check_topic(name) for name in names if not name.startswith("^"))
-        self._patterns = tuple(_pattern(name) for name in names if name.startswith("^"))
-        self._patterns_checked_at = float("-inf")
-        given = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
-        self._callbacks = {name: callback for name, callback in given.items() if callback is not None}
-        member = Member(tuple(sorted(names)), self._config.client_id, socket.gethostname())
+        self._subscribed, self._patterns, self._matched = subscribed, patterns, frozenset()
+        self._match_at, self._unmatched_told = float("-inf"), False
+        self._callbacks = {kind: callback for kind, callback in given.items() if callback is not _no_callback}
+        self._assignment().set([])  # what was assigned by hand gives way to the group
+        self._follow()
+        self._membership = self._join(Member(tuple(sorted(names)), self._config.client_id, socket.gethostname()))
+
+    def _join(self, member: Member) -> Membership:
         settings = GroupSettings(
             self._config.session_timeout_ms / 1000,
             self._config.heartbeat_interval_ms / 1000,
             self._config.max_poll_interval_ms / 1000,
         )
-        fetcher = self._running()
-        fetcher.follow(self._subscribed)
-        self._membership = Membership(self._store, self._group_log, member, settings, self._clock, fetcher.wake)
+        # A log position of its own: a commit that waits for the store must not keep heartbeats waiting.
+        log = GroupLog(self._store, self._group, self._clock, self._config.client_id)
+        return Membership(self._store, log, member, settings, self._clock, self._running().wake)
 
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked at once."""
         self._check_open()
-        if self._membership is not None:
+        membership = self._membership
+        if membership is None:
+            return
+        try:
             self._revoke("revoke")
-            self._membership.close()
-        self._membership = None
-        self._subscribed, self._patterns = frozenset(), ()
+        finally:
+            self._membership = None
+            self._subscribed, self._patterns, self._matched = frozenset(), (), frozenset()
+            membership.close()
+        self._follow()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these partitions, each from its `offset`: a number, OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, or by
-        default the committed offset, else `auto.offset.reset`."""
+        """Read exactly these partitions, each from its `offset`: a number, OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED,
+        or by default the committed offset, else `auto.offset.reset`."""
         self._check_open()
         if self._membership is not None and self._is_cooperative():
             raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
-        wanted = self._checked(partitions)
+        wanted = _checked(partitions)
         self._callback_assigned = True
-        fetcher = self._running()
-        if self._membership is None:
-            fetcher.follow({tp.topic for tp in wanted})
+        self._follow(tp.topic for tp in wanted)
         self._assignment().set(wanted)
+        self._follow()
 
     def unassign(self) -> None:
         """Read nothing."""
-        self._check_open()
-        self._callback_assigned = True
-        self._running()
-        self._assignment().set([])
+        if self._is_cooperative():
+            self.incremental_unassign(self.assignment())
+        else:
+            self.assign([])
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions too."""
-        self._check_open()
-        if self._membership is not None and not self._is_cooperative():
-            raise WrongState("incremental_assign() needs partition.assignment.strategy cooperative-sticky: call assign()")
-        wanted = self._checked(partitions)
+        """Read these partitions too. Raises KafkaException (_CONFLICT) for one that is assigned already."""
+        self._check_incremental("assign")
+        wanted = _checked(partitions)
+        held = self._assignment()
+        for tp in wanted:
+            if held.holds(tp.topic, tp.partition):
+                reason = f"{tp.topic} [{tp.partition}] is already part of the current assignment"
+                raise KafkaException(KafkaError(KafkaError._CONFLICT, reason))
         self._callback_assigned = True
-        fetcher = self._running()
-        if self._membership is None:
-            held = {tp.topic for tp in self._assignment().partitions()}
-            fetcher.follow(held | {tp.topic for tp in wanted})
-        self._assignment().add(wanted)
+        self._follow(tp.topic for tp in wanted)
+        held.add(wanted)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions no longer."""
+        """Read these partitions no longer. Raises InvalidConfig for one that is not assigned."""
+        self._check_incremental("unassign")
+        unwanted = _checked(partitions)
+        held = self._assignment()
+        for tp in unwanted:
+            if not held.holds(tp.topic, tp.partition):
+                reason = f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
+                raise InvalidConfig(reason, key="partitions")
+        self._callback_assigned = True
+        held.remove(unwanted)
+        self._follow()
+
+    def _check_incremental(self, what: str) -> None:
         self._check_open()
         if self._membership is not None and not self._is_cooperative():
-            raise WrongState("incremental_unassign() needs partition.assignment.strategy cooperative-sticky: call unassign()")
-        self._callback_assigned = True
-        self._assignment().remove(self._checked(partitions))
+            raise WrongState(
+                f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
+            )
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are being read."""
@@ -175,7 +230,7 @@ class Consumer:
         """The next message, or None if none came within `timeout` seconds (-1 or None: wait for ever).
 
         A message with an `error()` is an event, not a record. Raises GroupInUse if another consumer holds the group,
-        and whatever a callback raises.
+        Fenced if another one took this consumer for dead and replaced it, and whatever a callback raises.
         """
         self._check_open()
         held = self._held
@@ -185,54 +240,65 @@ class Consumer:
                 return message
         deadline = self._deadline(timeout)
         while True:
-            self._serve()
-            message = None if self._held is None else self._held.take_one()
+            message = self._serve()
+            if message is None and self._held is not None:
+                message = self._held.take_one()
             if message is None:
                 message = self._next_event(deadline)
             if message is not None:
                 return message
-            if self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready):
+            if self._is_over(deadline):
                 return None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
-        """Up to `num_messages` messages; fewer only if `timeout` seconds pass before there are as many."""
+        """Up to `num_messages` messages; fewer only if `timeout` seconds pass before there are as many.
+
+        Whatever ends it early (Ctrl-C, an exception raised in a callback, a lost membership): messages that it had
+        already taken are returned again later, and are not committed.
+        """
         self._check_open()
         if not 0 <= num_messages <= _CONSUME_MAX:
             raise ValueError(f"num_messages must be between 0 and {_CONSUME_MAX} (1M)")
         deadline = self._deadline(timeout)
         messages: list[Message] = []
-        while len(messages) < num_messages:
-            self._serve()
-            if self._held is not None and self._held.ready:
-                messages += self._held.take(num_messages - len(messages))
-                continue
-            event = self._next_event(deadline)
-            if event is not None:
-                messages.append(event)
-            elif self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready):
-                break
+        try:
+            while len(messages) < num_messages:
+                event = self._serve()
+                if event is None and self._held is not None and self._held.ready:
+                    messages += self._held.take(num_messages - len(messages))
+                    continue
+                event = event or self._next_event(deadline)
+                if event is not None:
+                    messages.append(event)
+                elif self._is_over(deadline):
+                    break
+        except BaseException:
+            if self._held is not None:
+                self._held.take_back(messages)
+            raise
         return messages
 
     def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:
         """The next records of one partition as Arrow, `num_rows` at most; None if none came within `timeout` seconds.
 
-        The columns are `_topic`, then those of the topic's table: `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`, and the
-        value's. An event that `poll` would return as a message with an error is raised as a KafkaException.
+        The columns are `_topic`, then those of the topic's table: `_partition`, `_offset`, `_timestamp`, `_key`,
+        `_headers`, and the value's. An event that `poll` would return as a message with an error is raised as a
+        KafkaException.
         """
         self._check_open()
         if num_rows < 1:
             raise ValueError("num_rows must be at least 1")
         deadline = self._deadline(timeout)
         while True:
-            self._serve()
-            taken = None if self._held is None else self._held.take_arrow(num_rows)
+            event = self._serve()
+            taken = None if event is not None or self._held is None else self._held.take_arrow(num_rows)
             if taken is not None:
                 topic, rows = taken
                 return rows.add_column(0, "_topic", pa.repeat(topic, rows.num_rows))
-            event = self._next_event(deadline)
+            event = event or self._next_event(deadline)
             if event is not None and event.error() is not None:
                 raise KafkaException(event.error())
-            if self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready):
+            if self._is_over(deadline):
                 return None
 
     def __iter__(self) -> Iterator[Message]:
@@ -250,12 +316,14 @@ class Consumer:
     # --- positions ---
 
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at `partition.offset` (a number or an OFFSET_ constant). WrongState for a partition that is not assigned."""
+        """Go on at `partition.offset` (a number or an OFFSET_ constant). WrongState for a partition that is not
+        assigned."""
         self._check_open()
+        (wanted,) = _checked([partition])
         held = self._assignment()
-        if not held.holds(partition.topic, partition.partition):
-            raise WrongState(f"seek: {partition.topic}[{partition.partition}] is not assigned to this consumer")
-        held.seek(partition.topic, partition.partition, partition.offset)
+        if not held.holds(wanted.topic, wanted.partition):
+            raise WrongState(f"seek: {wanted.topic}[{wanted.partition}] is not assigned to this consumer")
+        held.seek(wanted.topic, wanted.partition, wanted.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The offset after the last message returned, for each partition; OFFSET_INVALID where there was none."""
@@ -265,46 +333,76 @@ class Consumer:
             TopicPartition(
                 tp.topic, tp.partition, OFFSET_INVALID if held is None else held.position(tp.topic, tp.partition)
             )
-            for tp in partitions
+            for tp in _listed(partitions)
         ]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return nothing from these partitions until `resume`; ones that are not assigned are passed over."""
         self._check_open()
-        for tp in partitions:
+        for tp in _listed(partitions):
             self._assignment().pause(tp.topic, tp.partition)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with paused partitions."""
         self._check_open()
-        for tp in partitions:
+        for tp in _listed(partitions):
             self._assignment().resume(tp.topic, tp.partition)
 
     def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float | None = -1, cached: bool = False
+        self,
+        partition: TopicPartition,
+        timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
+        cached: bool = False,
     ) -> tuple[int, int]:
-        """(first offset, next offset) of a partition; `cached` gives what was seen while fetching. UnknownTopic."""
+        """(first offset, next offset) of a partition. UnknownTopic.
+
+        `cached` asks nobody: it gives what was seen while reading, OFFSET_INVALID twice for a topic that is not read.
+        """
         self._check_open()
-        if cached and self._fetcher is not None and (seen := self._fetcher.seen(partition.topic)) is not None:
+        _listed([partition])
+        if cached:
+            seen = None if self._fetcher is None else self._fetcher.seen(partition.topic)
+            if seen is None or not 0 <= partition.partition < seen[1].partitions:
+                return OFFSET_INVALID, OFFSET_INVALID
             head = seen[1]
         else:
-            head = self._lookup.head(partition.topic)
-        if not 0 <= partition.partition < head.partitions:
-            raise UnknownTopic(partition.topic, partition=partition.partition)
+            head = self._lookup.head(partition.topic, partition.partition)
         return head.start_offsets[partition.partition], head.next_offsets[partition.partition]
 
-    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
-        """For each partition the first offset whose timestamp is at or after `.offset` (milliseconds); OFFSET_END if none is."""
+    def offsets_for_times(
+        self,
+        partitions: list[TopicPartition],
+        timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
+    ) -> list[TopicPartition]:
+        """For each partition the first offset whose timestamp is at or after `.offset` (milliseconds); OFFSET_END if
+        none is. OFFSET_BEGINNING and OFFSET_END in place of a time give the partition's first and next offset.
+
+        A partition that does not exist has its `error` set; if none does, UnknownTopic is raised.
+        """
         self._check_open()
         results = []
-        for tp in partitions:
+        failure: UnknownTopic | None = None
+        for tp in _listed(partitions):
+            result = TopicPartition(tp.topic, tp.partition)
+            results.append(result)
             try:
-                offset = self._lookup.offset_for_time(tp.topic, tp.partition, tp.offset)
+                result.offset = self._offset_for_time(tp)
             except UnknownTopic as error:
-                results.append(TopicPartition(tp.topic, tp.partition, OFFSET_INVALID, error=error.args[0]))
-            else:
-                results.append(TopicPartition(tp.topic, tp.partition, OFFSET_END if offset is None else offset))
+                failure, result.error = error, error.error
+        if failure is not None and all(result.error is not None for result in results):
+            raise failure
         return results
+
+    def _offset_for_time(self, tp: TopicPartition) -> int:
+        head = self._lookup.head(tp.topic, tp.partition)
+        if tp.offset == OFFSET_END:
+            return head.next_offsets[tp.partition]
+        if tp.offset == OFFSET_BEGINNING:
+            return head.start_offsets[tp.partition]
+        if tp.offset < 0:
+            raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
+        found = self._lookup.offset_for_time(tp.topic, tp.partition, tp.offset)
+        return OFFSET_END if found is None else found
 
     # --- committed offsets ---
 
@@ -315,52 +413,77 @@ class Consumer:
         asynchronous: bool = True,
         **keywords: Any,
     ) -> list[TopicPartition] | None:
-        """Commit the position after `message`, the `offsets` given, or what is stored.
+        """Commit the position after `message`, the `offsets` given, or what is stored and not committed yet.
 
-        Asynchronous: None at once, the outcome goes to `on_commit`. Otherwise the partitions, each with an `error` if it
-        failed. Raises KafkaException _NO_OFFSET if there is nothing to commit, Fenced, Unavailable, OutcomeUnknown.
+        Asynchronous: None at once, the outcome goes to `on_commit`. Otherwise the partitions, each with an `error` if
+        its topic or partition does not exist. Raises KafkaException _NO_OFFSET if there is nothing to commit,
+        UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
         """
         self._check_open()
         if unknown := set(keywords) - {"async"}:
             raise TypeError(f"commit() got an unexpected keyword argument {min(unknown)!r}")
         wanted = self._to_commit(message, offsets)
-        self._running()
-        committer = self._committer
-        assert committer is not None
+        committer = self._commits()
         if keywords.get("async", asynchronous):
             committer.commit_later(wanted)
             return None
+        self._check_not_lost()
         return committer.commit(wanted)
 
-    def _to_commit(self, message: Message | None, offsets: list[TopicPartition] | None) -> list[TopicPartition]:
+    def _to_commit(self, message: Message | None, offsets: list[TopicPartition] | None) -> list[ToCommit]:
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
         if message is not None:
-            return [_after(message)]
+            return [self._after(message)]
         if offsets is None:
-            offsets = [] if self._held is None else self._held.stored_offsets()
-        wanted = [tp for tp in offsets if tp.offset >= 0]
+            wanted = [] if self._committer is None else self._committer.uncommitted()
+        else:
+            wanted = [self._with_topic_id(tp) for tp in _listed(offsets) if tp.offset >= 0]
         if not wanted:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
         return wanted
 
-    def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
-        """The committed offset of each partition: OFFSET_INVALID where there is none, `error` for an unknown partition."""
+    def _after(self, message: Message) -> ToCommit:
+        """Where to read on after a message."""
+        if not isinstance(message, Message):
+            raise TypeError(f"message must be a Message, not {type(message).__name__}")
+        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        if error is not None or topic is None or partition is None or offset is None:
+            reason = "the message is an event or has no offset; only a consumed record can be committed"
+            raise InvalidConfig(reason, key="message")
+        after = TopicPartition(topic, partition, offset + 1)
+        if isinstance(message, FetchedMessage) and message.topic_id is not None:
+            return ToCommit(after, message.topic_id)
+        return self._with_topic_id(after)
+
+    def _with_topic_id(self, tp: TopicPartition) -> ToCommit:
+        return ToCommit(tp, None if self._held is None else self._held.topic_id(tp.topic, tp.partition))
+
+    def _check_not_lost(self) -> None:
+        """What was read as a member that this consumer is not any more is not its to commit."""
+        if self._session is not None and self._membership is not None and self._membership.session != self._session:
+            reason = f"this consumer is no longer the member of group {self._group!r} that the partitions were given to"
+            raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
+
+    def committed(
+        self,
+        partitions: list[TopicPartition],
+        timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
+    ) -> list[TopicPartition]:
+        """The committed offset of each partition: OFFSET_INVALID where there is none, and an `error` for a partition
+        that its topic does not have."""
         self._check_open()
-        results = []
-        for tp in partitions:
-            result = TopicPartition(tp.topic, tp.partition)
+        results = [TopicPartition(tp.topic, tp.partition) for tp in _listed(partitions)]
+        known: list[tuple[TopicPartition, str]] = []
+        for result in results:
             try:
-                head = self._lookup.head(tp.topic)
-                if not 0 <= tp.partition < head.partitions:
-                    raise UnknownTopic(tp.topic, partition=tp.partition)
-            except UnknownTopic:
-                result.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            else:
-                (found,) = self._group_log.committed([(tp.topic, head.topic_id, tp.partition)])
-                if found is not None:
-                    result.offset, result.metadata = found.offset, found.metadata
-            results.append(result)
+                known.append((result, self._lookup.head(result.topic, result.partition).topic_id))
+            except UnknownTopic as error:
+                result.error = None if error.partition is None else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        found = self._group_log.committed([(result.topic, id_, result.partition) for result, id_ in known])
+        for (result, _), committed in zip(known, found, strict=True):
+            if committed is not None:
+                result.offset, result.metadata = committed.offset, committed.metadata
         return results
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
@@ -369,9 +492,9 @@ class Consumer:
         if self._config.enable_auto_offset_store:
             raise InvalidConfig("store_offsets() needs enable.auto.offset.store=false", key="enable.auto.offset.store")
         if (message is None) == (offsets is None):
-            raise ValueError("store_offsets() needs either message or offsets")
+            raise ValueError("expected either message or offsets")
         held = self._assignment()
-        for tp in [_after(message)] if message is not None else offsets or []:
+        for tp in [self._after(message).wanted] if message is not None else _listed(offsets):
             if not held.holds(tp.topic, tp.partition):
                 raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
             held.store(tp.topic, tp.partition, tp.offset, tp.metadata)
@@ -379,33 +502,52 @@ class Consumer:
     # --- the rest ---
 
     def memberid(self) -> str | None:
-        """This consumer's id in the group; None while it is not subscribed."""
+        """This consumer's id in the group; None while it is not a member. It is another one each time it joins."""
         self._check_open()
-        return None if self._membership is None else self._membership.member_id
+        session = None if self._membership is None else self._membership.session
+        return None if session is None else session.member_id
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+    def consumer_group_metadata(self) -> bytes:
+        """What identifies this membership: opaque, laid out as librdkafka does it."""
+        self._check_open()
+        session = None if self._membership is None else self._membership.session
+        generation, member_id = (-1, "") if session is None else (session.generation, session.member_id)
+        texts = b"".join(text.encode() + b"\0" for text in (self._group, member_id))
+        return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
+
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
         self._check_open()
         return list_topics(self._store, self._clock, topic, timeout)
 
-    def cluster_id(self, timeout: float | None = -1) -> str:
+    def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature
         """A stable id of the root URL."""
         self._check_open()
         return cluster_id(self._store)
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
+        """Without effect: a store takes its credentials from the settings `store.*` or from the environment."""
+        self._check_open()
+
     def close(self) -> None:
-        """Commit what is stored (with auto-commit), give the partitions back and leave the group. Idempotent."""
+        """Commit what is stored (with auto-commit), give the partitions back and leave the group. Idempotent.
+
+        What a callback raises comes out when all is done.
+        """
         if self._closed:
             return
         try:
-            self.unsubscribe()
-            if self._config.enable_auto_commit and self._committer is not None:
-                self._committer.commit_stored()
-            self._run_events()
+            try:
+                self.unsubscribe()
+            finally:
+                if self._committer is not None:
+                    if self._config.enable_auto_commit:
+                        self._committer.commit_stored()
+                    self._committer.close()
+                self._run_events()
         finally:
             self._closed = True
-            if self._committer is not None:
-                self._committer.close()
+            _CONSUMERS.discard(self)
             if self._fetcher is not None:
                 self._fetcher.close()
 
@@ -413,20 +555,26 @@ class Consumer:
         self._check_open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
         return f"<Consumer {self._store.url} group={self._group!r}>"
 
-    # --- inside ---
+    # --- parts, started at first use ---
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("Consumer closed")
+            raise RuntimeError(self._why_closed)
 
     def _deadline(self, timeout: float | None) -> float:
         return float("inf") if timeout is None or timeout < 0 else self._clock.monotonic() + timeout
+
+    def _is_over(self, deadline: float) -> bool:
+        """Whether the time is up, and there is nothing to return all the same."""
+        return self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready)
 
     def _name(self, topic: str | Topic) -> str:
         if isinstance(topic, Topic):
@@ -437,152 +585,197 @@ class Consumer:
             raise TypeError(f"a topic must be str or Topic, not {type(topic).__name__}")
         return topic
 
-    def _checked(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        if not isinstance(partitions, list) or not all(isinstance(tp, TopicPartition) for tp in partitions):
-            raise TypeError("expected a list of TopicPartition")
-        for tp in partitions:
-            check_topic(tp.topic)
-            if tp.partition < 0:
-                raise InvalidConfig(f"partition {tp.partition} of topic {tp.topic!r} is negative", key="partition")
-        return partitions
-
     def _is_cooperative(self) -> bool:
-        return self._config.partition_assignment_strategy == ("cooperative-sticky",)
+        return self._config.partition_assignment_strategy == (_COOPERATIVE,)
 
     def _running(self) -> Fetcher:
-        """The fetcher, started with the other threads at first use."""
         if self._fetcher is None:
+            plan = NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
             settings = FetchSettings(
                 self._config.queued_max_messages_kbytes * 1024,
+                self._config.fetch_max_bytes,
                 self._config.auto_offset_reset,
                 self._config.fetch_wait_max_ms / 1000,
                 self._config.enable_partition_eof,
+                plan if self._config.allow_auto_create_topics else None,
             )
-            self._fetcher = Fetcher(self._store, settings, self._stored_offset, self._clock, self._group)
-            self._held = Assignment(
-                self._fetcher, self._schemas.get, self._config.enable_auto_offset_store, self._clock
-            )
+            self._fetcher = Fetcher(self._store, settings, self._stored_offsets, self._clock, self._group)
+        return self._fetcher
+
+    def _assignment(self) -> Assignment:
+        if self._held is None:
+            store_on_delivery = self._config.enable_auto_offset_store
+            self._held = Assignment(self._running(), self._schemas.get, store_on_delivery, self._clock)
+            self._commits()
+        return self._held
+
+    def _commits(self) -> OffsetCommitter:
+        if self._committer is None:
             interval_ms = self._config.auto_commit_interval_ms if self._config.enable_auto_commit else 0
             self._committer = OffsetCommitter(
                 self._group_log,
-                self._member_id,
-                self._topic_id,
-                self._held.stored_offsets,
+                self._committing_member,
+                self._topic_now,
+                self._assignment().stored,
                 self._on_committed,
                 interval_ms / 1000 if interval_ms else None,
                 self._clock,
             )
-        return self._fetcher
+        return self._committer
 
-    def _assignment(self) -> Assignment:
-        self._running()
-        assert self._held is not None
-        return self._held
+    def _stored_offsets(self, topic: str, topic_id: str, partitions: Iterable[int]) -> list[int | None]:
+        found = self._group_log.committed([(topic, topic_id, partition) for partition in partitions])
+        return [None if committed is None else committed.offset for committed in found]
 
-    def _stored_offset(self, topic: str, topic_id: str, partition: int) -> int | None:
-        (found,) = self._group_log.committed([(topic, topic_id, partition)])
-        return None if found is None else found.offset
-
-    def _topic_id(self, topic: str) -> str | None:
+    def _topic_now(self, topic: str) -> tuple[str, int] | None:
         seen = None if self._fetcher is None else self._fetcher.seen(topic)
         if seen is not None:
-            return seen[0].topic_id
+            return seen[1].topic_id, seen[1].partitions
         try:
-            return self._lookup.head(topic).topic_id
+            head = self._lookup.head(topic)
         except UnknownTopic:
             return None
+        return head.topic_id, head.partitions
 
-    def _member_id(self) -> str | None:
-        return None if self._membership is None else self._membership.member_id
+    def _committing_member(self) -> str | None:
+        """As whom to commit: the member that the partitions were given to, even if this consumer has become another."""
+        session, membership = self._session, self._membership
+        if session is None and membership is not None:
+            session = membership.session
+            return "" if session is None else session.member_id  # no member has an empty id
+        return None if session is None else session.member_id
 
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         callback = self._config.on_commit
         if callback is not None:
             self._events.append(lambda: callback(error, partitions))
 
-    def _serve(self) -> None:
-        """Run what has to run on the application's thread: callbacks, and changes of the assignment."""
+    def _store_is_away(self, error: Unavailable) -> None:
+        callback = self._config.error_cb
+        if callback is not None:
+            self._events.append(lambda: callback(error.error))
+
+    def _follow(self, more: Iterable[str] = ()) -> None:
+        """Follow the logs of all topics that are subscribed to, matched, assigned, or about to be."""
+        assigned = {tp.topic for tp in self._assignment().partitions()} | set(more)
+        matched = self._matched - self._subscribed
+        self._running().follow(self._subscribed | self._matched | assigned, (self._subscribed | assigned) - matched)
+
+    # --- the group ---
+
+    def _serve(self) -> Message | None:
+        """Run what has to run on the application's thread: callbacks, changes of the assignment. Perhaps an event."""
         if self._events:
             self._run_events()
         membership = self._membership
         if membership is None:
-            return
+            return None
         if membership.polled():
+            return _event(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
+        session = membership.session
+        if session is not self._session and self._session is not None:
             self._revoke("lost")
-            raise KafkaException(KafkaError(KafkaError._MAX_POLL_EXCEEDED, "poll() was not called within max.poll.interval.ms"))
-        if not membership.joined:
-            if self._owns_group_assignment:
-                self._revoke("lost")
+        if session is None:
             error = membership.take_error()
-            if error is not None:
+            if isinstance(error, Unavailable) and error.error.retriable():
+                self._store_is_away(error)
+            elif error is not None:
                 raise error
-            return
-        self._match_patterns()
-        self._follow_growth()
+            return None
+        if self._patterns and self._clock.monotonic() >= self._match_at:
+            unmatched = self._match_patterns()
+            if unmatched is not None:
+                return unmatched
+        if self._session is None or self._running().changes != self._changes_seen:
+            self._follow_growth(session)
+        return None
 
     def _run_events(self) -> None:
         while self._events:
             self._events.popleft()()
 
-    def _match_patterns(self) -> None:
-        """Look for topics that the subscription's regular expressions match, every `topic.metadata.refresh.interval.ms`."""
-        now = self._clock.monotonic()
-        if self._patterns and now - self._patterns_checked_at >= self._config.topic_metadata_refresh_interval_ms / 1000:
-            self._patterns_checked_at = now
-            found = {name for name in topic_names(self._store) if any(p.search(name) for p in self._patterns)}
-            self._running().follow(self._subscribed | found)
+    def _match_patterns(self) -> Message | None:
+        """Look for topics that the subscription's regular expressions match, every
+        `topic.metadata.refresh.interval.ms`; if that is -1, once. An event if there is none."""
+        interval_ms = self._config.topic_metadata_refresh_interval_ms
+        try:
+            names = topic_names(self._store)
+        except Unavailable as error:
+            if not error.error.retriable():
+                raise
+            self._match_at = self._clock.monotonic() + _MATCH_AGAIN_S
+            self._store_is_away(error)
+            return None
+        self._match_at = self._clock.monotonic() + (interval_ms / 1000 if interval_ms >= 0 else float("inf"))
+        self._matched = frozenset(name for name in names if any(p.search(name) for p in self._patterns))
+        self._follow()
+        if self._matched or self._unmatched_told:
+            return None
+        self._unmatched_told = True
+        return _event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._patterns[0].pattern)
 
-    def _follow_growth(self) -> None:
+    def _follow_growth(self, session: Session) -> None:
         """Hold all partitions of all subscribed topics; tell the application when these have become others."""
-        wanted = [
-            TopicPartition(topic, partition)
-            for topic, count in sorted(self._running().counts().items())
-            for partition in range(count or 0)
-        ]
-        if self._owns_group_assignment and set(wanted) == set(self._group_assignment):
+        fetcher = self._running()
+        self._changes_seen = fetcher.changes
+        mine = self._subscribed | self._matched
+        counts = {topic: count or 0 for topic, count in fetcher.counts().items() if topic in mine}
+        wanted = [TopicPartition(topic, partition) for topic in sorted(counts) for partition in range(counts[topic])]
+        held = self._group_assignment
+        if wanted == held or (self._session is None and not wanted):
             return
-        if not wanted and not self._owns_group_assignment:
-            return
-        if self._owns_group_assignment and not self._is_cooperative():
-            self._revoke("revoke")
-        elif self._owns_group_assignment:
-            gone = [tp for tp in self._group_assignment if tp not in set(wanted)]
+        if self._is_cooperative():
+            gone = [tp for tp in held if tp not in set(wanted)]
             if gone:
                 self._call("revoke", gone, lambda: self.incremental_unassign(gone))
-        before = self._group_assignment if self._owns_group_assignment else []
-        new = [tp for tp in wanted if tp not in set(before)]
-        self._owns_group_assignment, self._group_assignment = True, wanted
-        if self._is_cooperative():
+            new = [tp for tp in wanted if tp not in set(held)]
+            self._session, self._group_assignment = session, wanted
             self._call("assign", new, lambda: self.incremental_assign(new))
         else:
+            self._revoke("revoke")
+            self._session, self._group_assignment = session, wanted
             self._call("assign", wanted, lambda: self.assign(wanted))
 
     def _revoke(self, why: str) -> None:
         """Give all partitions back, having committed what is stored unless they are lost already."""
-        if not self._owns_group_assignment:
+        if self._session is None:
             return
-        assert self._committer is not None
         partitions, self._group_assignment = self._group_assignment, []
-        self._owns_group_assignment = False
-        if why == "lost" and "lost" not in self._callbacks:
-            self._call("revoke", partitions, self.unassign)
-        else:
-            if why == "revoke" and self._config.enable_auto_commit:
-                self._committer.commit_stored()
-            self._call(why, partitions, self.unassign)
-        self._committer.forget()
+        committer = self._commits()
+        try:
+            if why == "lost":
+                self._call("lost" if "lost" in self._callbacks else "revoke", partitions, _nothing)
+                return
+            self._commit_stored()
+            self._call("revoke", partitions, _nothing)
+            self._commit_stored()  # what the callback has stored
+        finally:
+            self._assignment().set([])
+            self._session = None
+            committer.forget()
+
+    def _commit_stored(self) -> None:
+        committer = self._commits()
+        if self._config.enable_auto_commit:
+            committer.commit_stored()
+        committer.finish_queued()
 
     def _call(self, name: str, partitions: list[TopicPartition], otherwise: Callable[[], None]) -> None:
         """Run a rebalance callback; what it does not do itself is done after it."""
         self._callback_assigned = False
         callback = self._callbacks.get(name)
-        if callback is not None:
-            callback(self, [TopicPartition(tp.topic, tp.partition) for tp in partitions])
-        if not self._callback_assigned:
-            otherwise()
+        try:
+            if callback is not None:
+                callback(self, [TopicPartition(tp.topic, tp.partition) for tp in partitions])
+        finally:
+            if not self._callback_assigned:
+                otherwise()
+
+    # --- what the fetcher has ---
 
     def _next_event(self, deadline: float) -> Message | None:
-        """Take the next thing from the fetcher: records become ready in the assignment, an event comes back as a message."""
+        """Take the next thing from the fetcher: records become ready in the assignment, an event comes back as a
+        message."""
         left = min(_SLICE_S, deadline - self._clock.monotonic())
         if self._fetcher is None or self._held is None:
             if left > 0:
@@ -595,11 +788,59 @@ class Consumer:
             if self._held.is_current(item.topic, item.partition, item.epoch):
                 return _end_of_partition(item)
         elif isinstance(item, PartitionError):
-            if item.partition < 0 or self._held.is_current(item.topic, item.partition, item.epoch):
-                error: KafkaError = item.error.args[0]
-                partition = None if item.partition < 0 else item.partition
-                return Message(item.topic, str(error.str()).encode(), None, partition, error=error)
+            if self._concerns(self._held, item):
+                return _event(item.error.error, item.topic, item.partition, item.offset)
+        elif isinstance(item, StoreAway):
+            self._store_is_away(item.error)
         return None
+
+    def _concerns(self, held: Assignment, item: PartitionError) -> bool:
+        """Whether the application is to be told of an error now."""
+        if item.partition >= 0:
+            return held.is_current(item.topic, item.partition, item.epoch)
+        # That a topic is gone which only a pattern had matched is no error: it just does not match any more.
+        by_pattern = item.topic in self._matched and item.topic not in self._subscribed
+        return not (by_pattern and isinstance(item.error, UnknownTopic))
+
+
+def _nothing() -> None:
+    """What is done after a callback when nothing has to be."""
+
+
+_CONSUMERS: WeakSet[Consumer] = WeakSet()
+
+
+def _refuse_forked() -> None:
+    """In a forked child, the membership and the threads of its parent's consumers are the parent's."""
+    for consumer in tuple(_CONSUMERS):
+        consumer._closed = True
+        consumer._why_closed = "this Consumer was made before the process forked; make one in the child"
+    _CONSUMERS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_forked)
+
+
+def _listed(partitions: object) -> list[TopicPartition]:
+    if not isinstance(partitions, list) or not all(isinstance(tp, TopicPartition) for tp in partitions):
+        raise TypeError("expected a list of TopicPartition")
+    return partitions
+
+
+def _checked(partitions: object) -> list[TopicPartition]:
+    """Partitions that can be assigned, each once and from an offset that can be. TypeError, InvalidConfig."""
+    listed = _listed(partitions)
+    for tp in listed:
+        check_topic(tp.topic)
+        if tp.partition < 0:
+            raise InvalidConfig(f"partition {tp.partition} of topic {tp.topic!r} is negative", key="partition")
+        if tp.offset < 0 and tp.offset not in _LOGICAL and tp.offset > OFFSET_TAIL_BASE:
+            reason = f"offset {tp.offset} of {tp.topic}[{tp.partition}] is neither an offset nor an OFFSET_ constant"
+            raise InvalidConfig(reason, key="offset")
+    if len(set(listed)) < len(listed):
+        raise InvalidConfig("a partition stands twice in the list", key="partitions")
+    return listed
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -609,14 +850,14 @@ def _pattern(name: str) -> re.Pattern[str]:
         raise InvalidConfig(f"{name!r} is not a regular expression: {error}", key="topics") from error
 
 
-def _after(message: Message) -> TopicPartition:
-    """Where to read on after a message."""
-    topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
-    if error is not None or topic is None or partition is None or offset is None:
-        raise InvalidConfig("the message is an event or has no offset; only a consumed record can be committed", key="message")
-    return TopicPartition(topic, partition, offset + 1)
+def _event(
+    error: KafkaError, topic: str | None = None, partition: int | None = None, offset: int | None = None
+) -> Message:
+    """An event as `poll` returns it: its value is the error's text."""
+    no_time = TIMESTAMP_NOT_AVAILABLE, -1
+    return Message(topic, partition, offset, None, error.str().encode(), error=error, timestamp=no_time)
 
 
 def _end_of_partition(end: PartitionEnd) -> Message:
-    error = KafkaError(KafkaError._PARTITION_EOF)
-    return Message(end.topic, b"Broker: No more messages", None, end.partition, end.offset, error=error)
+    reason = f"Reached the end of {end.topic} [{end.partition}] at offset {end.offset}"
+    return _event(KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset)

@@ -395,9 +395,16 @@ class InvalidConfig(KafkaException):
 class UnknownTopic(KafkaException):
     """The topic, or this partition of it, does not exist. Create it, or correct the name or the partition number."""
 
-    def __init__(self, topic: str, *, partition: int | None = None, reason: str | None = None) -> None:
+    def __init__(
+        self,
+        topic: str,
+        *,
+        partition: int | None = None,
+        reason: str | None = None,
+        code: int = KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ) -> None:
         what = f"topic {topic!r}" if partition is None else f"partition {partition} of topic {topic!r}"
-        super().__init__(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, reason or f"{what} does not exist"))
+        super().__init__(KafkaError(code, reason or f"{what} does not exist"))
         self.topic = topic
         self.partition = partition
 

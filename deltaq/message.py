@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from functools import total_ordering
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ __all__ = [
     "OFFSET_END",
     "OFFSET_INVALID",
     "OFFSET_STORED",
+    "OFFSET_TAIL_BASE",
     "TIMESTAMP_CREATE_TIME",
     "TIMESTAMP_LOG_APPEND_TIME",
     "TIMESTAMP_NOT_AVAILABLE",
@@ -25,6 +27,8 @@ OFFSET_BEGINNING = -2
 OFFSET_END = -1
 OFFSET_STORED = -1000
 OFFSET_INVALID = -1001
+OFFSET_TAIL_BASE = -2000
+"""librdkafka's spelling of "the last n records" is this number - n."""
 
 TIMESTAMP_NOT_AVAILABLE = 0
 TIMESTAMP_CREATE_TIME = 1
@@ -38,29 +42,42 @@ class Message:
     handed. Check `error()` of what `poll` returns. Built by clients; the constructor is for tests.
     """
 
-    __slots__ = ("_error", "_headers", "_key", "_latency", "_offset", "_partition", "_timestamp", "_topic", "_value")
+    __slots__ = (
+        "_error",
+        "_headers",
+        "_key",
+        "_latency",
+        "_leader_epoch",
+        "_offset",
+        "_partition",
+        "_timestamp",
+        "_topic",
+        "_value",
+    )
 
     def __init__(
         self,
         topic: str | None = None,
-        value: Any = None,
-        key: Any = None,
         partition: int | None = None,
         offset: int | None = None,
+        key: Any = None,
+        value: Any = None,
         headers: list[tuple[str, bytes | None]] | None = None,
         error: KafkaError | None = None,
         timestamp: tuple[int, int] = (TIMESTAMP_NOT_AVAILABLE, 0),
         latency: float | None = None,
+        leader_epoch: int | None = None,
     ) -> None:
         self._topic = topic
-        self._value = value
+        self._partition = None if partition is None or partition < 0 else partition
+        self._offset = None if offset is None or offset < 0 else offset
         self._key = key
-        self._partition = partition
-        self._offset = offset
+        self._value = value
         self._headers = headers
         self._error = error
         self._timestamp = timestamp
         self._latency = latency
+        self._leader_epoch = leader_epoch
 
     def topic(self) -> str | None:
         """The topic's name."""
@@ -99,7 +116,19 @@ class Message:
         return self._latency
 
     def leader_epoch(self) -> int | None:
-        """None: a log without brokers has no leader."""
+        """None in all that deltaq returns: a log without brokers has no leader."""
+        return self._leader_epoch
+
+    def delivery_count(self) -> int | None:
+        """None: deliveries are counted in share groups only, which deltaq does not have."""
+        return None
+
+    def deserialized_key(self) -> Any:
+        """None in all that deltaq returns: `key()` is what there is."""
+        return None
+
+    def deserialized_value(self) -> Any:
+        """None in all that deltaq returns: `value()` is an instance of the model already, where there is one."""
         return None
 
     def set_headers(self, value: list[tuple[str, bytes | None]] | None) -> None:
@@ -133,14 +162,15 @@ class Message:
     def _fields(self) -> tuple[object, ...]:
         return (
             self.topic(),
-            self.value(),
-            self.key(),
             self.partition(),
             self.offset(),
+            self.key(),
+            self.value(),
             self.headers(),
             self.error(),
             self.timestamp(),
             self.latency(),
+            self.leader_epoch(),
         )
 
     def __len__(self) -> int:
@@ -160,13 +190,15 @@ class Message:
         return Message, self._fields()
 
     def __repr__(self) -> str:
-        return f"<Message {self.topic()}[{self.partition()}]@{self.offset()}{f' {self.error()}' if self.error() else ''}>"
+        error = self.error()
+        return f"<Message {self.topic()}[{self.partition()}]@{self.offset()}{'' if error is None else f' {error}'}>"
 
 
 class FetchedRecords(Protocol):
     """Records of one partition that were fetched together, decoded when they are looked at."""
 
     topic: str
+    topic_id: str
     partition: int
 
     def offset_at(self, row: int) -> int: ...
@@ -212,6 +244,14 @@ class FetchedMessage(Message):
     def latency(self) -> float | None:
         return None
 
+    def leader_epoch(self) -> int | None:
+        return None
+
+    @property
+    def topic_id(self) -> str | None:
+        """Which of the topics that had this name in turn the record is of; None if fields were replaced."""
+        return None if self._records is None else self._records.topic_id
+
     def _materialise(self) -> None:
         if self._records is not None:
             fields = self._fields()
@@ -223,7 +263,7 @@ class FetchedMessage(Message):
 class TopicPartition:
     """A partition of a topic, with an offset. Compared, ordered and hashed by (topic, partition) only.
 
-    `offset` may be one of the OFFSET_ constants. `error` is set in results where an operation failed for this partition.
+    `offset` may be one of the OFFSET_ constants. `error` is set in results if an operation failed for this partition.
     """
 
     __slots__ = ("error", "leader_epoch", "metadata", "offset", "partition", "topic")
@@ -239,11 +279,9 @@ class TopicPartition:
     ) -> None:
         if not isinstance(topic, str):
             raise TypeError(f"topic must be str, not {type(topic).__name__}")
-        if not isinstance(partition, int) or not isinstance(offset, int):
-            raise TypeError("partition and offset must be int")
         self.topic = topic
-        self.partition = partition
-        self.offset = offset
+        self.partition = operator.index(partition)
+        self.offset = operator.index(offset)
         self.metadata = metadata
         self.leader_epoch = leader_epoch
         self.error = error
@@ -267,4 +305,3 @@ class TopicPartition:
         )
 
     __repr__ = __str__
-

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from itertools import chain, count
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias
+from weakref import WeakMethod, WeakSet, finalize
 
 from deltaq.arrow_input import ArrowInput, columns_from_arrow
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import ProducerConfig, parse_client_config, topic_properties
-from deltaq.delivery import deliveries, wants_callback
+from deltaq.delivery import Deliveries
 from deltaq.errors import (
     InvalidConfig,
     InvalidValue,
     KafkaError,
     KafkaException,
     MessageTooLarge,
+    OutcomeUnknown,
     QueueFull,
     Unavailable,
     UnknownTopic,
 )
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Report
+from deltaq.log.lookup import TopicLookup
 from deltaq.log.records import TIMESTAMP_MS_MAX, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 from deltaq.log.topic_writer import TopicWriter, topic_writer
@@ -35,9 +39,10 @@ from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
 from deltaq.topic import Topic
 
-__all__ = ["DeliveryCallback", "Producer"]
+__all__ = ["DeliveryCallback", "Producer", "TableCallback"]
 
 DeliveryCallback: TypeAlias = Callable[["KafkaError | None", Message], object]
+TableCallback: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], object]"
 HeadersInput: TypeAlias = "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | None"
 
 _log = logging.getLogger("deltaq.producer")
@@ -45,47 +50,80 @@ _log = logging.getLogger("deltaq.producer")
 _SLICE_S = 0.2
 """Longest uninterrupted wait, so that Ctrl-C is answered."""
 
+_LOOK_S = 5.0
+"""How long the first `produce` to a topic tries to create it before it leaves that to the background."""
 
-class _Lane:
-    """One producer's way into one topic. `plain` is the type of value that needs no conversion."""
-
-    __slots__ = ("buffer", "client_schema", "keyed", "name", "partitions", "plain", "schema", "size_max", "topic_size_max", "writer")
-
-    def __init__(self, name: str, writer: TopicWriter, buffer: RecordBuffer, size_max: int) -> None:
-        self.name = name
-        self.writer = writer
-        self.buffer = buffer
-        self.size_max = size_max
-        self.partitions: int | None = None
-        self.plain: type = bytes
-        self.schema: TopicSchema | None = None
-        self.keyed = False
-
-    def saw(self, view: TopicView, client_schema: TopicSchema | None) -> None:
-        """Take over what the topic demands of its records. InvalidConfig if the client's schema is not the topic's."""
-        if client_schema is not None and (view.schema is None or view.schema.arrow != client_schema.arrow):
-            raise InvalidConfig(
-                f"the schema given for topic {self.name!r} is not the one it was created with: "
-                f"{'bytes' if view.schema is None else view.schema.arrow.to_string()}"
-            )
-        self.partitions = view.partitions
-        self.schema = client_schema or view.schema
-        self.plain = bytes if self.schema is None else _NoPlainValue
-        self.size_max = min(self.size_max, view.settings.max_message_bytes)
-        self.keyed = "compact" in view.settings.cleanup_policy
-
-    def accepted(self, value: object) -> tuple[object, int]:
-        """A value that is not plain, converted, and its size. TypeError, InvalidValue."""
-        if self.schema is not None:
-            return self.schema.accept(value), 0 
-        if value is None:
-            return None, 0
-        data = _as_bytes(value, "value")
-        return data, len(data)
+_OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
 
 class _NoPlainValue:
     """No value is an instance of this: every value of a typed topic is converted."""
+
+
+class _Lane:
+    """One producer's way into one topic. `plain` is the type of value that needs no conversion."""
+
+    __slots__ = (
+        "_client_limit",
+        "_client_schema",
+        "_refusal",
+        "buffer",
+        "keyed",
+        "name",
+        "partitions",
+        "plain",
+        "schema",
+        "size_max",
+        "writer",
+    )
+
+    def __init__(
+        self, name: str, writer: TopicWriter, buffer: RecordBuffer, limit: int, schema: TopicSchema | None
+    ) -> None:
+        self.name = name
+        self.writer = writer
+        self.buffer = buffer
+        self.size_max = limit
+        self.partitions: int | None = None
+        self.plain: type[Any] = bytes if schema is None else _NoPlainValue
+        self.schema = schema
+        self.keyed = False
+        self._client_limit = limit
+        self._client_schema = schema
+        self._refusal: InvalidConfig | None = None
+
+    def saw(self, view: TopicView) -> None:
+        """Take over what the topic demands of its records."""
+        self._refusal = self._contradiction(view)
+        self.partitions = view.partitions
+        self.schema = self._client_schema or view.schema
+        self.plain = bytes if self.schema is None and self._refusal is None else _NoPlainValue
+        self.size_max = min(self._client_limit, view.settings.max_message_bytes)
+        self.keyed = "compact" in view.settings.cleanup_policy
+
+    def check(self) -> None:
+        """Raises InvalidConfig if the client's schema is not the topic's."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _contradiction(self, view: TopicView) -> InvalidConfig | None:
+        wanted, there = self._client_schema, view.schema
+        if wanted is None or (there is not None and there.arrow == wanted.arrow):
+            return None
+        held = "bytes" if there is None else there.arrow.to_string(show_field_metadata=False)
+        reason = f"the schema given for topic {self.name!r} is not the one it was created with: {held}"
+        return InvalidConfig(reason, key="schema")
+
+    def accepted(self, value: object) -> tuple[object, int]:
+        """A value that is not plain, converted, and its size. TypeError, InvalidValue, InvalidConfig."""
+        self.check()
+        if value is None:
+            return None, 0
+        if self.schema is not None:
+            row = self.schema.accept(value)
+            return row, _size(row)
+        data = _as_bytes(value, "value")
+        return data, len(data)
 
 
 class Producer:
@@ -106,12 +144,17 @@ class Producer:
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        config = parse_client_config("producer", conf, keywords)
-        assert isinstance(config, ProducerConfig)
+        config: ProducerConfig = parse_client_config("producer", conf, keywords)
         self._config = config
         self._clock = clock
         self._monotonic = clock.monotonic
         self._store = open_root(config, clock) if store is None else store
+        if config.transactional_id is not None:
+            raise InvalidConfig(
+                "transactional.id: this version of deltaq has no transactions; leave it out",
+                key="transactional.id",
+                code=KafkaError._UNSUPPORTED_FEATURE,
+            )
         self._buffer_settings = BufferSettings(
             linger_s=config.linger_ms / 1000,
             batch_bytes=config.batch_size,
@@ -120,21 +163,23 @@ class Producer:
             compression=config.compression_type,
             compression_level=config.compression_level,
             partitioner=config.partitioner,
+            sticky_s=config.sticky_partitioning_linger_ms / 1000,
         )
         self._on_delivery: DeliveryCallback | None = config.on_delivery
         self._rows_max = config.queue_buffering_max_messages or 2**63
         self._bytes_max = config.queue_buffering_max_kbytes * 1024
+        self._lookup = TopicLookup(self._store, clock)
         self._lanes: dict[str | Topic, _Lane] = {}
         self._lanes_lock = clock.lock()
-        # The number of a message is drawn from a counter, which is atomic, so that produce() needs no lock.
-        # What has been drawn less what is finished is in the queue; whoever changes `_finished` holds `_events`.
-        self._tickets = count(1)
+        # Whoever reports what became of messages, and whoever serves the callbacks, holds `_events`.
         self._events = clock.condition()
-        self._reports: deque[Report] = deque()
-        self._finished = 0
-        self._bytes_in_flight = 0  # of tables
+        self._due: deque[Deliveries] = deque()
+        self._errors: deque[KafkaError] = deque()
         self._flushing = 0
         self._closed = False
+        self._why_closed = "Producer has been closed"
+        _PRODUCERS.add(self)
+        self._dropped = finalize(self, _dropped, self._lanes)
 
     # --- producing ---
 
@@ -151,12 +196,14 @@ class Producer:
     ) -> None:
         """Queue one message and return at once.
 
-        `value` is bytes, str (sent as UTF-8) or None (a tombstone); for a typed topic a dict or an instance of its model.
-        `partition` -1 leaves the choice to the partitioner. `timestamp` is milliseconds since 1970 UTC, 0 for now.
-        `callback` (or `on_delivery`) is called with (error, message) from `poll`, `flush` or `close`.
+        `value` is bytes, str (sent as UTF-8) or None (a tombstone); for a typed topic a dict or an instance of its
+        model. `partition` -1 leaves the choice to the partitioner. `timestamp` is milliseconds since 1970 UTC, 0 for
+        now. `callback` (or `on_delivery`) is called with (error, message) from `poll`, `flush` or `close`.
 
-        Raises QueueFull (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic for a partition the topic
-        does not have, InvalidValue for a value that does not fit a typed topic, TypeError, RuntimeError after `close`.
+        Raises QueueFull (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic for a partition the
+        topic does not have, InvalidValue for a value that does not fit a typed topic or a null key where the topic is
+        compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store refuses to tell,
+        TypeError, RuntimeError after `close`.
         """
         lane = self._lanes.get(topic)
         if lane is None:
@@ -170,7 +217,9 @@ class Producer:
                 key = _as_bytes(key, "key")
             size += len(key)
         elif lane.keyed:
-            raise InvalidValue(f"topic {lane.name!r} is compacted: every message needs a key", field="key", topic=lane.name)
+            raise InvalidValue(
+                f"topic {lane.name!r} is compacted: every message needs a key", field="key", topic=lane.name
+            )
         checked_headers: Headers = None
         if headers is not None:
             checked_headers, header_bytes = _headers(headers)
@@ -179,16 +228,15 @@ class Producer:
             raise MessageTooLarge(size=size, limit=lane.size_max, topic=lane.name)
         if partition != -1 or timestamp:
             self._check_numbers(lane, partition, timestamp)
+        notify = callback or on_delivery
+        notify = self._on_delivery if notify is None else _checked(notify)
         buffer = lane.buffer
-        if next(self._tickets) - self._finished > self._rows_max or buffer.bytes + self._bytes_in_flight > self._bytes_max:
-            self._refuse()
         rows = buffer.rows
-        rows.append(
-            (value, key, partition, timestamp, checked_headers, callback or on_delivery or self._on_delivery, self._monotonic())
-        )
+        if len(rows) >= buffer.room_rows or buffer.bytes >= buffer.room_bytes:
+            self._make_room(buffer)
+        rows.append((value, key, partition, timestamp, checked_headers, notify, self._monotonic()))
         buffer.bytes += size
-        waiting = len(rows)
-        if waiting == 1 or waiting == buffer.full_at or buffer.bytes - size < buffer.settings.batch_bytes <= buffer.bytes:
+        if len(rows) >= buffer.wake_rows or buffer.bytes >= buffer.wake_bytes:
             buffer.wake()
 
     def produce_batch(
@@ -199,12 +247,15 @@ class Producer:
         callback: DeliveryCallback | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> int:
-        """Queue many messages: dicts with `value`, and optionally `key`, `partition`, `timestamp`, `headers`, `callback`.
+        """Queue many messages: dicts with `value` and perhaps `key`, `partition`, `timestamp`, `headers`, `callback`.
 
         Returns how many were queued. A message that is refused gets the KafkaError under `_error` instead; none raises.
+        TypeError for something else than dicts.
         """
         queued = 0
-        for message in messages:
+        for at, message in enumerate(messages):
+            if not isinstance(message, dict):
+                raise TypeError(f"message at index {at} must be a dict, not {type(message).__name__}")
             try:
                 self.produce(
                     topic,
@@ -223,19 +274,18 @@ class Producer:
                 queued += 1
         return queued
 
-    def produce_arrow(
-        self, topic: str | Topic, data: ArrowInput, on_delivery: Callable[[KafkaError | None, list[TopicPartition]], object] | None = None
-    ) -> int:
+    def produce_arrow(self, topic: str | Topic, data: ArrowInput, on_delivery: TableCallback | None = None) -> int:
         """Queue a whole Arrow table or record batch, without a Python step per row; the number of rows.
 
-        The columns of an untyped topic are `value` (binary or string) and, all optional, `key`, `partition` (int), `timestamp`
-        and `headers`; of a typed topic its own columns and, optional, `_key`, `_partition`, `_timestamp`, `_headers`.
-        The rows are committed together. `on_delivery` is called once, with an error or None and a TopicPartition
-        for each partition that got rows, whose offset is that of its first row.
+        The columns of an untyped topic are `value` (binary or string) and, all optional, `key`, `partition` (int),
+        `timestamp` and `headers`; of a typed topic its own columns and, optional, `_key`, `_partition`, `_timestamp`,
+        `_headers`. The rows are committed together. `on_delivery` is called once, with an error or None and a
+        TopicPartition for each partition that got rows, whose offset is that of its first row.
 
         Raises InvalidValue naming the column that does not fit, and what `produce` raises.
         """
         lane = self._lanes.get(topic) or self._open_lane(topic)
+        lane.check()
         columns = columns_from_arrow(
             data,
             lane.name,
@@ -247,72 +297,117 @@ class Producer:
         )
         if not len(columns):
             return 0
-        size = columns.values.nbytes + columns.keys.nbytes
-        if len(self) and lane.buffer.bytes + self._bytes_in_flight + size > self._bytes_max:
-            raise QueueFull
+        size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes
         with self._events:
-            self._bytes_in_flight += size
-            self._finished -= len(columns)
-        lane.buffer.append_block(ArrowBlock(columns, on_delivery, self._monotonic(), size))
+            rows, waiting = self._pending()
+            # A table larger than the limit is taken when nothing else is waiting: it could never be produced else.
+            if rows >= self._rows_max or (rows and waiting + size > self._bytes_max):
+                raise QueueFull
+        lane.writer.append_block(lane.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
         return len(columns)
 
     def _open_lane(self, topic: str | Topic) -> _Lane:
         """The way into a topic, at first use. Looks the topic up, so that bad input is refused at `produce`."""
-        if self._closed:
-            raise RuntimeError("Producer has been closed")
+        self._check_open()
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         name = topic.name if isinstance(topic, Topic) else check_topic(topic)
+        plan = self._new_topic(topic)
         with self._lanes_lock:
             if (lane := self._lanes.get(topic)) is not None:
                 return lane
             writer = topic_writer(self._store, name, self._clock, self._config.client_id)
-            buffer = RecordBuffer(self._buffer_settings, self._reported, writer.wake)
-            lane = _Lane(name, writer, buffer, self._config.message_max_bytes)
+            # By name or by handle, it is one topic: only one buffer keeps the order.
+            known = next((other.buffer for other in self._lanes.values() if other.name == name), None)
+            buffer = self._new_buffer(name, writer, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
-            try:
-                view = writer.view(self._new_topic(topic))
-            except Unavailable:
-                view = None  # the writer goes on looking until the messages' deadline
-                lane.schema, lane.plain = schema, bytes if schema is None else _NoPlainValue
-            if view is not None:
-                lane.saw(view, schema)
-            writer.attach(buffer)
+            lane = _Lane(name, writer, buffer, self._config.message_max_bytes, schema)
+            view = self._look(writer, plan)
+            if view is None:
+                buffer.unchecked = True  # the writer goes on looking until the messages' deadline
+            else:
+                lane.saw(view)
+                lane.check()
+            if known is None:
+                writer.attach(buffer)
             self._lanes[topic] = lane
             return lane
 
+    def _new_buffer(self, name: str, writer: TopicWriter, plan: NewTopicPlan | None) -> RecordBuffer:
+        reported, saw = _weakly(self._reported), partial(_weakly(self._saw), name)
+        return RecordBuffer(self._buffer_settings, reported, writer.wake, saw, plan)
+
+    def _look(self, writer: TopicWriter, plan: NewTopicPlan | None) -> TopicView | None:
+        """The topic; None if there is none, or if the store is away for the moment."""
+        try:
+            return writer.view(plan, _LOOK_S)
+        except OutcomeUnknown:  # about creating it
+            return None
+        except Unavailable as error:
+            if error.error.retriable():
+                return None
+            raise
+
     def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
         """How to create the topic if it does not exist; None if that is not wanted."""
-        if isinstance(topic, Topic):
-            return topic.plan(self._config.num_partitions)
         if not self._config.auto_create_topics_enable:
             return None
+        if isinstance(topic, Topic):
+            return topic.plan(self._config.num_partitions)
         return NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
+
+    def _saw(self, name: str, view: TopicView) -> None:
+        """Called by the topic's writer when the topic has become another: more partitions, other settings."""
+        for lane in tuple(self._lanes.values()):
+            if lane.name == name:
+                lane.saw(view)
 
     def _check_numbers(self, lane: _Lane, partition: int, timestamp: int) -> None:
         if type(partition) is not int or type(timestamp) is not int:
             raise TypeError("partition and timestamp must be int")
         if partition < -1 or (lane.partitions is not None and partition >= lane.partitions):
-            view = lane.writer.view()  # it may have grown
-            if view is None or not -1 <= partition < view.partitions:
-                raise UnknownTopic(lane.name, partition=partition)
-            lane.partitions = view.partitions
+            count = 0 if partition < -1 else self._lookup.head(lane.name).partitions  # it may have grown
+            if not 0 <= partition < count:
+                raise UnknownTopic(lane.name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+            lane.partitions = count
         if not 0 <= timestamp <= TIMESTAMP_MS_MAX:
             raise InvalidValue(
-                f"timestamp {timestamp} is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262); it counts milliseconds, 0 means now",
+                f"timestamp {timestamp} is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262); "
+                "it counts milliseconds, 0 means now",
                 field="timestamp",
                 topic=lane.name,
             )
 
-    def _refuse(self) -> None:
+    # --- how much is waiting ---
+
+    def _pending(self) -> tuple[int, int]:
+        """Messages on their way or waiting for their callback, and the bytes of the former. Under `_events`."""
+        buffers = self._buffers()
+        rows = sum(buffer.pending_rows for buffer in buffers) + sum(map(len, self._due))
+        return rows, sum(buffer.pending_bytes for buffer in buffers)
+
+    def _buffers(self) -> set[RecordBuffer]:
+        return {lane.buffer for lane in tuple(self._lanes.values())}
+
+    def _make_room(self, buffer: RecordBuffer) -> None:
+        """Let `produce` add to a buffer for a while without looking at the limits. Raises QueueFull at one of them.
+
+        Each topic gets half of what its share would be: so they stay within the limits together, and the closer a
+        limit, the more often it is looked at.
+        """
         with self._events:
-            self._finished += 1  # gives the drawn ticket back
-        raise QueueFull
+            rows, size = self._pending()
+            if rows >= self._rows_max or size >= self._bytes_max:
+                raise QueueFull
+            shares = 2 * max(1, len(self._lanes))
+            buffer.room_rows = len(buffer.rows) + max(1, (self._rows_max - rows) // shares)
+            buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
 
     # --- serving ---
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Serve delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for one; how many were served.
+        """Serve delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for one; how many were
+        served.
 
         An exception raised in a callback comes out of here once all due callbacks have run.
         """
@@ -336,57 +431,74 @@ class Producer:
         """Several threads may flush at once; records linger again when the last has ended."""
         with self._events:
             self._flushing += change
-        for lane in tuple(self._lanes.values()):
-            lane.buffer.flushing = self._flushing > 0
-            lane.buffer.wake()
+        for buffer in self._buffers():
+            buffer.flushing = self._flushing > 0
+            buffer.wake()
 
-    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop queued messages; their callbacks get _PURGE_QUEUE at the next `poll` or `flush`.
-
-        Messages that are being written cannot be called back: they are reported as what they become.
-        """
+    def purge(
+        self,
+        in_queue: bool = True,
+        in_flight: bool = True,
+        blocking: bool = True,  # noqa: ARG002 - Kafka's signature
+    ) -> None:
+        """Drop messages; the callbacks of queued ones get _PURGE_QUEUE at the next `poll` or `flush`, those of messages
+        that are being written _PURGE_INFLIGHT: they may end up in the topic or not."""
         self._check_open()
-        for lane in tuple(self._lanes.values()) if in_queue else ():
-            lane.writer.purge(lane.buffer)
+        for writer, buffer in {(lane.writer, lane.buffer) for lane in tuple(self._lanes.values())}:
+            writer.purge(buffer, in_queue=in_queue, in_flight=in_flight)
 
     def close(self) -> bool:
-        """Flush without a time limit and end; True. Idempotent. Afterwards methods raise RuntimeError."""
-        if not self._closed:
+        """Flush without a time limit and end; True. Idempotent. Afterwards methods raise RuntimeError.
+
+        An exception raised in a callback comes out when all is done. After Ctrl-C the producer is still open.
+        """
+        failure: Exception | None = None
+        while not self._closed:
             try:
                 self.flush()
-            finally:
-                self._closed = True
-                lanes, self._lanes = self._lanes, {}
-                for lane in lanes.values():
-                    lane.writer.detach(lane.buffer)
+            except Exception as error:  # noqa: BLE001 - the callbacks' own; the messages behind it still count
+                failure = failure or error
+            else:
+                self._end()
+        if failure is not None:
+            raise failure
         return True
 
+    def _end(self) -> None:
+        self._closed = True
+        self._dropped.detach()
+        lanes, self._lanes = self._lanes, {}
+        for writer, buffer in {(lane.writer, lane.buffer) for lane in lanes.values()}:
+            writer.detach(buffer)
+
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
-        """What became of messages whose delivery ended in an unknown outcome: True if they are in the log, False if not.
+        """What became of messages whose delivery ended in an unknown outcome: True if they are in the log, else False.
 
         `token` stands in the error's text and in `OutcomeUnknown.token`. After the answer it can no longer change.
         Raises OutcomeUnknown if the answer cannot be had within `timeout` seconds.
         """
         return topic_writer(self._store, check_topic(topic), self._clock, self._config.client_id).settle(token, timeout)
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
+    def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
         self._check_open()
         return list_topics(self._store, self._clock, topic, timeout)
 
-    def cluster_id(self, timeout: float = -1) -> str:
+    def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature
         """A stable id of the root URL."""
         self._check_open()
         return cluster_id(self._store)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
+        """Without effect: a store takes its credentials from the settings `store.*` or from the environment."""
+        self._check_open()
 
     def __len__(self) -> int:
         """Messages queued, being written, or waiting for their callback."""
         if self._closed:
             return 0
         with self._events:
-            drawn = next(self._tickets)
-            self._finished += 1  # gives the ticket back
-            return drawn - self._finished
+            return self._pending()[0]
 
     def __bool__(self) -> bool:
         return True
@@ -395,7 +507,9 @@ class Producer:
         self._check_open()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -403,49 +517,116 @@ class Producer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("Producer has been closed")
+            raise RuntimeError(self._why_closed)
 
     def _deadline(self, timeout: float | None) -> float | None:
         return None if timeout is None or timeout < 0 else self._monotonic() + timeout
 
     # --- reports ---
 
-    def _reported(self, report: Report) -> None:
+    def _reported(self, buffer: RecordBuffer, report: Report) -> None:
         """Called by the topic's writer when the fate of some records is known."""
-        wanted = wants_callback(report, only_errors=self._config.delivery_report_only_error)
+        deliveries = Deliveries(report)
+        wanted = deliveries.is_wanted(only_errors=self._config.delivery_report_only_error)
         with self._events:
-            if isinstance(report.records, ArrowBlock):
-                self._bytes_in_flight -= report.records.bytes
             if wanted:
-                self._reports.append(report)
-            else:
-                self._finished += len(report)
+                self._due.append(deliveries)
+            if report.error is not None and report.error.error.code() in _OF_THE_STORE and self._config.error_cb:
+                self._errors.append(report.error.error)
+            buffer.reported_rows += len(report)
+            buffer.reported_bytes += report.bytes
             self._events.notify_all()
-        if report.error is not None and not wanted:
+        if report.error is not None and not wanted and len(report):
             _log.warning("messages lost, and no callback to tell: count=%d error=%s", len(report), report.error)
 
     def _serve(self, deadline: float | None) -> int:
-        """Run all due callbacks, waiting for the first until the deadline; for ever only while there is something to wait for."""
+        """Run all due callbacks, waiting for the first until the deadline; while flushing, only as long as something
+        may come."""
         with self._events:
-            while not self._reports:
+            while not self._due and not self._errors:
                 left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
                 if left <= 0 or (self._flushing and not len(self)):
                     return 0
                 self._events.wait(left)
-            due = list(self._reports)
-            self._reports.clear()
-            self._finished += sum(map(len, due))
+            due, self._due = self._due, deque()
+            errors, self._errors = self._errors, deque()
+        try:
+            return self._run(due, errors)
+        finally:
+            with self._events:
+                # After Ctrl-C or the like: what is left is served by the next call.
+                self._due.extendleft(reversed(due))
+                self._errors.extendleft(reversed(errors))
+
+    def _run(self, due: deque[Deliveries], errors: deque[KafkaError]) -> int:
+        """Run callbacks, removing what is done; how many. Raises what the first one that failed raised."""
         served = 0
-        failure: BaseException | None = None
-        for callback, error, result in chain.from_iterable(map(deliveries, due)):
-            served += 1
+        failure: Exception | None = None
+        while errors:
             try:
-                callback(error, result)
-            except Exception as raised:  # the callback's own: one comes out of poll, the others' messages must still be told
+                error = errors.popleft()
+                if self._config.error_cb is not None:
+                    self._config.error_cb(error)
+            except Exception as raised:  # noqa: BLE001 - one comes out of poll; the others must still be told
                 failure = failure or raised
+        while due:
+            for callback, outcome, result in due[0]:
+                served += 1
+                try:
+                    callback(outcome, result)
+                except Exception as raised:  # noqa: BLE001 - as above
+                    failure = failure or raised
+            due.popleft()
         if failure is not None:
             raise failure
         return served
+
+
+_PRODUCERS: WeakSet[Producer] = WeakSet()
+
+
+def _refuse_forked() -> None:
+    """In a forked child, what its parent's producers have queued is the parent's, and the threads are not here."""
+    for producer in tuple(_PRODUCERS):
+        producer._closed, producer._lanes = True, {}
+        producer._dropped.detach()
+        producer._why_closed = (
+            "this Producer was made before the process forked; make one in the child (in gunicorn or Celery: in the "
+            "worker's start-up hook)"
+        )
+    _PRODUCERS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_forked)
+
+
+def _dropped(lanes: Mapping[str | Topic, _Lane]) -> None:
+    """A producer was forgotten without `close`, or the program ends."""
+    routes = {(lane.writer, lane.buffer) for lane in lanes.values()}
+    waiting = sum(buffer.pending_rows for _, buffer in routes)
+    if waiting:
+        _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
+    for writer, buffer in routes:
+        writer.detach(buffer)
+
+
+def _weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """`method` as long as its object lives: what the writer keeps must not keep a producer that was dropped."""
+    reference = WeakMethod(method)
+
+    def call(*arguments: object) -> None:
+        alive = reference()
+        if alive is not None:
+            alive(*arguments)
+
+    return call
+
+
+def _checked(callback: DeliveryCallback) -> DeliveryCallback:
+    if not callable(callback):
+        raise TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
+    return callback
 
 
 def _as_bytes(data: object, what: str) -> bytes:
@@ -456,15 +637,28 @@ def _as_bytes(data: object, what: str) -> bytes:
     raise TypeError(f"{what} must be bytes or str, not {type(data).__name__}")
 
 
-def _headers(headers: HeadersInput) -> tuple[Headers, int]:
-    """Headers as a list of (str, bytes or None), and their size. TypeError for anything else than the documented forms."""
+def _size(value: object) -> int:
+    """About how many bytes an accepted value takes: text and bytes by their length, anything else 8."""
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return sum(map(_size, value)) if isinstance(value, list) else 8
+
+
+def _headers(headers: object) -> tuple[Headers, int]:
+    """Headers as a list of (str, bytes or None), and their size. TypeError for what `HeadersInput` does not allow."""
     if not isinstance(headers, Mapping | list):
         raise TypeError(f"headers must be a dict or a list of (name, value) pairs, not {type(headers).__name__}")
     checked: list[tuple[str, bytes | None]] = []
     size = 0
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise TypeError(f"a header must be a (str, bytes, str or None) pair, not {pair!r:.60}")
+            raise TypeError(
+                f"a header must be a (str, bytes, str or None) pair, not {type(pair).__name__} {pair!r:.60}"
+            )
         name, content = pair
         data = None if content is None else _as_bytes(content, f"header {name!r:.60}")
         checked.append((name, data))

@@ -47,10 +47,7 @@ class ClientConfig:
     auto_create_topics_enable: bool
     num_partitions: int
     message_max_bytes: int
-    statistics_interval_ms: int
     error_cb: Callback | None
-    stats_cb: Callback | None
-    logger: logging.Logger | logging.LoggerAdapter[Any] | None
 
     def __repr__(self) -> str:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
@@ -69,16 +66,13 @@ class AdminConfig(ClientConfig):
 class ProducerConfig(ClientConfig):
     """What a producer is told. 0 is "no limit" in `queue_buffering_max_messages` and `message_timeout_ms`."""
 
-    enable_idempotence: bool
     transactional_id: str | None
-    transaction_timeout_ms: int
     linger_ms: float
     batch_size: int
     batch_num_messages: int
     queue_buffering_max_messages: int
     queue_buffering_max_kbytes: int
     message_timeout_ms: int
-    acks: int
     compression_type: str
     compression_level: int
     partitioner: str
@@ -92,7 +86,6 @@ class ConsumerConfig(ClientConfig):
     """What a consumer is told. `auto_offset_reset` is `earliest`, `latest` or `error`."""
 
     group_id: str
-    group_instance_id: str | None
     auto_offset_reset: str
     enable_auto_commit: bool
     auto_commit_interval_ms: int
@@ -101,14 +94,10 @@ class ConsumerConfig(ClientConfig):
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
     partition_assignment_strategy: tuple[str, ...]
-    isolation_level: str
     fetch_wait_max_ms: int
-    fetch_min_bytes: int
     fetch_max_bytes: int
-    queued_min_messages: int
     queued_max_messages_kbytes: int
     enable_partition_eof: bool
-    check_crcs: bool
     allow_auto_create_topics: bool
     topic_metadata_refresh_interval_ms: int
     on_commit: Callback | None
@@ -245,7 +234,7 @@ def _warn_of_no_effect(kind: ClientKind, values: Mapping[str, SettingValue]) -> 
         setting = CLIENT_SETTINGS[name]
         if value == setting.default or name in _warned:
             continue
-        if not setting.honoured:
+        if setting.effect == "none":
             _LOG.warning("Configuration property %s has no effect in deltaq. %s", name, setting.doc)
         elif setting.clients not in ("both", kind):
             _LOG.warning(
@@ -282,6 +271,8 @@ def _fit_producer(values: dict[str, Any], given: frozenset[str]) -> None:
         if "linger.ms" in given:
             raise InvalidConfig("`message.timeout.ms` must be greater than `linger.ms`", key="linger.ms")
         values["linger.ms"] = timeout_ms / 2
+    if "allow.auto.create.topics" in given and not values["allow.auto.create.topics"]:
+        values["auto.create.topics.enable"] = False
     if "sticky.partitioning.linger.ms" not in given:
         values["sticky.partitioning.linger.ms"] = min(900_000, round(2 * values["linger.ms"]))
 

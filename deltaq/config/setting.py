@@ -13,10 +13,11 @@ from typing import Literal, TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError
 
-__all__ = ["Clients", "Kind", "Setting", "SettingValue", "unknown_setting"]
+__all__ = ["Clients", "Effect", "Kind", "Setting", "SettingValue", "unknown_setting"]
 
 Kind: TypeAlias = Literal["boolean", "integer", "float", "string", "choice", "list", "callable", "logger"]
 Clients: TypeAlias = Literal["both", "producer", "consumer", "topic"]
+Effect: TypeAlias = Literal["honoured", "always", "none"]
 SettingValue: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -29,8 +30,10 @@ class Setting:
     """A row of the configuration tables.
 
     `name` is Kafka's, with the unit last; `low` and `high` bound numbers, both included; `choices` are the words
-    allowed; `synonyms` maps further spellings of a value to the plain one. A setting that is not `honoured` is
-    accepted for the sake of shared configurations and has no effect; `doc` then says why.
+    allowed; `synonyms` maps further spellings of a value to the plain one.
+
+    `effect` is `honoured` for a setting that the code reads; `always` for one whose strongest demand deltaq meets
+    whatever it says; `none` for one that is accepted for the sake of shared configurations. `doc` says why.
     """
 
     name: str
@@ -43,7 +46,12 @@ class Setting:
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = field(default_factory=dict)
-    honoured: bool = True
+    effect: Effect = "honoured"
+
+    @property
+    def honoured(self) -> bool:
+        """Whether the value makes a difference."""
+        return self.effect == "honoured"
 
     @property
     def attribute(self) -> str:

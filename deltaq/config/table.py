@@ -50,7 +50,11 @@ def _callable(name: str, clients: Clients, doc: str) -> Setting:
 
 
 def _without_effect(reason: str, *settings: Setting) -> tuple[Setting, ...]:
-    return tuple(replace(setting, doc=reason, honoured=False) for setting in settings)
+    return tuple(replace(setting, doc=reason, effect="none") for setting in settings)
+
+
+def _always(setting: Setting) -> Setting:
+    return replace(setting, effect="always")
 
 
 _SHARED = (
@@ -67,20 +71,18 @@ _SHARED = (
     _integer(
         "message.max.bytes", _BOTH, 1_000_000, 1_000, 1_000_000_000, "Largest message taken, key and headers included."
     ),
-    _integer("statistics.interval.ms", _BOTH, 0, 0, _DAY_MS, "How often `stats_cb` is called; 0 is never."),
-    _callable("error_cb", _BOTH, "Called with a KafkaError when something goes wrong in the background."),
-    _callable("stats_cb", _BOTH, "Called with statistics as a JSON string."),
-    Setting("logger", _BOTH, "logger", None, "The logging.Logger to use instead of `deltaq`."),
+    _callable(
+        "error_cb",
+        _BOTH,
+        "Called, inside `poll` and the like, with a KafkaError if the store is away or messages were not written.",
+    ),
 )
 
 _OF_PRODUCERS = (
-    _boolean(
-        "enable.idempotence", _PRODUCER, False, "Never write a message twice. deltaq never does within a session."
+    _always(
+        _boolean("enable.idempotence", _PRODUCER, False, "No retry within a producer's life writes a message twice.")
     ),
-    _string("transactional.id", _PRODUCER, None, "Name under which transactions are fenced and recovered."),
-    _integer(
-        "transaction.timeout.ms", _PRODUCER, 60_000, 1_000, _INT32_MAX, "Longest time a transaction may stay open."
-    ),
+    _string("transactional.id", _PRODUCER, None, "Refused: this version has no transactions."),
     Setting(
         "linger.ms",
         _PRODUCER,
@@ -109,15 +111,17 @@ _OF_PRODUCERS = (
         "Longest time until a message is delivered or has failed; 0 is no limit.",
         "delivery.timeout.ms",
     ),
-    _integer(
-        "acks",
-        _PRODUCER,
-        -1,
-        -1,
-        1_000,
-        "Always `all`: a message is acknowledged once it is committed.",
-        "request.required.acks",
-        all="-1",
+    _always(
+        _integer(
+            "acks",
+            _PRODUCER,
+            -1,
+            -1,
+            1_000,
+            "As with `all`, a message is acknowledged once it is committed.",
+            "request.required.acks",
+            all="-1",
+        )
     ),
     _choice("compression.type", _PRODUCER, "none", _CODECS, "Codec of the data files.", "compression.codec"),
     _integer("compression.level", _PRODUCER, -1, -1, 12, "Level of the codec; -1 is its own default."),
@@ -138,9 +142,6 @@ _OF_PRODUCERS = (
 
 _OF_CONSUMERS = (
     _string("group.id", _CONSUMER, None, "The consumer group. Required."),
-    _string(
-        "group.instance.id", _CONSUMER, None, "Name of a static member, which keeps its partitions over a restart."
-    ),
     _choice(
         "auto.offset.reset",
         _CONSUMER,
@@ -175,21 +176,33 @@ _OF_CONSUMERS = (
         "Assignors, the preferred one first.",
         choices=("range", "roundrobin", "sticky", "cooperative-sticky"),
     ),
-    _choice(
-        "isolation.level",
-        _CONSUMER,
-        "read_committed",
-        ("read_uncommitted", "read_committed"),
-        "Always `read_committed`: nothing else is ever visible.",
+    _always(
+        _choice(
+            "isolation.level",
+            _CONSUMER,
+            "read_committed",
+            ("read_uncommitted", "read_committed"),
+            "As with `read_committed`, nothing undecided is ever visible.",
+        )
     ),
     _integer("fetch.wait.max.ms", _CONSUMER, 500, 0, 300_000, "Longest pause between two looks for new messages."),
-    _integer("fetch.min.bytes", _CONSUMER, 1, 0, _INT32_MAX, "Bytes worth waiting for, up to `fetch.wait.max.ms`."),
-    _integer("fetch.max.bytes", _CONSUMER, 52_428_800, 0, 2_147_483_135, "Most bytes fetched at a time."),
-    _integer("queued.min.messages", _CONSUMER, 100_000, 1, 10_000_000, "Messages of a partition to hold ready."),
+    _integer(
+        "fetch.max.bytes",
+        _CONSUMER,
+        52_428_800,
+        0,
+        2_147_483_135,
+        "About how many bytes of a data file are fetched at a time.",
+    ),
     _integer("queued.max.messages.kbytes", _CONSUMER, 65_536, 1, 2_097_151, "Most kibibytes held ready."),
     _boolean("enable.partition.eof", _CONSUMER, False, "Report the end of a partition with _PARTITION_EOF."),
-    _boolean("check.crcs", _CONSUMER, False, "Verify checksums of whole data files also where only a part is read."),
-    _boolean("allow.auto.create.topics", _CONSUMER, False, "Create a topic when it is first subscribed to."),
+    _always(_boolean("check.crcs", _CONSUMER, False, "Checksums of all that is read are verified.")),
+    _boolean(
+        "allow.auto.create.topics",
+        _CONSUMER,
+        False,
+        "Create a topic that does not exist when it is first read. A producer given `false` creates none either.",
+    ),
     _integer(
         "topic.metadata.refresh.interval.ms",
         _CONSUMER,
@@ -204,10 +217,12 @@ _OF_CONSUMERS = (
 _NO_BROKER = "deltaq talks to a store, not to brokers: see the settings `store.*`."
 _NO_LIBRARY = "Concerns the inside of librdkafka."
 _NO_METADATA = "There is no broker metadata to refresh: see `topic.metadata.refresh.interval.ms`."
-_LOGGING = "Use the levels and handlers of Python's logging."
+_LOGGING = "Use the levels and handlers of Python's logging: all loggers are below `deltaq`."
+_NO_STATISTICS = "There are no statistics."
 _RETRIES = "deltaq retries until `message.timeout.ms`, at a pace of its own."
 _FETCHING = "deltaq fetches by `fetch.max.bytes` and `queued.max.messages.kbytes`."
 _MEMBERSHIP = "There is one group protocol, without a coordinator."
+_NO_TRANSACTIONS = "This version has no transactions."
 
 _IGNORED = (
     *_without_effect(
@@ -329,7 +344,14 @@ _IGNORED = (
         _boolean("log.queue", _BOTH, False),
         _boolean("log.thread.name", _BOTH, True),
         _boolean("log.connection.close", _BOTH, True),
+        Setting("logger", _BOTH, "logger", None, ""),
     ),
+    *_without_effect(
+        _NO_STATISTICS,
+        _integer("statistics.interval.ms", _BOTH, 0, 0, _DAY_MS),
+        _callable("stats_cb", _BOTH, ""),
+    ),
+    *_without_effect(_NO_TRANSACTIONS, _integer("transaction.timeout.ms", _PRODUCER, 60_000, 1_000, _INT32_MAX)),
     *_without_effect(
         _NO_LIBRARY,
         _string("builtin.features", _BOTH),
@@ -358,6 +380,8 @@ _IGNORED = (
     ),
     *_without_effect(
         _FETCHING,
+        _integer("fetch.min.bytes", _CONSUMER, 1, 0, _INT32_MAX),
+        _integer("queued.min.messages", _CONSUMER, 100_000, 1, 10_000_000),
         _integer("fetch.message.max.bytes", _CONSUMER, 1_048_576, 1, 1_000_000_000, "", "max.partition.fetch.bytes"),
         _integer("fetch.queue.backoff.ms", _CONSUMER, 1_000, 0, 300_000),
         _integer("fetch.error.backoff.ms", _CONSUMER, 500, 0, 300_000),
@@ -368,6 +392,7 @@ _IGNORED = (
         _choice("group.protocol", _CONSUMER, "classic", ("classic", "consumer")),
         _string("group.protocol.type", _CONSUMER, "consumer"),
         _string("group.remote.assignor", _CONSUMER),
+        _string("group.instance.id", _CONSUMER),
         _integer("coordinator.query.interval.ms", _CONSUMER, 600_000, 1, 3_600_000),
         _string("share.acknowledgement.mode", _CONSUMER, "implicit"),
     ),
@@ -492,14 +517,14 @@ def config_table(kind: Literal["producer", "consumer", "admin", "topic"]) -> str
     source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
     rows = [s for s in source.values() if s.clients in (kind, "both")]
     lines = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
-    lines += [_row(setting) for setting in sorted(rows, key=lambda s: (not s.honoured, s.name))]
+    lines += [_row(setting) for setting in sorted(rows, key=lambda s: (s.effect == "none", s.name))]
     return "\n".join(lines) + "\n"
 
 
 def _row(setting: Setting) -> str:
     names = ", ".join(f"`{name}`" for name in (setting.name, *setting.aliases))
     allowed = setting.range or {"string": "text", "callable": "a callable", "logger": "a logger"}[setting.kind]
-    meaning = setting.doc if setting.honoured else f"*No effect.* {setting.doc}"
+    meaning = {"honoured": "", "always": "*Always so.* ", "none": "*No effect.* "}[setting.effect] + setting.doc
     return f"| {names} | {_default_text(setting)} | {allowed} | {meaning} |"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
@@ -11,73 +12,87 @@ from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import CommittedOffset
 from deltaq.message import TopicPartition
 
-__all__ = ["OffsetCommitter"]
+__all__ = ["OffsetCommitter", "ToCommit"]
 
 COMMIT_TIMEOUT_S = 60.0
 
 
-class OffsetCommitter:
-    """Commits for one consumer. `member_id()` is None for one that assigns its partitions itself.
+@dataclass(frozen=True, slots=True)
+class ToCommit:
+    """An offset to be committed, with the id of the topic it is of; None for the topic that has the name now."""
 
-    `topic_id(topic)` looks up the id of a topic; None if there is none. `committed(error, partitions)` is told the outcome
-    of every commit that nobody waits for.
+    wanted: TopicPartition
+    topic_id: str | None
+
+
+class OffsetCommitter:
+    """Commits for one consumer, in the order in which it was asked to.
+
+    `member_id()` is None for one that assigns its partitions itself. `topic(name)` looks up id and number of partitions
+    of a topic; None if there is none. `told(error, partitions)` gets the outcome of every commit that nobody waits for.
     """
 
     def __init__(
         self,
         log: GroupLog,
         member_id: Callable[[], str | None],
-        topic_id: Callable[[str], str | None],
-        stored: Callable[[], list[TopicPartition]],
-        committed: Callable[[KafkaError | None, list[TopicPartition]], None],
+        topic: Callable[[str], tuple[str, int] | None],
+        stored: Callable[[], list[ToCommit]],
+        told: Callable[[KafkaError | None, list[TopicPartition]], None],
         interval_s: float | None,
         clock: Clock,
     ) -> None:
         self._log = log
         self._member_id = member_id
-        self._topic_id = topic_id
+        self._topic = topic
         self._stored = stored
-        self._committed = committed
+        self._told = told
         self._interval_s = interval_s
         self._clock = clock
         self._changed = clock.condition()
-        self._queue: deque[list[TopicPartition]] = deque()
-        self._last: dict[tuple[str, int], int] = {}
+        self._turn = clock.lock()  # held while committing
+        self._queue: deque[tuple[Sequence[ToCommit], str | None]] = deque()
+        self._last: dict[tuple[str, int], tuple[str | None, int]] = {}
         self._closing = False
         self._thread = clock.start_thread(self._run, f"deltaq-commit-offsets-{log.group}")
 
-    def commit(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Commit now. Each result carries an error if its topic does not exist. Raises Fenced, Unavailable, OutcomeUnknown."""
-        results, offsets = [], []
-        for wanted in partitions:
-            topic_id = self._topic_id(wanted.topic)
-            error = UnknownTopic(wanted.topic).args[0] if topic_id is None else None
-            results.append(TopicPartition(wanted.topic, wanted.partition, wanted.offset, wanted.metadata, error=error))
-            if topic_id is not None:
-                offsets.append(CommittedOffset(wanted.topic, topic_id, wanted.partition, wanted.offset, wanted.metadata))
-        if offsets:
-            self._log.commit(self._member_id(), offsets, self._clock.monotonic() + COMMIT_TIMEOUT_S)
-            with self._changed:
-                self._last.update({(offset.topic, offset.partition): offset.offset for offset in offsets})
-        return results
+    def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
+        """Commit now. Each result carries an error if its topic or partition does not exist; if all do, it is raised.
 
-    def commit_later(self, partitions: list[TopicPartition]) -> None:
+        Raises UnknownTopic, Fenced, Unavailable, OutcomeUnknown.
+        """
+        with self._turn:
+            self._commit_queued()
+            return self._commit(offsets, self._member_id())
+
+    def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Commit in the background."""
         with self._changed:
-            self._queue.append(partitions)
+            self._queue.append((offsets, self._member_id()))
             self._changed.notify_all()
 
     def commit_stored(self) -> None:
-        """Commit, now, the stored offsets that are not committed yet; the outcome is told, nothing is raised."""
-        with self._changed:
-            new = [tp for tp in self._stored() if self._last.get((tp.topic, tp.partition)) != tp.offset]
-        if new:
-            self._commit_and_tell(new)
+        """Commit, now, what is stored and not committed yet; the outcome is told, nothing is raised."""
+        with self._turn:
+            self._commit_queued()
+            new = self.uncommitted()
+            if new:
+                self._commit_and_tell(new, self._member_id())
+
+    def finish_queued(self) -> None:
+        """Commit, now, what was to be committed in the background."""
+        with self._turn:
+            self._commit_queued()
+
+    def uncommitted(self) -> list[ToCommit]:
+        """The stored offsets that are not committed yet."""
+        return [
+            entry for entry in self._stored() if self._last.get(_key(entry)) != (entry.topic_id, entry.wanted.offset)
+        ]
 
     def forget(self) -> None:
         """The partitions belong to somebody else from now on: what was committed says nothing any more."""
-        with self._changed:
-            self._last.clear()
+        self._last.clear()
 
     def close(self) -> None:
         """Finish what is queued and end the thread."""
@@ -86,23 +101,58 @@ class OffsetCommitter:
             self._changed.notify_all()
         self._thread.join()
 
-    def _commit_and_tell(self, partitions: list[TopicPartition]) -> None:
+    def _commit(self, offsets: Sequence[ToCommit], member_id: str | None) -> list[TopicPartition]:
+        results, known = [], []
+        failure: UnknownTopic | None = None
+        for entry in offsets:
+            wanted = entry.wanted
+            result = TopicPartition(wanted.topic, wanted.partition, wanted.offset, wanted.metadata)
+            results.append(result)
+            try:
+                topic_id = entry.topic_id or self._id_now(wanted)
+            except UnknownTopic as error:
+                failure, result.error = error, error.error
+            else:
+                known.append(CommittedOffset(wanted.topic, topic_id, wanted.partition, wanted.offset, wanted.metadata))
+        if failure is not None and not known:
+            raise failure
+        self._log.commit(member_id, known, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        self._last.update({_key(entry): (entry.topic_id, entry.wanted.offset) for entry in offsets})
+        return results
+
+    def _id_now(self, wanted: TopicPartition) -> str:
+        found = self._topic(wanted.topic)
+        if found is None:
+            raise UnknownTopic(wanted.topic)
+        topic_id, partitions = found
+        if not 0 <= wanted.partition < partitions:
+            raise UnknownTopic(wanted.topic, partition=wanted.partition)
+        return topic_id
+
+    def _commit_queued(self) -> None:
+        while self._queue:
+            self._commit_and_tell(*self._queue.popleft())
+
+    def _commit_and_tell(self, offsets: Sequence[ToCommit], member_id: str | None) -> None:
         try:
-            self._committed(None, self.commit(partitions))
+            self._told(None, self._commit(offsets, member_id))
         except KafkaException as error:
-            for partition in partitions:
-                partition.error = error.args[0]
-            self._committed(error.args[0], partitions)
+            failed = [entry.wanted for entry in offsets]
+            for partition in failed:
+                partition.error = error.error
+            self._told(error.error, failed)
 
     def _run(self) -> None:
-        while True:
+        while not self._closing or self._queue:
             with self._changed:
                 if not self._queue and not self._closing:
                     self._changed.wait(self._interval_s)
-                queued = self._queue.popleft() if self._queue else None
-                if queued is None and self._closing:
-                    return
-            if queued is not None:
-                self._commit_and_tell(queued)
-            elif self._interval_s is not None:
+                due = self._interval_s is not None and not self._queue and not self._closing
+            if due:
                 self.commit_stored()
+            else:
+                self.finish_queued()
+
+
+def _key(entry: ToCommit) -> tuple[str, int]:
+    return entry.wanted.topic, entry.wanted.partition

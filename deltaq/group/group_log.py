@@ -49,29 +49,33 @@ class GroupLog:
             self._catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
-    def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> None:
-        """Become the only member. Raises GroupInUse, and what `DeltaLog.commit` raises."""
-        self._commit(
-            "JOIN",
-            lambda state, now: join_actions(state, self._head(state), self.group, member_id, member, dead, now),
-            deadline,
-        )
+    def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> int:
+        """Become the only member; the group's generation then. Raises GroupInUse, and what `DeltaLog.commit` raises."""
+        with self._lock:
+            self._catch_up()
+            self._commit(
+                "JOIN",
+                lambda state, now: join_actions(state, self._head(state), self.group, member_id, member, dead, now),
+                deadline,
+            )
+            return self._head(self._log.state).generation
 
     def leave(self, member_id: str, deadline: float) -> None:
         """Stop being a member; nothing happens if one is not."""
         with self._lock:
             self._catch_up()
-            if member_id not in self._head(self._log.state).members:
-                return
-        self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
+            if member_id in self._head(self._log.state).members:
+                self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
 
     def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
         """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises."""
-        self._commit(
-            "COMMIT OFFSETS",
-            lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now),
-            deadline,
-        )
+        with self._lock:
+            self._catch_up()
+            self._commit(
+                "COMMIT OFFSETS",
+                lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now),
+                deadline,
+            )
 
     def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
         txn_id = self._clock.unique_id()
@@ -81,9 +85,7 @@ class GroupLog:
             info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
             return Draft(info, plan(state, now))
 
-        with self._lock:
-            self._catch_up()
-            self._log.commit(write, deadline)
+        self._log.commit(write, deadline)
 
     def _catch_up(self) -> None:
         try:

@@ -1,8 +1,8 @@
 """What a group's log says: who is a member, and which offsets are committed. Pure rules; `group_log` acts on them.
 
 The specification is `docs/internals/format.md`, "Groups". Members stand in the domain metadata `deltaq`; each committed
-offset is a Delta `txn` action whose `appId` names topic, topic id and partition and whose `version` is the next offset to
-read, so that any Delta client can look it up.
+offset is a Delta `txn` action whose `appId` names topic, topic id and partition and whose `version` is the next offset
+to read, so that any Delta client can look it up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ __all__ = [
 METADATA_DOMAIN = "deltaq.offset_metadata"
 
 # A Delta table must have a column, though a group never has a row.
-_SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "group", "type": "string", "nullable": True, "metadata": {}}]})
+_SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "group", "type": "string", "nullable": True, "metadata": {}}]}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ class GroupHead:
     def action(self) -> DomainMetadata:
         """This head as domain metadata."""
         members = {
-            id: {"topics": list(member.topics), "client": member.client_id, "host": member.host}
-            for id, member in self.members.items()
+            name: {"topics": list(member.topics), "client": member.client_id, "host": member.host}
+            for name, member in self.members.items()
         }
         body = {"format": FORMAT, "generation": self.generation, "members": members}
         return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
@@ -60,7 +62,10 @@ class GroupHead:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read of a partition, with the committer's note. `topic_id` keeps it from a later topic of that name."""
+    """The next offset to read of a partition, with the committer's note.
+
+    `topic_id` keeps it from a later topic of that name.
+    """
 
     topic: str
     topic_id: str
@@ -83,9 +88,12 @@ def group_head(state: TableState, path: str) -> GroupHead:
         if not isinstance(body, dict) or not isinstance(members := body["members"], dict):
             raise TypeError("not an object")
         if body.get("format") != FORMAT:
-            raise Incompatible(f"group at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq.")
+            raise Incompatible(
+                f"group at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq."
+            )
         parsed = {
-            id: Member(tuple(member["topics"]), str(member["client"]), str(member["host"])) for id, member in members.items()
+            name: Member(tuple(member["topics"]), str(member["client"]), str(member["host"]))
+            for name, member in members.items()
         }
         return GroupHead(int(body["generation"]), parsed)
     except (ValueError, KeyError, TypeError) as error:
@@ -107,8 +115,8 @@ def _notes(state: TableState) -> dict[str, str]:
 def join_actions(
     state: TableState, head: GroupHead, group: str, member_id: str, member: Member, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
-    """`member_id` becomes the group's only member; those in `dead` are put out. Raises GroupInUse if another one lives."""
-    others = [id for id in head.members if id != member_id and id not in dead]
+    """`member_id` becomes the group's only member; those in `dead` are put out. GroupInUse if another one lives."""
+    others = [other for other in head.members if other != member_id and other not in dead]
     if others:
         other = head.members[others[0]]
         raise GroupInUse(group, reason=f"consumer {other.client_id!r} on host {other.host!r} is a member")
@@ -118,12 +126,17 @@ def join_actions(
 
 def leave_actions(head: GroupHead, member_id: str) -> list[Action]:
     """`member_id` is no longer a member."""
-    members = {id: member for id, member in head.members.items() if id != member_id}
+    members = {other: member for other, member in head.members.items() if other != member_id}
     return [GroupHead(head.generation + 1, members).action()]
 
 
 def commit_actions(
-    state: TableState, head: GroupHead, group: str, member_id: str | None, offsets: Sequence[CommittedOffset], now_ms: int
+    state: TableState,
+    head: GroupHead,
+    group: str,
+    member_id: str | None,
+    offsets: Sequence[CommittedOffset],
+    now_ms: int,
 ) -> list[Action]:
     """Commit `offsets` for a member, or with None for a consumer that assigns its partitions itself.
 
@@ -131,7 +144,7 @@ def commit_actions(
     """
     if member_id is None and head.members:
         raise Fenced(
-            f"group {group!r} has members; a consumer with partitions of its own cannot commit to it. Use another group.id.",
+            f"group {group!r} has members; a consumer that is none of them cannot commit to it. Use another group.id.",
             code=KafkaError.UNKNOWN_MEMBER_ID,
             fatal=False,
         )

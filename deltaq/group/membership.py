@@ -1,8 +1,8 @@
 """One consumer's life in a group: joining, showing that it lives, leaving; on a thread of its own.
 
 A group has one member at a time. A consumer that finds another one watches that one's heartbeat object: if it changes,
-the other is alive and this one is refused; if it stays the same for `session.timeout.ms` on this machine's clock, the other
-is dead and is put out. No clocks are compared between machines.
+the other is alive and this one is refused; if it stays the same for `session.timeout.ms` on this machine's clock, the
+other is dead and is put out. No clocks are compared between machines.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock
-from deltaq.errors import Fenced, GroupInUse, KafkaException, Unavailable
+from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, Unavailable
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
 from deltaq.log.store_errors import unavailable
 from deltaq.store import ObjectMissing, Store, StoreError
 
-__all__ = ["GroupSettings", "Membership"]
+__all__ = ["GroupSettings", "Membership", "Session"]
 
 _log = logging.getLogger("deltaq.group")
 
@@ -33,18 +33,30 @@ class GroupSettings:
     max_poll_interval_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One stay of a consumer in its group."""
+
+    member_id: str
+    generation: int
+
+
 class Membership:
     """Keeps one consumer in its group from construction to `close`.
 
-    `joined` is True while the member may deliver records. `take_error()` gives, once each, what the user has to be told.
-    `told()` is called when either has changed.
+    Every time it joins it is a new member, with an id of its own: so that what was done as an earlier one can be told
+    apart and refused. `told()` is called when `session` or `take_error` have something new to say.
     """
 
     def __init__(
-        self, store: Store, log: GroupLog, member: Member, settings: GroupSettings, clock: Clock, told: Callable[[], None]
+        self,
+        store: Store,
+        log: GroupLog,
+        member: Member,
+        settings: GroupSettings,
+        clock: Clock,
+        told: Callable[[], None],
     ) -> None:
-        self.member_id = f"{member.client_id or 'deltaq'}-{clock.unique_id()}"
-        self.joined = False
         self._store = store
         self._log = log
         self._member = member
@@ -52,6 +64,9 @@ class Membership:
         self._clock = clock
         self._told = told
         self._changed = clock.condition()
+        self._id = self._new_id()
+        self._session: Session | None = None
+        self._proven_at = float("-inf")
         self._error: KafkaException | None = None
         self._closing = False
         self._poll_at = clock.monotonic()
@@ -61,8 +76,21 @@ class Membership:
 
     # --- what the consumer calls ---
 
+    @property
+    def session(self) -> Session | None:
+        """As whom this consumer may deliver records now; None while it is not a member, or cannot show that it lives.
+
+        Others hold it for dead once it was silent for `session.timeout.ms`, so from then on it must not go on. The time
+        of a suspended machine counts.
+        """
+        session = self._session
+        if session is None or self._clock.uptime() - self._proven_at > self._settings.session_timeout_s:
+            return None
+        return session
+
     def polled(self) -> bool:
-        """The application polled. True if it had stayed away for longer than `max.poll.interval.ms` and lost its membership."""
+        """The application polled. True if it had stayed away for longer than `max.poll.interval.ms`, and so lost its
+        membership."""
         self._poll_at = self._clock.monotonic()
         if not self._poll_exceeded:
             return False
@@ -75,12 +103,6 @@ class Membership:
         """Why this consumer is not a member, told once."""
         error, self._error = self._error, None
         return error
-
-    def lost(self) -> None:
-        """The group's log says that this consumer was put out: join anew."""
-        with self._changed:
-            self.joined = False
-            self._changed.notify_all()
 
     def close(self) -> None:
         """Leave the group and end the thread. A store that does not answer only delays the next member."""
@@ -96,23 +118,36 @@ class Membership:
             try:
                 if self._poll_exceeded:
                     self._wait(self._settings.heartbeat_interval_s)
-                elif self.joined:
+                elif self._session is not None:
                     self._stay()
                 else:
                     self._join()
             except KafkaException as error:
-                self._error = error
-                self._told()
-                self._wait(self._settings.heartbeat_interval_s)
+                self._tell(error)
+            except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever
+                _log.exception("keeping the membership failed group=%r", self._log.group)
+                self._tell(KafkaException(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}")))
         self._leave()
+
+    def _tell(self, error: KafkaException) -> None:
+        self._error = error
+        self._told()
+        self._wait(self._settings.heartbeat_interval_s)
+
+    def _new_id(self) -> str:
+        return f"{self._member.client_id or 'deltaq'}-{self._clock.unique_id()}"
 
     def _join(self) -> None:
         self._beat()
-        dead = [id for id in self._log.head().members if id != self.member_id and self._is_dead(id)]
+        dead = [other for other in self._log.head().members if other != self._id and self._is_dead(other)]
         if self._closing:
             return
-        self._log.join(self.member_id, self._member, dead, self._clock.monotonic() + self._settings.session_timeout_s)
-        self.joined = True
+        deadline = self._clock.monotonic() + self._settings.session_timeout_s
+        generation = self._log.join(self._id, self._member, dead, deadline)
+        for other in dead:
+            self._forget(other)
+        self._beat()
+        self._session = Session(self._id, generation)
         self._told()
 
     def _is_dead(self, member_id: str) -> bool:
@@ -122,10 +157,10 @@ class Membership:
         while not self._closing and self._clock.monotonic() - started_at < self._settings.session_timeout_s:
             self._wait(min(self._settings.heartbeat_interval_s, self._settings.session_timeout_s / 4))
             self._beat()
-            if self._heartbeat_of(member_id) != before:
-                raise GroupInUse(self._log.group, reason=f"member {member_id!r} is alive")
             if member_id not in self._log.head().members:
                 return True
+            if self._heartbeat_of(member_id) != before:
+                raise GroupInUse(self._log.group, reason=f"member {member_id!r} of group {self._log.group!r} is alive")
         return not self._closing
 
     def _heartbeat_of(self, member_id: str) -> bytes | None:
@@ -137,41 +172,58 @@ class Membership:
             raise unavailable(error) from error
 
     def _stay(self) -> None:
-        """One heartbeat, then a pause. Whoever cannot show that it lives must assume that others hold it for dead."""
-        written_at = self._clock.monotonic()
-        while not self._closing and self.joined:
+        """Heartbeats, until the membership ends. Whoever cannot show that it lives must assume that it is held for
+        dead."""
+        while not self._closing and self._session is not None:
             try:
                 self._beat()
-                written_at = self._clock.monotonic()
-                if self.member_id not in self._log.head().members:
-                    raise Fenced(f"this consumer was put out of group {self._log.group!r}: it was silent for too long", fatal=False)
+                if self._id not in self._log.head().members:
+                    reason = f"this consumer was put out of group {self._log.group!r}: it was silent for too long"
+                    raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
             except Unavailable as error:
-                if self._clock.monotonic() - written_at >= self._settings.session_timeout_s:
-                    self.lost()
+                if self._clock.uptime() - self._proven_at >= self._settings.session_timeout_s:
+                    self._end_session()
                     raise
                 _log.warning("heartbeat failed group=%r reason=%s", self._log.group, error)
             except Fenced:
-                self.lost()
+                self._end_session()
                 raise
             if self._clock.monotonic() - self._poll_at > self._settings.max_poll_interval_s:
-                self._log.leave(self.member_id, self._clock.monotonic() + self._settings.session_timeout_s)
-                self.joined, self._poll_exceeded = False, True
+                self._log.leave(self._id, self._clock.monotonic() + self._settings.session_timeout_s)
+                self._poll_exceeded = True
+                self._end_session()
+                self._told()
             self._wait(self._settings.heartbeat_interval_s)
 
+    def _end_session(self) -> None:
+        """This consumer is not that member any more: if it comes back, then as another."""
+        self._session = None
+        ended, self._id = self._id, self._new_id()
+        self._forget(ended)
+
     def _beat(self) -> None:
+        begun_at = self._clock.uptime()
         self._beats += 1
         try:
-            self._store.put(names.member_key(self._log.group, self.member_id), b"%d" % self._beats)
+            self._store.put(names.member_key(self._log.group, self._id), b"%d" % self._beats)
         except StoreError as error:
             raise unavailable(error) from error
+        self._proven_at = begun_at
 
     def _leave(self) -> None:
-        self.joined = False
+        self._session = None
         try:
-            self._log.leave(self.member_id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
-            self._store.delete(names.member_key(self._log.group, self.member_id))
-        except (KafkaException, StoreError) as error:
+            self._log.leave(self._id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
+        except KafkaException as error:
             _log.warning("leaving failed, the next member will wait group=%r reason=%s", self._log.group, error)
+        self._forget(self._id)
+
+    def _forget(self, member_id: str) -> None:
+        """Remove a heartbeat object that nobody looks at any more."""
+        try:
+            self._store.delete(names.member_key(self._log.group, member_id))
+        except StoreError as error:
+            _log.info("a heartbeat object stays behind group=%r reason=%s", self._log.group, error)
 
     def _wait(self, seconds: float) -> None:
         with self._changed:

@@ -1,7 +1,8 @@
 """Records on their way from `produce` to the log: one buffer per client and topic.
 
-`produce` appends to `rows` without a lock: appending to a list is atomic, and only the topic's writer removes, always
-from the front. A row is (value, key, partition, timestamp in ms or 0, headers, callback, time it was produced).
+`produce` appends to `rows` without a lock: appending to a list is atomic, and everything that removes holds the lock of
+the topic's writer. All that `produce` does besides is to compare with four thresholds. Two say when the writer wants to
+be woken, two how much may be added before the client's limits have to be looked at.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ from typing import TypeAlias
 
 from deltaq.errors import KafkaException
 from deltaq.log.records import Columns, Headers
+from deltaq.log.topic_view import NewTopicPlan, TopicView
 
-__all__ = ["ArrowBlock", "BufferSettings", "RecordBuffer", "Report", "Row"]
+__all__ = ["ArrowBlock", "BufferSettings", "RecordBuffer", "Records", "Report", "Row"]
 
 Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, object, float]"
+"""(value, key, partition or -1, timestamp in ms or 0, headers, callback, monotonic time it was produced)"""
+
+_NEVER = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class BufferSettings:
-    """How a client wants its records of a topic written."""
+    """How a client wants its records of a topic written. With `sticky_s` 0, records without a key are spread."""
 
     linger_s: float
     batch_bytes: int
@@ -30,11 +35,12 @@ class BufferSettings:
     compression: str
     compression_level: int | None
     partitioner: str
+    sticky_s: float = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowBlock:
-    """Records that came as a table. They are committed together. `partitions` in `columns` may be -1: not chosen yet."""
+    """Records that came as a table and are committed together. In `columns`, partition -1 is one not chosen yet."""
 
     columns: Columns
     callback: object
@@ -42,12 +48,16 @@ class ArrowBlock:
     bytes: int
 
 
+Records: TypeAlias = "list[Row] | ArrowBlock"
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What became of records of one buffer: they got offsets, or `error`.
 
     `next_offsets[p]` is the offset of the first of these records in partition p; later ones count on from it in the
-    order of `records`. `columns` is what was written, None if that was not reached. `append_time_ms` is set where the topic stamps records itself.
+    order of `records`. `columns` is what was written, None if that was not reached. `append_time_ms` is set where the
+    topic stamps records itself. `bytes` is what they took of the client's budget.
     """
 
     records: Sequence[Row] | ArrowBlock
@@ -58,74 +68,188 @@ class Report:
     error: KafkaException | None
     finished_at: float
     topic: str
+    bytes: int
 
     def __len__(self) -> int:
         return len(self.records.columns) if isinstance(self.records, ArrowBlock) else len(self.records)
 
 
 class RecordBuffer:
-    """Records of one client for one topic that wait to be written."""
+    """Records of one client for one topic that wait to be written, and the count of those that are being written.
 
-    __slots__ = ("_sealed", "bytes", "flushing", "full_at", "report", "rows", "settings", "wake")
+    `report(buffer, report)` is told what became of records, `seen(view)` how the topic is whenever that has changed,
+    and `wake()` is called when a threshold is crossed. `plan` says how to create the topic, if that is wanted.
+    `unchecked` is set when records came in before anybody knew what the topic demands of them.
+    """
 
-    def __init__(self, settings: BufferSettings, report: Callable[[Report], None], wake: Callable[[], None]) -> None:
+    __slots__ = (
+        "_report",
+        "_sealed",
+        "_sticky",
+        "_sticky_until",
+        "_wake",
+        "abandoned",
+        "bytes",
+        "flushing",
+        "plan",
+        "reported_bytes",
+        "reported_rows",
+        "room_bytes",
+        "room_rows",
+        "rows",
+        "seen",
+        "settings",
+        "taken_bytes",
+        "taken_rows",
+        "unchecked",
+        "wake_bytes",
+        "wake_rows",
+    )
+
+    def __init__(
+        self,
+        settings: BufferSettings,
+        report: Callable[[RecordBuffer, Report], None],
+        wake: Callable[[], None],
+        seen: Callable[[TopicView], None],
+        plan: NewTopicPlan | None = None,
+    ) -> None:
         self.settings = settings
-        self.report = report
-        self.wake = wake
+        self.seen = seen
+        self.plan = plan
+        self.unchecked = False
         self.rows: list[Row] = []
-        self.bytes = 0  # of `rows`, about: a lost update between threads is forgotten at the next take
-        self.full_at = settings.batch_rows
+        self.bytes = 0  # of `rows`, about: an update lost between threads is forgotten when the rows are taken
+        self.wake_rows, self.wake_bytes = 1, _NEVER
+        self.room_rows, self.room_bytes = 0, 0
+        # Changed under the writer's lock, and under the client's: two counters each, so that no update is lost.
+        self.taken_rows = self.taken_bytes = 0
+        self.reported_rows = self.reported_bytes = 0
         self.flushing = False
-        self._sealed: deque[list[Row] | ArrowBlock] = deque()
+        self.abandoned = False  # nobody will put anything in any more
+        self._report = report
+        self._wake = wake
+        self._sealed: deque[tuple[Records, int]] = deque()
+        self._sticky = -1
+        self._sticky_until = 0.0
+
+    # --- counting ---
 
     def __len__(self) -> int:
-        """Records waiting."""
-        sealed = tuple(self._sealed)
-        return len(self.rows) + sum(len(s) if isinstance(s, list) else len(s.columns) for s in sealed)
+        """Records waiting to be taken."""
+        return len(self.rows) + sum(_count(records) for records, _ in tuple(self._sealed))
 
-    def append_block(self, block: ArrowBlock) -> None:
-        """Add a table behind the rows that are here already."""
-        self._seal()
-        self._sealed.append(block)
-        self.wake()
+    @property
+    def pending_rows(self) -> int:
+        """Records waiting or being written."""
+        return len(self) + self.taken_rows - self.reported_rows
+
+    @property
+    def pending_bytes(self) -> int:
+        """What they take of the client's budget."""
+        return self.bytes + sum(size for _, size in tuple(self._sealed)) + self.taken_bytes - self.reported_bytes
+
+    def report(self, report: Report) -> None:
+        """Tell the client what became of records that were taken."""
+        self._report(self, report)
+
+    # --- waking the writer ---
+
+    def wake(self) -> None:
+        """Wake the writer, and not again before it has looked."""
+        self.wake_rows = self.wake_bytes = _NEVER
+        self._wake()
+
+    def due_in(self, now: float, extra_s: float) -> float | None:
+        """Seconds until the records here should be taken; None while there are none.
+
+        From now on whoever changes the answer wakes the writer: so the thresholds are set before looking.
+        """
+        self.wake_rows, self.wake_bytes = 1, _NEVER
+        produced_at = self.first_produced_at()
+        if produced_at is None:
+            return None
+        self.wake_rows, self.wake_bytes = self.settings.batch_rows, self.settings.batch_bytes
+        linger_s = extra_s if self.flushing or self._is_full() else max(self.settings.linger_s, extra_s)
+        return produced_at + min(linger_s, self.settings.timeout_s / 2) - now
 
     def first_produced_at(self) -> float | None:
         """When the oldest waiting record was produced; None if there is none."""
         if self._sealed:
-            first = self._sealed[0]
-            return first[0][6] if isinstance(first, list) else first.produced_at
+            return _produced_at(self._sealed[0][0])
         rows = self.rows
         return rows[0][6] if rows else None
 
-    def is_full(self) -> bool:
+    def _is_full(self) -> bool:
         """Whether there is enough for a batch, so that lingering makes no sense."""
-        return bool(self._sealed) or len(self.rows) >= self.full_at or self.bytes >= self.settings.batch_bytes
+        settings = self.settings
+        return bool(self._sealed) or len(self.rows) >= settings.batch_rows or self.bytes >= settings.batch_bytes
 
-    def take(self, rows_max: int, span_s: float) -> list[Row] | ArrowBlock | None:
-        """Remove the oldest records: one table, or rows produced within `span_s` of each other. Only the writer calls this."""
-        if self._sealed:
-            first = self._sealed.popleft()
-            if isinstance(first, ArrowBlock):
-                return first
-            head, rest = _split(first, rows_max, span_s)
-            if rest:
-                self._sealed.appendleft(rest)
-            return head
-        head, _ = _split(self.rows[:rows_max], rows_max, span_s)
-        self.bytes = 0
-        del self.rows[: len(head)]
-        return head or None
+    # --- putting in and taking out, under the writer's lock ---
 
-    def _seal(self) -> None:
+    def append_block(self, block: ArrowBlock) -> None:
+        """Add a table behind the rows that are here already."""
         rows = self.rows[:]
         if rows:
+            self._sealed.append((rows, self.bytes))
+            self.bytes = 0
             del self.rows[: len(rows)]
-            self._sealed.append(rows)
+        self._sealed.append((block, block.bytes))
+
+    def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
+        """Remove the oldest records, with their bytes: one table, or rows; all produced no later than `until`."""
+        self.wake_rows = self.wake_bytes = _NEVER
+        self.room_rows = self.room_bytes = 0
+        produced_at = self.first_produced_at()
+        if produced_at is None or produced_at > until:
+            return None
+        records, size = self._take_sealed(rows_max, until) if self._sealed else self._take_rows(rows_max, until)
+        self.taken_bytes += size
+        return records, size
+
+    def _take_sealed(self, rows_max: int, until: float) -> tuple[Records, int]:
+        # Counted as taken before they are gone from here: whoever counts meanwhile finds too many, never too few.
+        records, size = self._sealed[0]
+        if isinstance(records, ArrowBlock) or (count := _ready(records, rows_max, until)) == len(records):
+            self.taken_rows += _count(records)
+            self._sealed.popleft()
+            return records, size
+        share = size * count // len(records)
+        self.taken_rows += count
+        self._sealed[0] = records[count:], size - share
+        return records[:count], share
+
+    def _take_rows(self, rows_max: int, until: float) -> tuple[Records, int]:
+        rows = self.rows[:rows_max]
+        count = _ready(rows, rows_max, until)
+        whole = len(self.rows)
+        size = self.bytes if count == whole else self.bytes * count // whole
+        self.taken_rows += count
+        self.bytes -= size
+        del self.rows[:count]
+        return rows[:count], size
+
+    # --- the partition of records without a key ---
+
+    def sticky(self, partitions: int, now: float, chance: float) -> int:
+        """The partition that such records go to at the moment; `chance` in [0, 1) picks the next one."""
+        if now >= self._sticky_until or not 0 <= self._sticky < partitions:
+            self._sticky = int(chance * partitions)
+            self._sticky_until = now + self.settings.sticky_s
+        return self._sticky
 
 
-def _split(rows: list[Row], rows_max: int, span_s: float) -> tuple[list[Row], list[Row]]:
+def _count(records: Records) -> int:
+    return len(records.columns) if isinstance(records, ArrowBlock) else len(records)
+
+
+def _produced_at(records: Records) -> float:
+    return records.produced_at if isinstance(records, ArrowBlock) else records[0][6]
+
+
+def _ready(rows: list[Row], rows_max: int, until: float) -> int:
+    """How many rows from the front may be taken; at least one."""
     count = min(len(rows), rows_max)
-    if count and rows[count - 1][6] - rows[0][6] > span_s:
-        end = rows[0][6] + span_s
-        count = next(i for i, row in enumerate(rows) if row[6] > end)
-    return rows[:count], rows[count:]
+    if rows[count - 1][6] <= until:
+        return count
+    return max(1, next(i for i, row in enumerate(rows) if row[6] > until))

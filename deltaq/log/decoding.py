@@ -20,10 +20,23 @@ class DecodedRecords:
     With a `schema` that carries a model, values are instances of it; without a model they are dicts.
     """
 
-    __slots__ = ("_fetched", "_headers", "_keys", "_offsets", "_schema", "_timestamps", "_values", "count", "partition", "topic")
+    __slots__ = (
+        "_fetched",
+        "_headers",
+        "_keys",
+        "_offsets",
+        "_schema",
+        "_timestamps",
+        "_values",
+        "count",
+        "partition",
+        "topic",
+        "topic_id",
+    )
 
-    def __init__(self, topic: str, fetched: Fetched, schema: TopicSchema | None) -> None:
+    def __init__(self, topic: str, topic_id: str, fetched: Fetched, schema: TopicSchema | None) -> None:
         self.topic = topic
+        self.topic_id = topic_id
         self.partition = fetched.partition
         self.count = fetched.rows.num_rows
         self._fetched = fetched
@@ -47,7 +60,8 @@ class DecodedRecords:
         values = self._values
         if values is None:
             rows = self._fetched.rows
-            values = self._values = rows.column(_VALUE).to_pylist() if self._schema is None else self._schema.to_python(rows)
+            values = rows.column(_VALUE).to_pylist() if self._schema is None else self._schema.to_python(rows)
+            self._values = values
         value = values[row]
         return value if self._schema is None or value is None else self._schema.restore(value)
 

@@ -129,7 +129,7 @@ class DeltaLog:
             if self.state.version < 0:
                 return self._exists_or_raise(start)
             if start <= self.state.version + 1:
-                self._check_no_gap()
+                self.check_end()
                 return True
             # Entries were cleaned up while we read; the newer checkpoint they gave way to has them.
         raise Unavailable(f"the log of {self.folder!r} is cleaned up faster than it can be read; try again")
@@ -145,8 +145,11 @@ class DeltaLog:
             if self.store.is_remote:
                 window = min(window * 4, READ_AHEAD_MAX)  # a long log is read ahead, a short one costs one miss
 
-    def _check_no_gap(self) -> None:
-        """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot."""
+    def check_end(self) -> None:
+        """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot.
+
+        Lists the log. Raises Corrupt, and what `read_next` raises but LogCleaned.
+        """
         last = self._entry_key(self.state.version)
         later = self._reading(lambda: [entry.key for entry in self.store.list(self._log_folder, start_after=last)])
         versions = [version for key in later if (version := names.entry_version(key)) is not None]

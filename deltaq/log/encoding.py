@@ -40,35 +40,47 @@ def _filled_in(timestamps: Sequence[int], produced_at: Sequence[float], epoch_ms
     return now if not any(timestamps) else pc.if_else(pc.equal(given, 0), now, given)
 
 
-def chosen_partitions(rows: Sequence[Row], partitioner: str, count: int, sticky: int) -> list[int]:
+def chosen_partitions(
+    rows: Sequence[Row], partitioner: str, count: int, sticky: int, *, spread: bool = False
+) -> list[int]:
     """The partition of each row: the one it names, or the partitioner's choice among `count`."""
     named = [row[2] for row in rows]
+    if min(named) >= 0:
+        return named
+    if count == 1:
+        return [max(name, 0) for name in named]
+    chosen = assign_partitions(partitioner, [row[1] for row in rows], count, sticky, spread=spread)
     if max(named) < 0:
-        return [0] * len(rows) if count == 1 else assign_partitions(partitioner, [row[1] for row in rows], count, sticky)
-    if min(named) < 0:
-        chosen = assign_partitions(partitioner, [row[1] for row in rows], count, sticky)
-        return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]
-    return named
+        return chosen
+    return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]
 
 
-def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int) -> Columns:
+def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False) -> Columns:
     """A table's columns with every partition of -1 replaced by the partitioner's choice.
 
-    Each distinct key is hashed once, so the work in Python does not grow with the rows.
+    Each distinct key is hashed once, so the work in Python does not grow with the rows, unless they are to be spread.
     """
     unset = pc.less(columns.partitions, 0)
     if not pc.any(unset).as_py():
         return columns
+    chosen: pa.Array
     if count == 1:
-        chosen: pa.Array = pa.array([0], pa.int32()).take(pa.nulls(len(columns), pa.int32()).fill_null(0))
+        chosen = _repeated(0, len(columns))
+    elif spread or partitioner == "random":
+        keys = columns.keys.to_pylist()
+        chosen = pa.array(assign_partitions(partitioner, keys, count, sticky, spread=spread), pa.int32())
     elif columns.keys.null_count == len(columns):
-        chosen = pa.array(assign_partitions(partitioner, [None], count, sticky), pa.int32())
-        chosen = chosen.take(pa.nulls(len(columns), pa.int32()).fill_null(0))
+        (partition,) = assign_partitions(partitioner, [None], count, sticky)
+        chosen = _repeated(partition, len(columns))
     else:
         encoded = columns.keys.dictionary_encode(null_encoding="encode")
         of_key = assign_partitions(partitioner, encoded.dictionary.to_pylist(), count, sticky)
         chosen = pa.array(of_key, pa.int32()).take(encoded.indices)
     return replace(columns, partitions=pc.if_else(unset, chosen, columns.partitions))
+
+
+def _repeated(partition: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(partition, pa.int32()), count)
 
 
 def joined(parts: Sequence[Columns]) -> Columns:

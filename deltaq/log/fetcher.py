@@ -9,37 +9,48 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.errors import Corrupt, KafkaError, KafkaException, OffsetOutOfRange, Unavailable, UnknownTopic
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.delta_log import LogCleaned
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.parallel import REQUESTS_MAX, in_parallel
 from deltaq.log.scan import Fetched, FileGone, FileRead, next_read, read_file
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicHead
-from deltaq.log.topic_view import TopicView, view_of
-from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED
+from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
+from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE
 from deltaq.store import Store
 
-__all__ = ["FetchSettings", "Fetcher", "PartitionEnd", "PartitionError", "PartitionRecords"]
+__all__ = ["FetchItem", "FetchSettings", "Fetcher", "PartitionEnd", "PartitionError", "PartitionRecords", "StoreAway"]
 
 _log = logging.getLogger("deltaq.log")
 
 ENTRIES_AT_ONCE = 256
 """Log entries read before records are fetched again, so that a long log does not keep records back."""
 
+GAP_CHECK_S = 1.0, 64.0
+"""How long a topic has to be quiet before its log is listed for a gap, the first time and, doubling, at most."""
+
+CREATE_TIMEOUT_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Kafka's `queued.max.messages.kbytes`, `auto.offset.reset`, `fetch.wait.max.ms`, `enable.partition.eof`."""
+    """Kafka's `queued.max.messages.kbytes`, `fetch.max.bytes`, `auto.offset.reset`, `fetch.wait.max.ms`,
+    `enable.partition.eof`; and how to create a topic that does not exist, if that is wanted."""
 
     bytes_max: int
+    read_bytes_max: int
     reset: str
     wait_max_s: float
     report_end: bool
+    plan: NewTopicPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,18 @@ class PartitionError:
     partition: int
     epoch: int
     error: KafkaException
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAway:
+    """The store does not answer about a topic at the moment. It is asked again and again."""
+
+    topic: str
+    error: Unavailable
+
+
+FetchItem: TypeAlias = "PartitionRecords | PartitionEnd | PartitionError | StoreAway"
 
 
 @dataclass(slots=True)
@@ -85,46 +108,52 @@ class _Cursor:
     epoch: int
     paused: bool = False
     end_told: int = -1
+    missing_told: bool = False
     stopped: bool = False
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A topic that is followed. `seen_missing`: it did not exist at first, so its offset 0 is later than "latest" was."""
+    """A topic that is followed. `partitions_at_first`: those that came later have nothing but new records."""
 
     log: TopicLog
+    plan: NewTopicPlan | None
     loaded: bool = False
     view: TopicView | None = None
     head: TopicHead | None = None
-    seen_missing: bool = False
+    partitions_at_first: int | None = None
     missing_told: bool = False
     failures: int = 0
     retry_at: float = 0.0
+    quiet_since: float = 0.0
+    next_check_s: float = GAP_CHECK_S[0]
     cursors: dict[int, _Cursor] = field(default_factory=dict)
 
 
 class Fetcher:
     """Fetches for one consumer. Every method may be called from any thread.
 
-    `stored_offset(topic, topic_id, partition)` looks a committed offset up; None if there is none.
+    `stored_offsets(topic, topic_id, partitions)` looks committed offsets up; None where there is none. `changes` grows
+    whenever a followed topic comes, goes, or gets partitions.
     """
 
     def __init__(
         self,
         store: Store,
         settings: FetchSettings,
-        stored_offset: Callable[[str, str, int], int | None],
+        stored_offsets: Callable[[str, str, Sequence[int]], Sequence[int | None]],
         clock: Clock,
         name: str,
     ) -> None:
         self._store = store
         self._settings = settings
-        self._stored_offset = stored_offset
+        self._stored_offsets = stored_offsets
+        self.changes = 0
         self._clock = clock
         self._watch = store.watch()
         self._changed = clock.condition()
         self._topics: dict[str, _Followed] = {}
-        self._ready: deque[PartitionRecords | PartitionEnd | PartitionError] = deque()
+        self._ready: deque[FetchItem] = deque()
         self._ready_bytes = 0
         self._epochs = 0
         self._closed = False
@@ -133,15 +162,19 @@ class Fetcher:
 
     # --- what the consumer calls ---
 
-    def follow(self, topics: Iterable[str]) -> None:
+    def follow(self, topics: Iterable[str], may_create: Container[str] = ()) -> None:
         """Follow these topics and no others; cursors of the others are dropped."""
         wanted = set(topics)
         with self._changed:
+            if wanted == self._topics.keys():
+                return
             for topic in set(self._topics) - wanted:
                 del self._topics[topic]
             for topic in wanted - set(self._topics):
-                self._topics[topic] = _Followed(TopicLog(self._store, topic, self._clock, indexed=True))
+                log = TopicLog(self._store, topic, self._clock, indexed=True)
+                self._topics[topic] = _Followed(log, self._settings.plan if topic in may_create else None)
                 self._watch.add(names.topic_log(topic))
+            self.changes += 1
         self._watch.wake()
 
     def assign(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -166,13 +199,15 @@ class Fetcher:
     def pause(self, topic: str, partition: int, paused: bool) -> None:
         """Stop or start fetching a partition."""
         with self._changed:
-            self._topics[topic].cursors[partition].paused = paused
+            if (followed := self._topics.get(topic)) is not None and partition in followed.cursors:
+                followed.cursors[partition].paused = paused
         self._watch.wake()
 
     def drop(self, topic: str, partition: int) -> None:
         """Fetch this partition no longer."""
         with self._changed:
-            self._topics[topic].cursors.pop(partition, None)
+            if (followed := self._topics.get(topic)) is not None:
+                followed.cursors.pop(partition, None)
 
     def seen(self, topic: str) -> tuple[TopicView, TopicHead] | None:
         """A followed topic as last seen by the thread; None if it does not exist or was not looked at yet."""
@@ -183,11 +218,11 @@ class Fetcher:
             return followed.view, followed.head
 
     def counts(self) -> dict[str, int | None]:
-        """Every followed topic and its number of partitions; None for one that does not exist or was not looked at yet."""
+        """Every followed topic and its number of partitions; None for one that does not exist, as far as is known."""
         with self._changed:
             return {topic: None if f.head is None else f.head.partitions for topic, f in self._topics.items()}
 
-    def next(self, timeout_s: float) -> PartitionRecords | PartitionEnd | PartitionError | None:
+    def next(self, timeout_s: float) -> FetchItem | None:
         """The next thing that is ready, waiting up to `timeout_s` for it."""
         with self._changed:
             if not self._ready and timeout_s > 0:
@@ -218,9 +253,10 @@ class Fetcher:
 
     def _set(self, topic: str, partition: int, offset: int) -> int:
         self._epochs += 1
-        followed = self._topics[topic]
-        before = followed.cursors.get(partition)
-        followed.cursors[partition] = _Cursor(offset, self._epochs, paused=before is not None and before.paused)
+        if (followed := self._topics.get(topic)) is not None:
+            before = followed.cursors.get(partition)
+            paused = before is not None and before.paused
+            followed.cursors[partition] = _Cursor(offset, self._epochs, paused)
         return self._epochs
 
     # --- the thread ---
@@ -237,165 +273,274 @@ class Fetcher:
     def _rest(self, found: bool) -> None:
         """Wait for room, or for something new: shortly while busy, longer and longer when idle."""
         with self._changed:
-            while self._ready_bytes >= self._settings.bytes_max and not self._closed:
+            while self._is_full() and not self._closed:
                 self._changed.wait(1.0)
         pace = self._store.pace
         if found:
             self._idle_s = pace.busy_s
-        elif not self._watch.wait(min(self._idle_s, self._settings.wait_max_s)):
+        elif not self._watch.wait(max(pace.busy_s, min(self._idle_s, self._settings.wait_max_s))):
             self._idle_s = min(self._idle_s * 1.5, max(pace.busy_s, pace.idle_s))
+
+    def _is_full(self) -> bool:
+        return self._ready_bytes >= self._settings.bytes_max
 
     def _advance(self, topic: str, followed: _Followed) -> bool:
         """Look for new entries of one topic and fetch one file; whether anything was found."""
         if self._clock.monotonic() < followed.retry_at:
             return False
         try:
-            found = self._tail(topic, followed)
+            found = self._tail(followed)
+            if followed.head is None and followed.plan is not None:
+                self._create(followed, followed.plan)
             if followed.head is None:
                 self._tell_missing(topic, followed)
                 return found
             self._resolve(topic, followed)
             found = self._fetch(topic, followed) or found
             followed.failures = 0
-        except FileGone:
-            followed.loaded = False  # compacted meanwhile: the newest snapshot has the records
-            return True
         except KafkaException as error:
             self._failed(topic, followed, error)
+            return False
+        except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever
+            _log.exception("reading failed topic=%r", topic)
+            text = f"unexpected {type(error).__name__}: {error}"
+            self._failed(topic, followed, KafkaException(KafkaError(KafkaError._FAIL, text)))
             return False
         return found
 
     def _failed(self, topic: str, followed: _Followed, error: KafkaException) -> None:
-        """Tell the application at the first failure; go on trying in growing steps, for stores come back."""
+        """Tell the application, and go on trying in growing steps, for stores come back."""
         followed.failures += 1
         followed.retry_at = self._clock.monotonic() + error_pause_s(followed.failures + 3, self._clock.random())
         _log.warning("reading failed topic=%r error=%s", topic, error)
-        # A store that is away for a moment is told once; what will not mend itself is told until somebody mends it.
-        if followed.failures == 1 or not isinstance(error, Unavailable):
+        if not isinstance(error, Unavailable) or not error.error.retriable():
+            # What will not mend itself is told until somebody mends it.
             self._put(PartitionError(topic, -1, 0, error))
+        elif followed.failures == 1:
+            self._put(StoreAway(topic, error))
 
-    def _tail(self, topic: str, followed: _Followed) -> bool:
+    # --- following the log ---
+
+    def _tail(self, followed: _Followed) -> bool:
         """Apply new log entries; whether there were any."""
         before = followed.log.version if followed.loaded else None
+        if not followed.loaded:
+            followed.log.load()
+            followed.loaded = True
         try:
-            if not followed.loaded:
-                followed.log.load()
-                followed.loaded = True
             for _ in range(ENTRIES_AT_ONCE):
                 if followed.log.read_next() is None:
                     break
         except LogCleaned:
             followed.log.load()
-        if followed.log.version != before:
-            self._publish(topic, followed)
-            return followed.log.version >= 0
-        return False
+        if followed.log.version == before:
+            self._check_quiet(followed)
+        if followed.log.version == before:
+            return False
+        followed.quiet_since, followed.next_check_s = self._clock.monotonic(), GAP_CHECK_S[0]
+        self._publish(followed)
+        return followed.log.version >= 0
 
-    def _publish(self, topic: str, followed: _Followed) -> None:
+    def _check_quiet(self, followed: _Followed) -> None:
+        """A lost entry looks like the end of the log. So one that stays quiet is listed, now and then."""
+        if self._clock.monotonic() - followed.quiet_since >= followed.next_check_s:
+            if followed.log.version >= 0:
+                followed.log.check_end()
+            followed.next_check_s = min(followed.next_check_s * 2, GAP_CHECK_S[1])
+            followed.quiet_since = self._clock.monotonic()
+
+    def _publish(self, followed: _Followed) -> None:
         head = followed.log.head
         with self._changed:
-            replaced = followed.head is not None and (head is None or head.topic_id != followed.head.topic_id)
-            if replaced:
+            before = followed.head
+            if followed.partitions_at_first is None:
+                followed.partitions_at_first = 0 if head is None else head.partitions
+            if before is not None and (head is None or head.topic_id != before.topic_id):
                 followed.missing_told = False
-                followed.seen_missing = True
+                followed.partitions_at_first = 0
                 for partition, cursor in followed.cursors.items():
                     # The old topic's records are gone and its offsets mean nothing in the new one.
                     followed.cursors[partition] = _Cursor(OFFSET_BEGINNING, cursor.epoch, cursor.paused)
+            if _partitions(before) != _partitions(head):
+                self.changes += 1
+            if head is not None:
+                followed.plan = None  # once it has existed, somebody who deletes it means it
             followed.head = head
             followed.view = None if head is None else view_of(followed.log)
             self._changed.notify_all()
 
+    def _create(self, followed: _Followed, plan: NewTopicPlan) -> None:
+        create_topic(followed.log, plan, self._clock.monotonic() + CREATE_TIMEOUT_S, exist_ok=True)
+        self._publish(followed)
+
     def _tell_missing(self, topic: str, followed: _Followed) -> None:
-        followed.seen_missing = True
         if not followed.missing_told:
             followed.missing_told = True
             self._put(PartitionError(topic, -1, 0, UnknownTopic(topic)))
 
+    # --- where to read ---
+
     def _resolve(self, topic: str, followed: _Followed) -> None:
         """Turn logical offsets into real ones, and apply `auto.offset.reset` where an offset is not in the log."""
         head = followed.head
-        assert head is not None
-        for partition, cursor in self._cursors(followed).items():
-            if partition >= head.partitions:
-                self._stop(topic, partition, cursor, UnknownTopic(topic, partition=partition))
-                continue
-            offset: int | None = cursor.offset
-            if offset in (OFFSET_STORED, OFFSET_INVALID):
-                offset = self._stored_offset(topic, head.topic_id, partition)
-            if offset is not None and offset >= 0 and not head.start_offsets[partition] <= offset <= head.next_offsets[partition]:
-                offset = self._out_of_range(topic, partition, cursor, head, offset)
-            elif offset is None:
-                offset = self._reset(topic, partition, cursor, followed, head)
-            elif offset == OFFSET_BEGINNING:
-                offset = head.start_offsets[partition]
-            elif offset == OFFSET_END:
-                offset = head.next_offsets[partition]
-            if offset is not None:
+        assert head is not None  # noqa: S101 - the caller has looked
+        cursors = {p: c for p, c in self._cursors(followed).items() if not c.stopped}
+        for partition in [partition for partition in cursors if partition >= head.partitions]:
+            cursor = cursors.pop(partition)
+            if not cursor.missing_told:  # it may come yet
+                cursor.missing_told = True
+                error = UnknownTopic(topic, partition=partition)
+                self._put(PartitionError(topic, partition, cursor.epoch, error))
+        asked = [partition for partition, cursor in cursors.items() if cursor.offset in (OFFSET_STORED, OFFSET_INVALID)]
+        stored = dict(zip(asked, self._stored_offsets(topic, head.topic_id, asked) if asked else (), strict=True))
+        for partition, cursor in cursors.items():
+            offset = self._real_offset(topic, partition, stored.get(partition, cursor.offset), followed, head)
+            if isinstance(offset, PartitionError):
+                self._stop(cursor, offset)
+            else:
                 cursor.offset = offset
 
-    def _reset(self, topic: str, partition: int, cursor: _Cursor, followed: _Followed, head: TopicHead) -> int | None:
+    def _real_offset(
+        self, topic: str, partition: int, wanted: int | None, followed: _Followed, head: TopicHead
+    ) -> int | PartitionError:
+        """The offset that `wanted` (None: nothing is committed) stands for."""
+        start, end = head.start_offsets[partition], head.next_offsets[partition]
+        if wanted is None:
+            return self._reset(topic, partition, followed, head)
+        if wanted == OFFSET_BEGINNING:
+            return start
+        if wanted == OFFSET_END:
+            return end
+        if wanted <= OFFSET_TAIL_BASE:
+            return max(start, end - (OFFSET_TAIL_BASE - wanted))
+        return wanted if start <= wanted <= end else self._out_of_range(topic, partition, wanted, head)
+
+    def _reset(self, topic: str, partition: int, followed: _Followed, head: TopicHead) -> int | PartitionError:
         """Where to start without a committed offset."""
         if self._settings.reset == "error":
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "no committed offset, and auto.offset.reset is error")
-            self._stop(topic, partition, cursor, KafkaException(error))
-            return None
-        # A topic that came into being after this consumer asked for it has nothing but new records.
-        at_start = self._settings.reset == "earliest" or followed.seen_missing
+            return PartitionError(topic, partition, 0, KafkaException(error))
+        # What came into being after this consumer began to follow the topic has nothing but new records.
+        is_new = partition >= (followed.partitions_at_first or 0)
+        at_start = self._settings.reset == "earliest" or is_new
         return head.start_offsets[partition] if at_start else head.next_offsets[partition]
 
-    def _out_of_range(self, topic: str, partition: int, cursor: _Cursor, head: TopicHead, offset: int) -> int | None:
+    def _out_of_range(self, topic: str, partition: int, offset: int, head: TopicHead) -> int | PartitionError:
         earliest, latest = head.start_offsets[partition], head.next_offsets[partition]
         error = OffsetOutOfRange(topic=topic, partition=partition, requested=offset, earliest=earliest, latest=latest)
         if self._settings.reset == "error":
-            self._stop(topic, partition, cursor, error)
-            return None
+            told = KafkaException(KafkaError(KafkaError._AUTO_OFFSET_RESET, error.error.str()))
+            return PartitionError(topic, partition, 0, told, offset)
         _log.warning("offset reset to %s: %s", self._settings.reset, error)
         return earliest if self._settings.reset == "earliest" else latest
 
-    def _stop(self, topic: str, partition: int, cursor: _Cursor, error: KafkaException) -> None:
+    def _stop(self, cursor: _Cursor, error: PartitionError) -> None:
         """Fetch nothing more from this partition until its position is set anew."""
         if not cursor.stopped:
             cursor.stopped = True
-            self._put(PartitionError(topic, partition, cursor.epoch, error))
+            self._put(replace(error, epoch=cursor.epoch))
+
+    # --- reading ---
 
     def _fetch(self, topic: str, followed: _Followed) -> bool:
-        """Fetch the next file that some partition needs; whether there was one."""
-        view, head = followed.view, followed.head
-        assert view is not None and head is not None
+        """Fetch from the next files that some partition needs; whether there were any."""
+        head = followed.head
+        assert head is not None  # noqa: S101 - the caller has looked
         every = self._cursors(followed)
-        cursors = {p: c for p, c in every.items() if not c.paused and not c.stopped and c.offset >= 0}
-        read = next_read(followed.log.index, {partition: cursor.offset for partition, cursor in cursors.items()})
-        for fetched in () if read is None else self._read(topic, cursors, read):
-            cursor = cursors[fetched.partition]
-            cursor.offset = fetched.next_offset
-            if fetched.rows.num_rows:
-                self._put(PartitionRecords(topic, cursor.epoch, fetched, view, fetched.rows.nbytes))
+        cursors = {
+            partition: cursor
+            for partition, cursor in every.items()
+            if not cursor.paused and not cursor.stopped and cursor.offset >= 0 and partition < head.partitions
+        }
+        reads = self._plan(followed, {partition: cursor.offset for partition, cursor in cursors.items()})
+        for read, outcome in zip(reads, in_parallel(self._clock, self._try_read, reads), strict=True):
+            if isinstance(outcome, FileGone):
+                self._gone(topic, followed, cursors, read)
+                break  # the plan was made for a log that is not the newest any more
+            if isinstance(outcome, Corrupt):
+                self._damaged(topic, cursors, read, outcome)
+            else:
+                self._hand_over(topic, followed, cursors, outcome)
         if self._settings.report_end:
-            for partition, cursor in cursors.items():
-                if cursor.offset >= head.next_offsets[partition] != cursor.end_told:
-                    cursor.end_told = head.next_offsets[partition]
-                    self._put(PartitionEnd(topic, partition, cursor.epoch, cursor.end_told))
-        return read is not None
+            self._tell_ends(topic, head, cursors)
+        return bool(reads)
 
-    def _read(self, topic: str, cursors: Mapping[int, _Cursor], read: FileRead) -> list[Fetched]:
-        """Read a file. One that is damaged stops the partitions that need it, and only these: nothing is skipped."""
+    def _plan(self, followed: _Followed, positions: dict[int, int]) -> list[FileRead]:
+        """What to read now. Of a remote store, several files at once: so the wait is for the slowest, not the sum."""
+        index = followed.log.index
+        reads: list[FileRead] = []
+        room = self._settings.bytes_max - self._ready_bytes
+        while room > 0 and len(reads) < (REQUESTS_MAX if self._store.is_remote else 1):
+            read = next_read(index, positions)
+            if read is None:
+                break
+            read = self._cut(index, positions, read)
+            reads.append(read)
+            rows = sum(end - start for _, start, end in read.wanted)
+            room -= max(1, read.file.segment.size * rows // max(1, read.file.segment.rows))
+            positions |= {batch.partition: end for batch, _, end in read.wanted}
+        return reads
+
+    def _cut(self, index: OffsetIndex, positions: Mapping[int, int], read: FileRead) -> FileRead:
+        """As much of a large file as may be fetched at a time."""
+        segment = read.file.segment
+        if segment.size <= self._settings.read_bytes_max or any(batch.sparse for batch, _, _ in read.wanted):
+            return read  # of a sparse batch only the rows tell the offsets: each part would read all of them again
+        rows = max(1, segment.rows * self._settings.read_bytes_max // segment.size // len(read.wanted))
+        ends = {batch.partition: start + rows for batch, start, _ in read.wanted}
+        return next_read(index, {partition: positions[partition] for partition in ends}, ends) or read
+
+    def _try_read(self, read: FileRead) -> list[Fetched] | FileGone | Corrupt:
         try:
-            return read_file(self._store, read)
-        except Corrupt as error:
             try:
-                return read_file(self._store, read)  # the damage may have happened on the way
+                return read_file(self._store, read)
             except Corrupt:
-                for batch, _, _ in read.wanted:
-                    self._stop(topic, batch.partition, cursors[batch.partition], error)
-                return []
+                return read_file(self._store, read)  # the damage may have happened on the way
+        except (FileGone, Corrupt) as error:
+            return error
+
+    def _hand_over(
+        self, topic: str, followed: _Followed, cursors: Mapping[int, _Cursor], parts: Sequence[Fetched]
+    ) -> None:
+        assert followed.view is not None  # noqa: S101 - a topic with records
+        for fetched in parts:
+            cursor = cursors[fetched.partition]
+            if not cursor.stopped:
+                cursor.offset = fetched.next_offset
+                if fetched.rows.num_rows:
+                    self._put(PartitionRecords(topic, cursor.epoch, fetched, followed.view, fetched.rows.nbytes))
+
+    def _gone(self, topic: str, followed: _Followed, cursors: Mapping[int, _Cursor], read: FileRead) -> None:
+        """A file is not there: compacted meanwhile, so the newest snapshot has its records; or lost."""
+        followed.log.load()
+        self._publish(followed)
+        if read.file.path in followed.log.index.files:
+            segment = read.file.segment
+            damage = Corrupt("data file is missing", path=segment.key, version=segment.version)
+            self._damaged(topic, cursors, read, damage)
+
+    def _damaged(self, topic: str, cursors: Mapping[int, _Cursor], read: FileRead, damage: Corrupt) -> None:
+        """Stop the partitions that need a damaged file, and only these: nothing is skipped."""
+        for batch, _, _ in read.wanted:
+            self._stop(cursors[batch.partition], PartitionError(topic, batch.partition, 0, damage))
+
+    def _tell_ends(self, topic: str, head: TopicHead, cursors: Mapping[int, _Cursor]) -> None:
+        for partition, cursor in cursors.items():
+            if not cursor.stopped and cursor.offset >= head.next_offsets[partition] != cursor.end_told:
+                cursor.end_told = head.next_offsets[partition]
+                self._put(PartitionEnd(topic, partition, cursor.epoch, cursor.end_told))
 
     def _cursors(self, followed: _Followed) -> dict[int, _Cursor]:
         with self._changed:
             return dict(followed.cursors)
 
-    def _put(self, item: PartitionRecords | PartitionEnd | PartitionError) -> None:
+    def _put(self, item: FetchItem) -> None:
         with self._changed:
             self._ready.append(item)
             if isinstance(item, PartitionRecords):
                 self._ready_bytes += item.bytes
             self._changed.notify_all()
+
+
+def _partitions(head: TopicHead | None) -> int:
+    return 0 if head is None else head.partitions

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from deltaq.clock import Clock
-from deltaq.log.delta_log import LogCleaned
-from deltaq.log.scan import FileGone
+from deltaq.errors import KafkaError, UnknownTopic
 from deltaq.log.time_lookup import offset_for_time
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicHead
@@ -14,7 +13,8 @@ __all__ = ["TopicLookup"]
 
 
 class TopicLookup:
-    """Answers about topics as they are now. Thread-safe. A topic is loaded once and then followed from question to question."""
+    """Answers about topics as they are now. Thread-safe. A topic is loaded once, then followed from question to
+    question."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -22,31 +22,27 @@ class TopicLookup:
         self._lock = clock.lock()
         self._logs: dict[str, TopicLog] = {}
 
-    def head(self, topic: str) -> TopicHead:
-        """The topic's head. Raises UnknownTopic, Unavailable, Corrupt, Incompatible."""
+    def head(self, topic: str, partition: int | None = None) -> TopicHead:
+        """The head of a topic that has this partition. Raises UnknownTopic, Unavailable, Corrupt, Incompatible."""
         with self._lock:
-            return self._current(topic).live_head
+            head = self._current(topic).head
+        if head is None:
+            raise UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
+        if partition is not None and not 0 <= partition < head.partitions:
+            raise UnknownTopic(topic, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+        return head
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset of a partition whose timestamp is at or after a time; None if there is none. Raises like `head`."""
+        """The first offset of a partition whose timestamp is at or after a time; None if there is none.
+
+        Raises what `head` raises.
+        """
         with self._lock:
-            while True:
-                log = self._current(topic)
-                try:
-                    return offset_for_time(self._store, log, partition, timestamp_ms)
-                except FileGone:
-                    del self._logs[topic]  # compacted meanwhile: the newest snapshot has the records
+            return offset_for_time(self._store, self._current(topic), partition, timestamp_ms)
 
     def _current(self, topic: str) -> TopicLog:
         log = self._logs.get(topic)
         if log is None:
-            log = TopicLog(self._store, topic, self._clock, indexed=True)
-            log.load()
-            self._logs[topic] = log
-            return log
-        try:
-            while log.read_next() is not None:
-                pass
-        except LogCleaned:
-            log.load()
+            log = self._logs[topic] = TopicLog(self._store, topic, self._clock, indexed=True)
+        log.catch_up()
         return log

@@ -139,6 +139,10 @@ class TopicLog:
             self.load()
         return self.head is not None
 
+    def check_end(self) -> None:
+        """Make sure that the position is the end of the log and not a gap in it. Raises Corrupt, Unavailable."""
+        self._log.check_end()
+
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:

@@ -7,19 +7,27 @@ the one before. Flights are committed in the order in which they were taken, whi
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.errors import KafkaError, KafkaException, Unavailable, UnknownTopic
-from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Report, Row
+from deltaq.errors import (
+    InvalidValue,
+    KafkaError,
+    KafkaException,
+    MessageTooLarge,
+    OutcomeUnknown,
+    Unavailable,
+    UnknownTopic,
+)
+from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records, Report, Row
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
 from deltaq.log.linger import AdaptiveLinger
 from deltaq.log.records import Columns
-from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Appended, TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
@@ -33,20 +41,25 @@ _log = logging.getLogger("deltaq.log")
 FLIGHT_ROWS_MAX = 250_000
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 FLIGHTS_AHEAD_MAX = 4
-"""Uploaded flights that may wait for their commit. Beyond that records stay in their buffers and make larger flights."""
+"""Uploaded flights that may wait for their commit. Beyond that records stay in their buffers and make larger ones."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Part:
-    """Records of one buffer inside a flight; `partitions` (of rows) and `columns` are filled in by encoding them."""
+    """Records of one buffer inside a flight; `partitions` (of rows) and `columns` are filled in by encoding them.
+
+    `bytes` is their share of the client's budget. `told` is set once the client knows what became of them.
+    """
 
     buffer: RecordBuffer
-    records: list[Row] | ArrowBlock
+    records: Records
+    bytes: int
     partitions: list[int] = field(default_factory=list)
     columns: Columns | None = None
+    told: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Flight:
     """Records that are uploaded together. `deadline` is that of its oldest record, on the monotonic clock."""
 
@@ -69,6 +82,7 @@ class TopicWriter:
         self._changed = clock.condition()
         self._buffers: list[RecordBuffer] = []
         self._flights: deque[_Flight] = deque()
+        self._under_way: set[_Part] = set()
         self._linger = AdaptiveLinger()
         self._running = False
         self._uploading = False
@@ -76,7 +90,8 @@ class TopicWriter:
     # --- what producers call ---
 
     def view(self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0) -> TopicView | None:
-        """The topic as last seen, looked up at the first call; created by `plan` if it does not exist. None if there is none.
+        """The topic as last seen, looked up at the first call; created by `plan` if it does not exist. None if there
+        is none.
 
         Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
         """
@@ -87,7 +102,7 @@ class TopicWriter:
                     view = view_of(self._topic_log)
                 elif plan is not None:
                     view = create_topic(self._topic_log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
-                self._view = view
+                self._look(view)
         return view
 
     def attach(self, buffer: RecordBuffer) -> None:
@@ -102,9 +117,15 @@ class TopicWriter:
                 self._clock.start_thread(self._commit_loop, f"deltaq-commit-{self.topic}")
 
     def detach(self, buffer: RecordBuffer) -> None:
-        """Forget an empty buffer; the threads end with the last one."""
+        """Forget a buffer once it is empty; the threads end with the last one."""
         with self._changed:
-            self._buffers.remove(buffer)
+            buffer.abandoned = buffer.flushing = True
+            self._changed.notify_all()
+
+    def append_block(self, buffer: RecordBuffer, block: ArrowBlock) -> None:
+        """Add a table behind what is in `buffer`."""
+        with self._changed:
+            buffer.append_block(block)
             self._changed.notify_all()
 
     def wake(self) -> None:
@@ -112,16 +133,61 @@ class TopicWriter:
         with self._changed:
             self._changed.notify_all()
 
-    def purge(self, buffer: RecordBuffer) -> None:
-        """Drop what waits in a buffer; it is reported with _PURGE_QUEUE."""
+    def purge(self, buffer: RecordBuffer, *, in_queue: bool, in_flight: bool) -> None:
+        """Drop what waits in a buffer, reported with _PURGE_QUEUE, and what is being written, with _PURGE_INFLIGHT.
+
+        As in Kafka, what is being written may end up in the topic all the same.
+        """
         with self._changed:
-            while (records := buffer.take(FLIGHT_ROWS_MAX, float("inf"))) is not None:
-                self._fail([_Part(buffer, records)], KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
+            queued = []
+            while in_queue and (taken := buffer.take(FLIGHT_ROWS_MAX, float("inf"))) is not None:
+                queued.append(_Part(buffer, *taken))
+            flying = [part for part in self._under_way if in_flight and part.buffer is buffer]
+            self._under_way.update(queued)
+            self._changed.notify_all()
+        self._fail(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
+        self._fail(flying, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
 
     def settle(self, token: str, timeout_s: float) -> bool:
-        """Whether the append behind an OutcomeUnknown stands. Raises OutcomeUnknown if that cannot be found out in time."""
+        """Whether the append behind an OutcomeUnknown stands. Raises OutcomeUnknown if that cannot be found out in
+        time."""
         log = TopicLog(self._store, self.topic, self._clock)
         return log.settle(token, self._clock.monotonic() + timeout_s) is not None
+
+    # --- the topic ---
+
+    def _look(self, view: TopicView | None) -> None:
+        """Remember how the topic is, and tell the producers if that has changed."""
+        before, self._view = self._view, view
+        if view is not None and view != before:
+            with self._changed:
+                buffers = list(self._buffers)
+            for buffer in buffers:
+                buffer.seen(view)
+
+    def _known(self, plan: NewTopicPlan | None, deadline: float) -> TopicView:
+        """The topic, looked up again and again until the deadline: a store may be away for a while."""
+        failures = 0
+        while True:
+            try:
+                view = self.view(plan, max(0.0, deadline - self._clock.monotonic()))
+            except (Unavailable, OutcomeUnknown) as error:  # unknown is only whether the topic was created
+                if isinstance(error, Unavailable) and not error.error.retriable():
+                    raise
+                failures += 1
+                pause_before_retry(self._clock, self.topic, failures, deadline, error.error.str())
+            else:
+                if view is None:
+                    raise UnknownTopic(self.topic)
+                return view
+
+    def _newest(self) -> TopicView:
+        """The topic as it is now. Raises Unavailable, UnknownTopic."""
+        with self._log_lock:
+            self._topic_log.catch_up()
+            view = view_of(self._topic_log)
+            self._look(view)
+            return view
 
     # --- upload ---
 
@@ -131,7 +197,7 @@ class TopicWriter:
                 flight = self._upload(parts)
             except KafkaException as error:
                 self._fail(parts, error)
-            except Exception as error:  # a defect must not leave callers waiting for ever
+            except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
                 _log.exception("writing a batch failed topic=%r", self.topic)
                 self._fail(parts, _defect(error))
             else:
@@ -147,13 +213,16 @@ class TopicWriter:
         """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left."""
         with self._changed:
             while True:
+                self._buffers = [buffer for buffer in self._buffers if len(buffer) or not buffer.abandoned]
                 if not self._buffers:
                     self._uploading = False
                     self._changed.notify_all()
                     return None
                 wait_s = self._wait_s()
                 if wait_s is not None and wait_s <= 0:
-                    return list(self._take())
+                    parts = list(self._take())
+                    self._under_way.update(parts)
+                    return parts
                 self._changed.wait(wait_s)
 
     def _wait_s(self) -> float | None:
@@ -161,86 +230,106 @@ class TopicWriter:
         if len(self._flights) >= FLIGHTS_AHEAD_MAX:
             return None
         now = self._clock.monotonic()
-        waits = []
-        for buffer in self._buffers:
-            produced_at = buffer.first_produced_at()
-            if produced_at is not None:
-                at_once = buffer.flushing or buffer.is_full()
-                linger_s = self._linger.extra_s if at_once else max(buffer.settings.linger_s, self._linger.extra_s)
-                waits.append(produced_at + linger_s - now)
-        return min(waits, default=None)
+        waits = [buffer.due_in(now, self._linger.extra_s) for buffer in self._buffers]
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _take(self) -> Iterator[_Part]:
+        """The oldest records of each buffer. Those of one flight share a deadline: so they must be about equally old,
+        and of clients with the same patience."""
+        waiting = [(at, buffer) for buffer in self._buffers if (at := buffer.first_produced_at()) is not None]
+        oldest_at, first = min(waiting, key=lambda entry: entry[0])
+        timeout_s = first.settings.timeout_s
         rows_left = FLIGHT_ROWS_MAX
-        for buffer in self._buffers:
-            # Records of one flight share a deadline, so they must be about equally old.
-            span_s = max(1.0, buffer.settings.timeout_s / 10)
-            records = buffer.take(rows_left, span_s) if rows_left else None
-            if records is not None:
-                rows_left = max(0, rows_left - (len(records) if isinstance(records, list) else len(records.columns)))
-                yield _Part(buffer, records)
+        for _, buffer in waiting:
+            if buffer.settings.timeout_s == timeout_s and rows_left:
+                taken = buffer.take(rows_left, oldest_at + timeout_s / 10)
+                if taken is not None:
+                    rows_left = max(0, rows_left - _rows(taken[0]))
+                    yield _Part(buffer, *taken)
 
     def _upload(self, parts: list[_Part]) -> _Flight | None:
         deadline = min(_produced_at(part.records) + part.buffer.settings.timeout_s for part in parts)
-        view = self._known(deadline)
-        groups = list(_by_encoding([part for part in parts if self._encode(part, view)]))
+        plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
+        view = self._known(plan, deadline)
+        parts[:] = [part for part in parts if self._encode(part, view)]
+        groups = list(_by_encoding(parts))
         segments = [
             self._upload_segment(columns, view, group[0].buffer.settings, deadline)
             for group in groups
-            for columns in in_segments(joined([part.columns for part in group]), SEGMENT_BYTES_MAX)
+            for columns in in_segments(joined([part.columns for part in group if part.columns]), SEGMENT_BYTES_MAX)
         ]
         # Parts in the order of their segments: that is the order in which offsets are given.
         return _Flight(list(chain.from_iterable(groups)), deadline, segments, view.topic_id) if segments else None
 
-    def _known(self, deadline: float) -> TopicView:
-        """The topic, looked up again and again until the deadline: a store may be away for a while."""
-        failures = 0
-        while True:
-            try:
-                view = self.view()
-            except Unavailable as error:
-                if not error.args[0].retriable():
-                    raise
-                failures += 1
-                self._pause(failures, deadline, str(error.args[0].str()))
-            else:
-                if view is None:
-                    raise UnknownTopic(self.topic)
-                return view
-
     def _encode(self, part: _Part, view: TopicView) -> bool:
         """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
         settings = part.buffer.settings
-        sticky = int(self._clock.random() * view.partitions)
-        if isinstance(part.records, ArrowBlock):
-            part.columns = resolved_block(part.records.columns, settings.partitioner, view.partitions, sticky)
-            return True
-        part.partitions = chosen_partitions(part.records, settings.partitioner, view.partitions, sticky)
-        if max(part.partitions) >= view.partitions:
-            self._refuse_partitions(part, view.partitions)
-        if part.records:
-            epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-            part.columns = row_columns(part.records, part.partitions, epoch_ms, view.schema)
-        return bool(part.records)
+        sticky = part.buffer.sticky(view.partitions, self._clock.monotonic(), self._clock.random())
+        spread = settings.sticky_s == 0
+        try:
+            if isinstance(part.records, ArrowBlock):
+                columns = part.records.columns
+                part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
+                return True
+            part.partitions = chosen_partitions(
+                part.records, settings.partitioner, view.partitions, sticky, spread=spread
+            )
+            self._refuse(part, self._refusals(part.records, part.partitions, view, unchecked=part.buffer.unchecked))
+            if part.records:
+                epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
+                part.columns = row_columns(part.records, part.partitions, epoch_ms, view.schema)
+        except InvalidValue as error:
+            self._fail([part], error)  # alone: the other parts are of other clients
+            return False
+        return part.columns is not None
 
-    def _refuse_partitions(self, part: _Part, count: int) -> None:
-        """Report and drop the rows of a part that name a partition which the topic does not have."""
-        rows = list(zip(part.records, part.partitions, strict=True))
-        for partition in sorted({partition for _, partition in rows if partition >= count}):
-            bad = [row for row, named in rows if named == partition]
-            error = UnknownTopic(self.topic, partition=partition)
-            part.buffer.report(Report(bad, [partition] * len(bad), None, {}, None, error, self._clock.monotonic(), self.topic))
-        part.records = [row for row, partition in rows if partition < count]
-        part.partitions = [partition for _, partition in rows if partition < count]
+    def _refusals(
+        self, rows: Sequence[Row], partitions: list[int], view: TopicView, *, unchecked: bool
+    ) -> dict[int, KafkaException]:
+        """What is wrong with which rows, by number: what `produce` could not know yet."""
+        found: dict[int, KafkaException] = {}
+        if max(partitions) >= view.partitions and max(partitions) >= (count := self._newest().partitions):
+            code = KafkaError._UNKNOWN_PARTITION
+            unknown = {n: UnknownTopic(self.topic, partition=n, code=code) for n in set(partitions) if n >= count}
+            found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
+        if "compact" in view.settings.cleanup_policy:
+            reason = f"topic {self.topic!r} is compacted: every message needs a key"
+            error = KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
+            found |= {at: error for at, row in enumerate(rows) if row[1] is None}
+        if unchecked:
+            limit = view.settings.max_message_bytes
+            sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
+            found |= {
+                at: MessageTooLarge(size=size, limit=limit, topic=self.topic)
+                for at, size in enumerate(sizes)
+                if size > limit
+            }
+        return found
+
+    def _refuse(self, part: _Part, refusals: dict[int, KafkaException]) -> None:
+        """Report the rows that are refused, and take them out of the part."""
+        rows, partitions = part.records, part.partitions
+        if not refusals or isinstance(rows, ArrowBlock):
+            return
+        alike: dict[int, list[int]] = {}
+        for at, error in refusals.items():
+            alike.setdefault(id(error), []).append(at)
+        for numbers in alike.values():
+            share = part.bytes * len(numbers) // len(rows)
+            refused = _Part(part.buffer, [rows[at] for at in numbers], share, [partitions[at] for at in numbers])
+            part.bytes -= share
+            self._fail([refused], refusals[numbers[0]])
+        kept = [at for at in range(len(rows)) if at not in refusals]
+        part.records = [rows[at] for at in kept]
+        part.partitions = [partitions[at] for at in kept]
+        if not kept:
+            self._fail([part], refusals[0])  # no rows any more, but what is left of the bytes
 
     def _upload_segment(
         self, columns: Columns, view: TopicView, settings: BufferSettings, deadline: float
     ) -> PendingSegment:
         codec = settings.compression, settings.compression_level
         return upload_segment(self._store, self.topic, columns, view.settings, *codec, deadline, self._clock)
-
-    def _pause(self, failures: int, deadline: float, reason: str) -> None:
-        pause_before_retry(self._clock, self.topic, failures, deadline, reason)
 
     # --- commit ---
 
@@ -251,7 +340,7 @@ class TopicWriter:
                 appended = self._append(taken)
             except KafkaException as error:
                 self._not_appended(taken, error)
-            except Exception as error:  # a defect must not leave callers waiting for ever
+            except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
                 _log.exception("committing a batch failed topic=%r", self.topic)
                 self._not_appended(taken, _defect(error))
             else:
@@ -260,13 +349,17 @@ class TopicWriter:
 
     def _wait_for_flight(self) -> bool:
         with self._changed:
-            while not self._flights:
+            while True:
+                while self._flights and _is_purged(self._flights[0]):
+                    self._flights.popleft()
+                    self._changed.notify_all()
+                if self._flights:
+                    return True
                 if not self._uploading:
                     self._running = False
                     self._changed.notify_all()
                     return False
                 self._changed.wait()
-            return True
 
     def _append(self, taken: list[_Flight]) -> Appended:
         topic_id = self._flights[0].topic_id
@@ -276,7 +369,9 @@ class TopicWriter:
             # Asked again after a lost race: whatever has been uploaded meanwhile rides along.
             with self._changed:
                 while self._flights and self._flights[0].topic_id == topic_id:
-                    taken.append(self._flights.popleft())
+                    flight = self._flights.popleft()
+                    if not _is_purged(flight):
+                        taken.append(flight)
                 self._changed.notify_all()
             return [segment for flight in taken for segment in flight.segments]
 
@@ -284,16 +379,16 @@ class TopicWriter:
             try:
                 appended = self._topic_log.append(take_segments, topic_id, deadline)
             finally:
-                self._view = view_of(self._topic_log) if self._topic_log.head is not None else None
+                self._look(view_of(self._topic_log) if self._topic_log.head is not None else None)
             return appended
 
     def _not_appended(self, taken: list[_Flight], error: KafkaException) -> None:
         now = self._clock.monotonic()
         again = []
-        if not taken:  # refused before anything was taken: the topic is gone
-            with self._changed:
+        with self._changed:
+            if not taken and self._flights:  # refused before anything was taken: the topic is gone
                 taken.append(self._flights.popleft())
-        if isinstance(error, Unavailable) and error.args[0].retriable():
+        if isinstance(error, Unavailable) and error.error.retriable():
             again = [flight for flight in taken if flight.deadline > now]
         for flight in taken:
             if flight not in again:
@@ -301,6 +396,8 @@ class TopicWriter:
         with self._changed:
             self._flights.extendleft(reversed(again))
             self._changed.notify_all()
+
+    # --- telling ---
 
     def _report(self, flights: list[_Flight], appended: Appended) -> None:
         files = {file.path: file for file in appended.files}
@@ -314,23 +411,56 @@ class TopicWriter:
                     offsets.setdefault(batch.partition, batch.base_offset)
             for part in flight.parts:
                 columns = part.columns
-                part.buffer.report(
-                    Report(part.records, part.partitions, columns, dict(offsets), append_time, None, now, self.topic)
+                self._tell(
+                    part,
+                    Report(
+                        part.records,
+                        part.partitions,
+                        columns,
+                        dict(offsets),
+                        append_time,
+                        None,
+                        now,
+                        self.topic,
+                        part.bytes,
+                    ),
                 )
                 if len(flight.parts) > 1 and columns is not None:
                     for count in columns.partitions.value_counts():
                         offsets[count["values"].as_py()] += count["counts"].as_py()
 
-    def _fail(self, parts: list[_Part], error: KafkaException) -> None:
+    def _fail(self, parts: Sequence[_Part], error: KafkaException) -> None:
+        """Report that parts were not written, or that nobody knows."""
+        if isinstance(error, Unavailable) and error.error.retriable():
+            # Not tried again, so their time is over.
+            error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True))
         now = self._clock.monotonic()
         for part in parts:
             records = part.records
             partitions = part.partitions or ([row[2] for row in records] if isinstance(records, list) else ())
-            part.buffer.report(Report(records, partitions, part.columns, {}, None, error, now, self.topic))
+            self._tell(part, Report(records, partitions, part.columns, {}, None, error, now, self.topic, part.bytes))
+
+    def _tell(self, part: _Part, report: Report) -> None:
+        """Report what became of a part, unless its client has been told already."""
+        with self._changed:
+            if part.told:
+                return
+            part.told = True
+            self._under_way.discard(part)
+        part.buffer.report(report)
 
 
-def _produced_at(records: list[Row] | ArrowBlock) -> float:
-    return records[0][6] if isinstance(records, list) else records.produced_at
+def _rows(records: Records) -> int:
+    return len(records.columns) if isinstance(records, ArrowBlock) else len(records)
+
+
+def _produced_at(records: Records) -> float:
+    return records.produced_at if isinstance(records, ArrowBlock) else records[0][6]
+
+
+def _is_purged(flight: _Flight) -> bool:
+    """Whether nobody waits for any of it any more."""
+    return all(part.told for part in flight.parts)
 
 
 def _by_encoding(parts: list[_Part]) -> Iterator[list[_Part]]:
@@ -350,22 +480,34 @@ def _defect(error: Exception) -> KafkaException:
 
 
 class _Writers:
-    """The topic writers of this process, so that all producers of a topic share one."""
+    """The topic writers of this process, so that all producers of a topic share one.
+
+    A writer keeps its store and clock, so their identities stay theirs as long as the writer is here.
+    """
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()
-        self._writers: WeakKeyDictionary[Store, dict[tuple[str, int], TopicWriter]] = WeakKeyDictionary()
+        self._writers: WeakValueDictionary[tuple[int, str, int], TopicWriter] = WeakValueDictionary()
 
     def get(self, store: Store, topic: str, clock: Clock, client_id: str) -> TopicWriter:
         with self._lock:
-            writers = self._writers.setdefault(store, {})
-            found = writers.get((topic, id(clock)))
+            found = self._writers.get((id(store), topic, id(clock)))
             if found is None:
-                found = writers[topic, id(clock)] = TopicWriter(store, topic, clock, client_id)
+                found = self._writers[id(store), topic, id(clock)] = TopicWriter(store, topic, clock, client_id)
             return found
 
 
 _WRITERS = _Writers()
+
+
+def _forget_writers() -> None:
+    """A forked child has neither the threads of its parent's writers nor a say in their locks: it starts anew."""
+    global _WRITERS
+    _WRITERS = _Writers()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_writers)
 
 
 def topic_writer(store: Store, topic: str, clock: Clock, client_id: str = "") -> TopicWriter:

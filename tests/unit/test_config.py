@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import logging
 import math
@@ -214,6 +215,15 @@ def test_a_config_has_exactly_the_settings_that_have_an_effect(kind: str, config
     assert attributes == honoured - {"bootstrap_servers"}
 
 
+def test_every_setting_that_is_said_to_have_an_effect_is_read_by_the_code() -> None:
+    package = Path(client_module.__file__).parent.parent
+    modules = [path for path in package.rglob("*.py") if path.parent != package / "config"]
+    nodes = [node for path in modules for node in ast.walk(ast.parse(path.read_text()))]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.honoured} - {"bootstrap_servers"}
+    assert sorted(honoured - read) == []
+
+
 @pytest.mark.parametrize("config", [producer(), consumer()], ids=["producer", "consumer"])
 def test_attributes_have_the_types_they_declare(config: ClientConfig) -> None:
     hints = get_type_hints(type(config), vars(client_module))
@@ -233,12 +243,12 @@ def test_keywords_win_over_the_dict_and_neither_is_changed() -> None:
     conf: dict[str, object] = {
         "bootstrap.servers": "memory://test",
         "linger.ms": 1,
-        "default.topic.config": {"acks": 1},
+        "default.topic.config": {"compression.type": "lz4"},
     }
     kwargs: dict[str, object] = {"linger_ms": 7, "batch.size": 2_000, "default_topic_config": None}
     before = (pickle.dumps(conf), pickle.dumps(kwargs))
     config = parse_client_config("producer", conf, kwargs)
-    assert (config.linger_ms, config.batch_size, config.acks) == (7.0, 2_000, 1)
+    assert (config.linger_ms, config.batch_size, config.compression_type) == (7.0, 2_000, "lz4")
     assert (pickle.dumps(conf), pickle.dumps(kwargs)) == before
 
 
@@ -263,7 +273,8 @@ def test_an_alias_sets_the_setting_it_stands_for(spelling: str) -> None:
 def test_the_last_of_two_spellings_wins_and_the_legacy_dict_comes_first() -> None:
     assert producer(linger__ms=1, queue__buffering__max__ms=2).linger_ms == 2
     assert producer(queue__buffering__max__ms=2, linger__ms=1).linger_ms == 1
-    assert producer(acks="all", default__topic__config={"acks": 1}).acks == -1
+    legacy = {"compression.type": "lz4"}
+    assert producer(compression__type="zstd", default__topic__config=legacy).compression_type == "zstd"
     assert consumer(default__topic__config={"auto.offset.reset": "smallest"}).auto_offset_reset == "earliest"
 
 
@@ -448,12 +459,14 @@ def test_contradictions_are_refused_as_the_real_client_does(conf: dict[str, obje
 
 def test_what_was_not_given_adapts_to_what_was() -> None:
     transactional = producer(transactional__id="t", transaction__timeout__ms=9_000)
-    assert transactional.enable_idempotence
     assert transactional.message_timeout_ms == 9_000
     assert producer(message__timeout__ms=2).linger_ms < 2
     assert producer(linger__ms=50).sticky_partitioning_linger_ms == 100
     assert producer(linger__ms=50, sticky__partitioning__linger__ms=3).sticky_partitioning_linger_ms == 3
     assert consumer(message__max__bytes=100_000_000).fetch_max_bytes == 100_000_000
+    # A producer of confluent-kafka creates topics unless this says that it must not.
+    assert producer().auto_create_topics_enable
+    assert not producer(allow__auto__create__topics=False).auto_create_topics_enable
 
 
 @pytest.mark.parametrize(
@@ -497,9 +510,8 @@ def test_callbacks_must_be_callable_and_loggers_loggers() -> None:
         consumer(on_commit=5)
     with pytest.raises(TypeError, match="logger"):
         producer(logger=print)
-    logger = logging.getLogger("mine")
-    config = producer(logger=logger, error_cb=print, on_delivery=repr)
-    assert (config.logger, config.error_cb, config.on_delivery) == (logger, print, repr)
+    config = producer(logger=logging.getLogger("mine"), error_cb=print, on_delivery=repr)
+    assert (config.error_cb, config.on_delivery) == (print, repr)
 
 
 # --- no effect, no secret ---
@@ -523,6 +535,14 @@ def test_a_setting_without_effect_is_mentioned_once(warnings_logged: pytest.LogC
 def test_a_default_spelled_out_is_not_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:
     producer(socket__timeout__ms=60_000, security__protocol="PLAINTEXT")
     assert warnings_logged.records == []
+
+
+def test_a_setting_whose_demand_is_always_met_is_not_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:
+    producer(acks=1, enable__idempotence=False)
+    producer(enable__idempotence=True)
+    consumer(isolation__level="read_uncommitted", check__crcs=True)
+    assert warnings_logged.records == []
+    assert "*Always so.* " in config_table("producer")
 
 
 def test_a_setting_of_the_other_client_is_checked_and_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:

@@ -43,7 +43,11 @@ __all__ = ["DeliveryCallback", "Producer", "TableCallback"]
 
 DeliveryCallback: TypeAlias = Callable[["KafkaError | None", Message], object]
 TableCallback: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], object]"
-HeadersInput: TypeAlias = "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | None"
+HeadersInput: TypeAlias = (
+    "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | list[tuple[str, bytes | None]]"
+    " | list[tuple[str, str]] | list[tuple[str, bytes]] | None"
+)
+"""A dict, or a list of pairs. Lists of one kind are named too: to a type checker they are not lists of a union."""
 
 _log = logging.getLogger("deltaq.producer")
 

@@ -10,7 +10,8 @@ EXTRA_S_MAX = 2.0
 class AdaptiveLinger:
     """Seconds to linger beyond the configured time, learned from lost races.
 
-    The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one they win.
+    The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one they
+    win.
     As TCP does for a shared line: a lost race doubles the wait, a commit without one shortens it by a tenth.
     """
 

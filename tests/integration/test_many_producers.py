@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,10 @@ with open(reports_path, "w") as file:
 """.replace("%KEYS%", str(KEYS))
 
 
-def read_everything(root: str, topic: str, count: int, **components) -> dict[int, list[tuple[int, str, str]]]:
+def read_everything(root: str, topic: str, count: int) -> dict[int, list[tuple[int, str, str]]]:
     """Every record as (offset, key, value), by partition, through a consumer that starts at the beginning."""
-    found = defaultdict(list)
-    with Consumer({"bootstrap.servers": root, "group.id": uuid.uuid4().hex}, **components) as consumer:
+    found: dict[Any, list[tuple[Any, str, str]]] = defaultdict(list)
+    with Consumer({"bootstrap.servers": root, "group.id": uuid.uuid4().hex}) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
         read = 0
         while read < count:

@@ -17,7 +17,7 @@ from deltaq.log.records import table_schema
 from deltaq.log.topic_log import AlreadyCommitted, TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.names import log_start_marker
-from deltaq.store import LocalStore, open_store
+from deltaq.store import Store, open_store
 
 LOG = "topics/t/_delta_log/"
 
@@ -42,7 +42,7 @@ def append(log: TopicLog, number: int, rows: int = 2, txn: Txn | None = None) ->
 
 
 @pytest.fixture
-def store(tmp_path) -> LocalStore:
+def store(tmp_path) -> Store:
     return open_store(str(tmp_path / "root"))
 
 

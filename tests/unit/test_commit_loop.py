@@ -34,7 +34,7 @@ def commit(log: DeltaLog, value: int, timeout: float = 60.0):
 
 def values(store: Store) -> list[int]:
     """What the log says, read entry by entry without the code under test's loop."""
-    found = []
+    found: list[int] = []
     for entry in store.list(FOLDER + "_delta_log/"):
         parsed = parse_entry(store.get(entry.key), len(found), entry.key)
         found += [action.version for action in parsed.actions if isinstance(action, Txn)]
@@ -231,7 +231,7 @@ def clean_up(store: Store, below: int) -> None:
 
 def checkpoint_of(store: Store, version: int, app_version: int) -> None:
     """A checkpoint written with pyarrow alone."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "protocol": {
                 "minReaderVersion": 1,
@@ -244,9 +244,7 @@ def checkpoint_of(store: Store, version: int, app_version: int) -> None:
         {"txn": {"appId": "app", "version": app_version, "lastUpdated": None}},
     ]
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.Table.from_pylist([{"protocol": None, "metaData": None, "txn": None} | row for row in rows]), sink
-    )
+    pq.write_table(pa.Table.from_pylist([dict.fromkeys(("protocol", "metaData", "txn")) | row for row in rows]), sink)
     store.put(f"{FOLDER}_delta_log/{version:020d}.checkpoint.parquet", sink.getvalue().to_pybytes())
     store.put(f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode())
 

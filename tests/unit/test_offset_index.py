@@ -28,7 +28,8 @@ def file_of(number: int, shares: list[tuple[int, int, int]]) -> DataFile:
 def histories(draw):
     """Appended files, and the place of every record: (partition, offset) -> file."""
     ends = [0] * PARTITIONS
-    files, places = [], {}
+    files: list[DataFile] = []
+    places: dict[tuple[int, int], int] = {}
     for number in range(draw(st.integers(0, 12))):
         partitions = draw(st.lists(st.integers(0, PARTITIONS - 1), unique=True, min_size=1, max_size=PARTITIONS))
         shares = []

@@ -1,4 +1,4 @@
-"""Kafka's client API over Delta tables: topics, groups and transactions in a store, without a broker."""
+"""Kafka's client API over Delta tables: topics and groups in a folder or bucket, without a broker."""
 
 from __future__ import annotations
 

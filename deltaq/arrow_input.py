@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.errors import InvalidValue, MessageTooLarge, UnknownTopic
+from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.log.records import HEADERS, TIMESTAMP_MS_MAX, VALUE_SCHEMA, Columns
 from deltaq.serde.columns import is_required
 from deltaq.serde.typed import TopicSchema
@@ -160,7 +160,7 @@ def _partitions(source: _Input, count: int | None) -> pa.Array:
     limits = pc.min_max(chosen)
     for partition in (limits["min"].as_py(), limits["max"].as_py()):
         if partition is not None and not -1 <= partition < (2**31 if count is None else count):
-            raise UnknownTopic(source.topic, partition=partition)
+            raise UnknownTopic(source.topic, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
     return chosen.cast(pa.int32()).fill_null(-1)
 
 

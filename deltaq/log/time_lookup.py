@@ -69,18 +69,17 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
     """
 
     def look() -> tuple[int, int] | None:
-        best: tuple[int, int] | None = None
+        best = (-1, 0)  # time, and the offset's negative: of equal times the lowest offset is the greatest pair
         files = log.index.files
-        # Sorting keeps equal times in offset order, so that the first record with the highest time is met first.
         likeliest = sorted(_batches(log, partition), key=lambda found: -files[found[0].path].max_timestamp_ms)
         for batch, start in likeliest:
-            if best is not None and files[batch.path].max_timestamp_ms <= best[1]:
-                break
-            offsets, times_ms = _times(store, log, batch, start, batch.next_offset)
-            highest = pc.max(times_ms).as_py()
-            if highest is not None and (best is None or highest > best[1]):
-                best = int(offsets[pc.index(times_ms, highest).as_py()].as_py()), int(highest)
-        return best
+            # A file's highest time may be that of another partition, so the order alone does not decide.
+            if (files[batch.path].max_timestamp_ms, -start) > best:
+                offsets, times_ms = _times(store, log, batch, start, batch.next_offset)
+                if len(times_ms):
+                    highest = pc.max(times_ms).as_py()
+                    best = max(best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py()))
+        return None if best[0] < 0 else (-best[1], best[0])
 
     return _through_compactions(log, look)
 

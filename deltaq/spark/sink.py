@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from deltaq.arrow_input import columns_from_arrow
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.config import ProducerConfig
 from deltaq.errors import InvalidConfig, InvalidValue, UnknownTopic
 from deltaq.log.actions import Txn
 from deltaq.log.encoding import in_segments, joined, resolved_block
@@ -48,7 +49,6 @@ _QUERY_ID = "sql.streaming.queryId"
 """The local property in which Spark tells its tasks the id of their streaming query: it lives in the checkpoint."""
 
 _CLOCK = SYSTEM_CLOCK
-_NO_DEADLINE = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,21 +165,32 @@ class _RowWriter:
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], txn: tuple[str, int] | None) -> None:
         """One commit for each topic. Raises what `TopicLog.append` raises, but not AlreadyCommitted."""
-        written: dict[tuple[str, str], list[PendingSegment]] = {}
+        written: dict[str, list[_Written]] = {}
         for message in messages:
             for part in message.written if isinstance(message, _TaskDone) else ():
-                written.setdefault((part.topic, part.topic_id), []).extend(part.segments)
-        logs = _logs(open_root(self._options.client, _CLOCK))
-        for (topic, topic_id), segments in written.items():
-            log = logs.of(topic, self._options.client.client_id)
-            if not log.catch_up():
-                raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted while rows for it were on their way")
-            deadline = _CLOCK.monotonic() + (self._options.client.message_timeout_ms / 1000 or _NO_DEADLINE)
-            action = None if txn is None else Txn(txn[0], txn[1], last_updated=_CLOCK.time_ms())
-            try:
-                log.append(segments.copy, topic_id, deadline, action)
-            except AlreadyCommitted:
-                _log.info("batch is in the topic already topic=%s txn=%s", topic, txn)
+                written.setdefault(part.topic, []).append(part)
+        for topic, parts in written.items():
+            if len({part.topic_id for part in parts}) > 1:  # found before any commit: a repetition would skip the rest
+                raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted and created again during the write")
+        for topic, parts in written.items():
+            self._append(topic, parts, txn)
+
+    def _append(self, topic: str, parts: Sequence[_Written], txn: tuple[str, int] | None) -> None:
+        client = self._options.client
+        log = _logs(open_root(client, _CLOCK)).of(topic, client.client_id)
+        if not log.catch_up():
+            raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted during the write")
+        segments = [segment for part in parts for segment in part.segments]
+        action = None if txn is None else Txn(txn[0], txn[1], last_updated=_CLOCK.time_ms())
+        try:
+            log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
+        except AlreadyCommitted:
+            _log.info("batch is in the topic already topic=%s txn=%s", topic, txn)
+
+
+def _deadline(client: ProducerConfig) -> float:
+    """When an upload or commit that begins now is given up: after `message.timeout.ms`, of which 0 is never."""
+    return _CLOCK.monotonic() + (client.message_timeout_ms / 1000 or float("inf"))
 
 
 @dataclass(slots=True)
@@ -197,7 +208,6 @@ class _TaskWriter:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._store = open_root(options.client, _CLOCK)
-        self._deadline = _CLOCK.monotonic() + (options.client.message_timeout_ms / 1000 or _NO_DEADLINE)
         self._topics: dict[str, _Waiting] = {}
         self._bytes = 0
 
@@ -242,7 +252,7 @@ class _TaskWriter:
             columns = resolved_block(joined(parts), client.partitioner, partitions, sticky)
             codec = client.compression_type, client.compression_level
             waiting.segments += [
-                upload_segment(self._store, topic, piece, waiting.view.settings, *codec, self._deadline, _CLOCK)
+                upload_segment(self._store, topic, piece, waiting.view.settings, *codec, _deadline(client), _CLOCK)
                 for piece in in_segments(columns, SEGMENT_BYTES_MAX)
             ]
             waiting.parts.clear()
@@ -257,7 +267,7 @@ class _TaskWriter:
         elif client.auto_create_topics_enable:
             schema = None if self._options.columns == "kafka" else _new_schema(columns)
             plan = NewTopicPlan(client.num_partitions, schema)
-            view = create_topic(log, plan, self._deadline, exist_ok=True)
+            view = create_topic(log, plan, _deadline(client), exist_ok=True)
         else:
             raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false")
         if view.schema is not None and self._options.columns == "kafka":

@@ -294,6 +294,19 @@ def test_rows_for_a_topic_that_was_recreated_meanwhile_are_not_appended(root: st
     assert topic_rows(root, "orders", "value") == []
 
 
+def test_tasks_that_met_two_topics_of_one_name_write_to_neither(root: str) -> None:
+    topic = Topic("orders", bootstrap_servers=root).create()
+    writer = stream_writer(root, values(b"1"), topic="orders")
+    done = task_results(writer, [values(b"1")])
+    topic.delete()
+    topic.create()
+    done += task_results(writer, [values(b"2")])
+    for messages in (done, done[::-1]):
+        with pytest.raises(UnknownTopic, match="during the write"):
+            writer.commit(messages, 0)
+    assert topic_rows(root, "orders", "value") == []
+
+
 def test_a_large_task_is_uploaded_in_pieces(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "SEGMENT_BYTES_MAX", 1000)
     append(root, values(*[b"%0100d" % number for number in range(50)]), topic="orders")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import socket
@@ -551,6 +552,15 @@ class Consumer:
             if self._fetcher is not None:
                 self._fetcher.close()
 
+    def _end_threads(self) -> None:
+        self._closed = True
+        if self._membership is not None:
+            self._membership.close()
+        if self._committer is not None:
+            self._committer.close()
+        if self._fetcher is not None:
+            self._fetcher.close()
+
     def __enter__(self) -> Consumer:
         self._check_open()
         return self
@@ -820,6 +830,18 @@ def _refuse_forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_refuse_forked)
+
+
+def _end_threads() -> None:
+    """At exit, of consumers that were not closed: Python must not finalize under a thread that reads.
+
+    Nothing is committed and no callback runs, as if the process had died; only the group need not wait.
+    """
+    for consumer in tuple(_CONSUMERS):
+        consumer._end_threads()
+
+
+atexit.register(_end_threads)
 
 
 def _listed(partitions: object) -> list[TopicPartition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -230,8 +231,8 @@ class Producer:
             size += header_bytes
         if size > lane.size_max:
             raise MessageTooLarge(size=size, limit=lane.size_max, topic=lane.name)
-        if partition != -1 or timestamp:
-            self._check_numbers(lane, partition, timestamp)
+        if partition != -1 or timestamp != 0:
+            partition, timestamp = self._checked_numbers(lane, partition, timestamp)
         notify = callback or on_delivery
         notify = self._on_delivery if notify is None else _checked(notify)
         buffer = lane.buffer
@@ -366,9 +367,8 @@ class Producer:
             if lane.name == name:
                 lane.saw(view)
 
-    def _check_numbers(self, lane: _Lane, partition: int, timestamp: int) -> None:
-        if type(partition) is not int or type(timestamp) is not int:
-            raise TypeError("partition and timestamp must be int")
+    def _checked_numbers(self, lane: _Lane, partition: int, timestamp: int) -> tuple[int, int]:
+        partition, timestamp = operator.index(partition), operator.index(timestamp)
         if partition < -1 or (lane.partitions is not None and partition >= lane.partitions):
             count = 0 if partition < -1 else self._lookup.head(lane.name).partitions  # it may have grown
             if not 0 <= partition < count:
@@ -381,6 +381,7 @@ class Producer:
                 field="timestamp",
                 topic=lane.name,
             )
+        return partition, timestamp
 
     # --- how much is waiting ---
 

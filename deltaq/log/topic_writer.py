@@ -6,6 +6,7 @@ the one before. Flights are committed in the order in which they were taken, whi
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections import deque
@@ -42,6 +43,9 @@ FLIGHT_ROWS_MAX = 250_000
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 FLIGHTS_AHEAD_MAX = 4
 """Uploaded flights that may wait for their commit. Beyond that records stay in their buffers and make larger ones."""
+
+EXIT_WAIT_S = 2.0
+"""How long the exit of the process waits for a writer's threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +90,7 @@ class TopicWriter:
         self._linger = AdaptiveLinger()
         self._running = False
         self._uploading = False
+        self._stopping = False
 
     # --- what producers call ---
 
@@ -121,6 +126,15 @@ class TopicWriter:
         with self._changed:
             buffer.abandoned = buffer.flushing = True
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End the threads, with what is not written yet left unwritten: the process is about to exit."""
+        deadline = self._clock.monotonic() + EXIT_WAIT_S
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            while self._running and (left := deadline - self._clock.monotonic()) > 0:
+                self._changed.wait(left)
 
     def append_block(self, buffer: RecordBuffer, block: ArrowBlock) -> None:
         """Add a table behind what is in `buffer`."""
@@ -214,7 +228,7 @@ class TopicWriter:
         with self._changed:
             while True:
                 self._buffers = [buffer for buffer in self._buffers if len(buffer) or not buffer.abandoned]
-                if not self._buffers:
+                if not self._buffers or self._stopping:
                     self._uploading = False
                     self._changed.notify_all()
                     return None
@@ -353,7 +367,7 @@ class TopicWriter:
                 while self._flights and _is_purged(self._flights[0]):
                     self._flights.popleft()
                     self._changed.notify_all()
-                if self._flights:
+                if self._flights and not self._stopping:
                     return True
                 if not self._uploading:
                     self._running = False
@@ -489,6 +503,10 @@ class _Writers:
         self._lock = SYSTEM_CLOCK.lock()
         self._writers: WeakValueDictionary[tuple[int, str, int], TopicWriter] = WeakValueDictionary()
 
+    def stop(self) -> None:
+        for writer in tuple(self._writers.values()):
+            writer.stop()
+
     def get(self, store: Store, topic: str, clock: Clock, client_id: str) -> TopicWriter:
         with self._lock:
             found = self._writers.get((id(store), topic, id(clock)))
@@ -508,6 +526,14 @@ def _forget_writers() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_writers)
+
+
+def _stop_writers() -> None:
+    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    _WRITERS.stop()
+
+
+atexit.register(_stop_writers)
 
 
 def topic_writer(store: Store, topic: str, clock: Clock, client_id: str = "") -> TopicWriter:

@@ -1,0 +1,29 @@
+"""A program that ends without closing its clients ends well: Python does not finalize under their threads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from deltaq import Consumer, Producer
+
+producer = Producer({"bootstrap.servers": sys.argv[1], "queue.buffering.max.messages": 1_000_000})
+for number in range(20_000):
+    producer.produce("events", b"x" * 100)
+producer.flush()
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "readers", "auto.offset.reset": "earliest"})
+consumer.subscribe(["events"])
+assert consumer.poll(10) is not None
+for number in range(20_000):
+    producer.produce("events", b"x" * 100)
+"""
+
+
+def test_a_program_that_closes_nothing_exits_without_an_abort_and_the_next_one_need_not_wait_for_the_group(tmp_path):
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr

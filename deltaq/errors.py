@@ -473,7 +473,7 @@ class GroupInUse(KafkaException):
 class OutcomeUnknown(KafkaException):
     """The store did not say whether the write happened: it may be there now, appear later, or never.
 
-    Look for `token` (the `txnId` of the commit) in the log to find out. Producing again may duplicate the messages.
+    `Producer.resolve(topic, token)` finds out and settles it; producing again before that may double the messages.
     """
 
     def __init__(self, reason: str, *, token: str, topic: str | None = None) -> None:

@@ -1,0 +1,402 @@
+"""The producer when the store is slow, away, full or silent: every message is reported, truly, and exactly once."""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from deltaq import Consumer, KafkaError, Producer, QueueFull, Topic, TopicPartition
+from deltaq.log.actions import Add, parse_entry
+from deltaq.store import MemoryStore, StoreRefused
+from tests.doubles.faulty_store import FaultyStore, Rule
+from tests.doubles.reading import drain, eventually
+
+DATA = "topics/*.parquet"
+ENTRY = "topics/*_delta_log/*"
+EVER = 10**6
+LONG_MS = 600_000
+
+
+class GatedStore(FaultyStore):
+    """Lets commits through only while `open_gate` is set; `at_gate` counts those that have arrived."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore("test"))
+        self.open_gate = threading.Event()
+        self.open_gate.set()
+        self.at_gate = 0
+        self.uploads = 0
+
+    def put(self, key, data):
+        super().put(key, data)
+        self.uploads += key.endswith(".parquet")
+
+    def create(self, key, data):
+        if "_delta_log" in key and key.startswith("topics/"):
+            self.at_gate += 1
+            assert self.open_gate.wait(60)
+        super().create(key, data)
+
+
+def make(store: FaultyStore, **config) -> Producer:
+    return Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store, **config)
+
+
+def create(store: FaultyStore, name: str = "t", partitions: int = 1, **config) -> None:
+    Topic(name, partitions=partitions, config=config, store=store.inner).create()
+
+
+def stored(store: FaultyStore, count: int, partitions: int = 1) -> list:
+    conf = {"bootstrap.servers": "memory://unused", "group.id": "reader", "enable.partition.eof": True}
+    with Consumer(conf, store=store.inner) as consumer:
+        consumer.assign([TopicPartition("t", partition, 0) for partition in range(partitions)])
+        messages = drain(consumer, count + partitions)
+    return [message.value() for message in messages if message.error() is None]
+
+
+def entries(store: FaultyStore) -> list:
+    keys = [entry.key for entry in store.inner.list("topics/t/_delta_log/")]
+    return [parse_entry(store.inner.get(key), version, key) for version, key in enumerate(keys)]
+
+
+class Reports(list):
+    """Collects (error, message)."""
+
+    def __call__(self, error, message) -> None:
+        self.append((error, message))
+
+    @property
+    def names(self) -> list[str | None]:
+        return [None if error is None else error.name() for error, _ in self]
+
+
+# --- the store is away ---
+
+
+def test_a_store_that_is_away_for_a_moment_delays_messages_and_loses_none():
+    for rule in (Rule("put", DATA, "error_before", 3), Rule("create", ENTRY, "error_before", 3)):
+        store = FaultyStore(MemoryStore("test"))
+        create(store)
+        store.rules = [rule]
+        reports = Reports()
+        with make(store, on_delivery=reports) as producer:
+            for number in range(5):
+                producer.produce("t", f"{number}")
+        assert reports.names == [None] * 5
+        assert store.happened["error_before"] == 3
+        assert stored(store, 5) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
+    store = FaultyStore(MemoryStore("test"), Rule("get", ENTRY, "error_before", 4))
+    reports = Reports()
+    with make(store, on_delivery=reports) as producer:
+        producer.produce("t", "v", partition=0)
+        producer.produce("t", "w")
+    assert reports.names == [None, None]
+    assert stored(store, 2) == [b"v", b"w"]
+
+
+def test_the_answer_of_a_commit_that_was_lost_changes_nothing():
+    store = FaultyStore(MemoryStore("test"))
+    create(store)
+    store.rules = [Rule("create", ENTRY, "error_after"), Rule("put", DATA, "error_after")]
+    reports = Reports()
+    with make(store, on_delivery=reports) as producer:
+        producer.produce("t", "v")
+    assert reports.names == [None]
+    assert store.happened["error_after"] == 2
+    assert stored(store, 1) == [b"v"]
+
+
+@pytest.mark.parametrize("rule", [("put", DATA), ("get", ENTRY)])
+def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(rule):
+    store = FaultyStore(MemoryStore("test"))
+    create(store)
+    store.rules = [Rule(*rule, "error_before", EVER)]
+    reports, told = Reports(), []
+    with make(store, message_timeout_ms=150, on_delivery=reports, error_cb=told.append) as producer:
+        producer.produce("t", "lost")
+        assert producer.flush(20) == 0
+        error, message = reports[0]
+        assert error.code() == KafkaError._MSG_TIMED_OUT
+        assert "connection refused" in error.str()
+        assert message.offset() is None
+        assert message.latency() >= 0.1
+        assert told == [KafkaError._MSG_TIMED_OUT]
+        store.rules.clear()
+        producer.produce("t", "kept")
+    assert reports.names == ["_MSG_TIMED_OUT", None]
+    assert stored(store, 1) == [b"kept"]
+
+
+def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, "error_before", EVER))
+    create(store)
+    impatient, patient = Reports(), Reports()
+    with make(store, message_timeout_ms=100) as short, make(store) as long:
+        short.produce("t", "short", on_delivery=impatient)
+        long.produce("t", "long", on_delivery=patient)
+        short.flush(20)
+        store.rules.clear()
+        long.flush(20)
+    assert impatient.names == ["_MSG_TIMED_OUT"]
+    assert patient.names == [None]
+
+
+def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
+    class Full(FaultyStore):
+        full = True
+
+        def put(self, key, data):
+            if self.full and key.endswith(".parquet"):
+                raise StoreRefused("put", key, "the disk is full; free space or enlarge it")
+            super().put(key, data)
+
+    store = Full(MemoryStore("test"))
+    reports = Reports()
+    with make(store, on_delivery=reports) as producer:
+        producer.produce("t", "lost")
+        assert producer.flush(20) == 0
+        error, _ = reports[0]
+        assert error.code() == KafkaError._TRANSPORT
+        assert not error.retriable()
+        assert "the disk is full" in error.str()
+        store.full = False
+        producer.produce("t", "kept")
+    assert reports.names == ["_TRANSPORT", None]
+    assert stored(store, 1) == [b"kept"]
+
+
+def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting():
+    class Broken(FaultyStore):
+        def put(self, key, data):
+            if key.endswith(".parquet"):
+                raise ZeroDivisionError("a defect")
+            super().put(key, data)
+
+    reports = Reports()
+    with make(Broken(MemoryStore("test")), on_delivery=reports) as producer:
+        producer.produce("t", "v")
+        assert producer.flush(20) == 0
+    assert reports.names == ["_FAIL"]
+    assert "ZeroDivisionError: a defect" in reports[0][0].str()
+
+
+def test_an_exception_of_the_error_callback_comes_out_and_the_reports_are_made():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, "refused"))
+    reports = Reports()
+
+    def fail(error):
+        raise ValueError(error.name())
+
+    with make(store, on_delivery=reports, error_cb=fail) as producer:
+        producer.produce("t", "v")
+        with pytest.raises(ValueError, match="_TRANSPORT"):
+            producer.flush(20)
+    assert reports.names == ["_TRANSPORT"]
+
+
+# --- unknown outcomes ---
+
+
+def token_of(error: KafkaError) -> str:
+    found = re.search(r"\(token (\d+:\w+)\)", error.str())
+    assert found, error.str()
+    return found[1]
+
+
+def test_an_unknown_outcome_carries_a_token_and_is_settled_as_not_done():
+    store = FaultyStore(MemoryStore("test"))
+    create(store)
+    store.rules = [Rule("create", ENTRY, "late", EVER)]
+    reports = Reports()
+    with make(store, message_timeout_ms=150, on_delivery=reports) as producer:
+        producer.produce("t", "unknown")
+        assert producer.flush(20) == 0
+        error, message = reports[0]
+        assert (error.code(), message.offset()) == (KafkaError._MSG_TIMED_OUT, None)
+        store.rules.clear()
+        assert producer.resolve("t", token_of(error)) is False
+        assert set(store.land_late()) == {False}, "what was settled cannot change any more"
+        producer.produce("t", "kept")
+    assert stored(store, 1) == [b"kept"]
+
+
+def test_an_unknown_outcome_that_happened_is_settled_as_done():
+    store = FaultyStore(MemoryStore("test"))
+    create(store)
+    reports = Reports()
+    with make(store, message_timeout_ms=150, on_delivery=reports) as producer:
+        producer.produce("t", "first")
+        producer.flush(20)
+        store.rules = [Rule("create", ENTRY, "error_after"), Rule("get", ENTRY, "error_before", EVER)]
+        producer.produce("t", "unknown")
+        producer.flush(20)
+        store.rules.clear()
+        error, _ = reports[1]
+        assert producer.resolve("t", token_of(error)) is True
+        with pytest.raises(ValueError, match="not the token"):
+            producer.resolve("t", "nonsense")
+    assert stored(store, 2) == [b"first", b"unknown"]
+
+
+# --- one commit for many ---
+
+
+def test_producers_of_one_process_share_commits():
+    store = GatedStore()
+    create(store)
+    first, second = make(store), make(store)
+    store.open_gate.clear()
+    first.produce("t", "0")
+    eventually(lambda: store.at_gate == 1, "the first commit")
+    flushes = []
+    for producer in (first, second):
+        for number in range(3):
+            producer.produce("t", f"{number}")
+            flushes.append(threading.Thread(target=producer.flush, args=(60,)))
+            flushes[-1].start()
+    store.open_gate.set()
+    for flush in flushes:
+        flush.join()
+    commits = len(entries(store)) - 1
+    assert commits < len(flushes)
+    assert Counter(stored(store, 7)) == {b"0": 3, b"1": 2, b"2": 2}
+    first.close()
+    second.close()
+
+
+def test_the_next_flight_is_uploaded_while_the_commit_of_the_one_before_is_waiting():
+    store = GatedStore()
+    create(store)
+    reports = Reports()
+    with make(store, on_delivery=reports) as producer:
+        store.open_gate.clear()
+        for flight in range(1, 4):
+            producer.produce("t", f"{flight}")
+            eventually(lambda flight=flight: store.uploads == flight, f"upload {flight}")
+        eventually(lambda: store.at_gate == 1)
+        assert len(entries(store)) == 1, "nothing is committed yet, and three flights are uploaded"
+        store.open_gate.set()
+        producer.flush(20)
+    assert reports.names == [None] * 3
+    assert stored(store, 3) == [b"1", b"2", b"3"]
+    assert len(entries(store)) <= 3, "what was uploaded meanwhile went into one commit"
+
+
+def test_clients_with_different_compression_get_two_files_in_one_commit():
+    store = GatedStore()
+    create(store)
+    store.open_gate.clear()
+    reports = Reports()
+    with make(store, compression_type="zstd") as zstd, make(store, compression_type="none") as plain:
+        zstd.produce("t", "gate")
+        eventually(lambda: store.at_gate == 1)
+        for number in range(3):
+            zstd.produce("t", f"z{number}", on_delivery=reports)
+            plain.produce("t", f"p{number}", on_delivery=reports)
+        store.open_gate.set()
+        zstd.flush(20)
+        plain.flush(20)
+    files = [sum(isinstance(action, Add) for action in entry.actions) for entry in entries(store)]
+    assert max(files) >= 2
+    found = stored(store, 7)
+    assert sorted(found) == sorted([b"gate", b"z0", b"z1", b"z2", b"p0", b"p1", b"p2"])
+    for message in (message for _, message in reports):
+        assert found[message.offset()] == message.value(), "each report names the offset of its own message"
+
+
+def test_producers_of_one_root_share_one_writer():
+    root = f"memory://{uuid.uuid4().hex}"
+    with Producer(bootstrap_servers=root) as one, Producer(bootstrap_servers=root) as two:
+        for producer in (one, two):
+            producer.produce("t", "v")
+        (first,), (second,) = one._lanes.values(), two._lanes.values()
+        assert first.writer is second.writer
+
+
+# --- limits and purge while the store hangs ---
+
+
+def test_what_is_being_written_counts_for_the_limits():
+    store = GatedStore()
+    create(store)
+    with make(store, queue_buffering_max_messages=5) as rows, make(store, queue_buffering_max_kbytes=8) as size:
+        store.open_gate.clear()
+        for _ in range(2):
+            rows.produce("t", "v")
+        eventually(lambda: store.uploads >= 1)
+        for _ in range(3):
+            rows.produce("t", "v")
+        with pytest.raises(QueueFull):
+            rows.produce("t", "v")
+        taken = 0
+        with pytest.raises(QueueFull):
+            while taken < 100:
+                size.produce("t", b"x" * 1024)
+                taken += 1
+        assert taken == 8
+        store.open_gate.set()
+        assert rows.flush(20) == size.flush(20) == 0
+        rows.produce("t", "v")
+        size.produce("t", b"x" * 1024)
+
+
+def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
+    store = GatedStore()
+    create(store)
+    reports = Reports()
+    with make(store) as producer:
+        store.open_gate.clear()
+        producer.produce("t", "flying", on_delivery=reports)
+        eventually(lambda: store.at_gate == 1)
+        producer.produce("t", "uploaded", on_delivery=reports)
+        eventually(lambda: store.uploads == 2)
+        producer.purge(in_queue=False)
+        assert producer.flush(20) == 0
+        assert reports.names == ["_PURGE_INFLIGHT"] * 2
+        store.open_gate.set()
+        producer.produce("t", "next", on_delivery=reports)
+        assert producer.flush(20) == 0
+    assert reports.names == ["_PURGE_INFLIGHT"] * 2 + [None]
+    found = stored(store, 2)
+    assert found == [b"flying", b"next"], "as in Kafka, what was in flight may be there; what only waited is not"
+
+
+def test_purge_makes_a_producer_whose_store_is_away_end_at_once():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, "error_before", EVER))
+    create(store)
+    reports = Reports()
+    producer = make(store, on_delivery=reports)
+    for _ in range(3):
+        producer.produce("t", "v")
+    assert producer.flush(0.05) == 3
+    producer.purge()
+    assert producer.flush(5) == 0
+    assert set(reports.names) <= {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+    assert len(reports) == 3
+    assert producer.close()
+
+
+def test_values_that_do_not_fit_fail_alone():
+    store = FaultyStore(MemoryStore("test"))
+    Topic("t", schema=pa.schema([pa.field("id", pa.int64())]), store=store.inner).create()
+    store.rules = [Rule("get", ENTRY, "error_before", EVER)]
+    reports, others = Reports(), Reports()
+    with (
+        make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as blind,
+        make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as seeing,
+    ):
+        blind.produce("t", b"bytes, for all that is known", on_delivery=reports)
+        store.rules.clear()
+        seeing.produce("t", {"id": 5}, on_delivery=others)
+        assert blind.flush(20) == seeing.flush(20) == 0
+    assert reports.names == ["_VALUE_SERIALIZATION"]
+    assert others.names == [None]
+    assert stored(store, 1) == [{"id": 5}]

@@ -34,7 +34,7 @@ def data_file_of(root: str, version: int) -> Path:
 
 
 def read_until_error(consumer: Consumer) -> tuple[list[bytes], KafkaError]:
-    values = []
+    values: list[bytes] = []
     for _ in range(COMMITS * PER_COMMIT + 1):
         message = consumer.poll(20)
         assert message is not None, "neither a record nor an error came"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deltaq import Consumer, KafkaError, MessageTooLarge, Producer, Topic, TopicPartition
+from deltaq import Consumer, KafkaError, Message, MessageTooLarge, Producer, Topic, TopicPartition
 
 YEAR_2262_MS = int(datetime(2262, 4, 11, tzinfo=timezone.utc).timestamp() * 1000)
 CONTENT = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"\0" * 9, b"\xff\xfe", "é☃".encode()])
@@ -24,7 +24,7 @@ def root(request: pytest.FixtureRequest, tmp_path) -> str:
     return str(tmp_path / "root") if request.param == "local" else f"memory://{uuid.uuid4().hex}"
 
 
-def consumed(root: str, topic: str, count: int, partitions: int = 1) -> list:
+def consumed(root: str, topic: str, count: int, partitions: int = 1) -> list[Message]:
     with Consumer({"bootstrap.servers": root, "group.id": uuid.uuid4().hex}) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
         messages = consumer.consume(count, 20)
@@ -110,7 +110,7 @@ def test_the_same_key_always_meets_the_same_partition_and_null_keys_any(root):
         with Producer({"bootstrap.servers": root}) as producer:
             for number in range(40):
                 producer.produce("keyed", b"x", key=b"k%d" % (number % 10))
-    homes: dict = {}
+    homes: dict[bytes, set[int | None]] = {}
     for message in consumed(root, "keyed", 120, partitions=4):
         homes.setdefault(message.key(), set()).add(message.partition())
     assert {len(partitions) for partitions in homes.values()} == {1}

@@ -1,0 +1,291 @@
+"""Groups: committed offsets in the group's log, one member at a time, and offsets of topics that change."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+import pytest
+from deltalake import DeltaTable
+
+from deltaq import (
+    OFFSET_INVALID,
+    AdminClient,
+    Consumer,
+    Fenced,
+    GroupInUse,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    Topic,
+    TopicPartition,
+)
+from deltaq.admin import NewPartitions
+
+QUICK = {"session.timeout.ms": 600, "heartbeat.interval.ms": 100, "auto.offset.reset": "earliest"}
+
+
+@pytest.fixture
+def root(tmp_path) -> str:
+    return str(tmp_path / "root")
+
+
+def produced(root: str, topic: str, values: range, **keywords: int) -> None:
+    with Producer({"bootstrap.servers": root}) as producer:
+        for value in values:
+            producer.produce(topic, b"%d" % value, **keywords)
+
+
+def member(root: str, group: str = "g", **settings: object) -> Consumer:
+    return Consumer({"bootstrap.servers": root, "group.id": group, **QUICK, **settings})
+
+
+def numbers(messages: list[Message]) -> list[int]:
+    assert all(message.error() is None for message in messages)
+    return [int(message.value()) for message in messages]
+
+
+def eventually(look: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait, for a bounded time, until `look` gives something true."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, "it never happened"
+
+
+def test_a_consumer_goes_on_where_the_one_before_committed(root):
+    produced(root, "t", range(10))
+    with member(root, **{"enable.auto.commit": False}) as first:
+        first.subscribe(["t"])
+        messages = first.consume(6, 20)
+        first.commit(message=messages[3], asynchronous=False)
+    with member(root) as second:
+        second.subscribe(["t"])
+        assert numbers(second.consume(6, 20)) == [4, 5, 6, 7, 8, 9]
+
+
+def test_auto_commit_on_close_commits_what_was_handed_out(root):
+    produced(root, "t", range(10))
+    with member(root) as first:
+        first.subscribe(["t"])
+        first.consume(7, 20)
+    with member(root) as second:
+        second.subscribe(["t"])
+        assert numbers(second.consume(3, 20)) == [7, 8, 9]
+
+
+def test_stored_offsets_are_what_is_committed_where_the_application_stores_them(root):
+    produced(root, "t", range(10))
+    with member(root, **{"enable.auto.offset.store": False}) as first:
+        first.subscribe(["t"])
+        messages = first.consume(10, 20)
+        first.store_offsets(messages[1])
+    with member(root) as second:
+        second.subscribe(["t"])
+        assert numbers(second.consume(8, 20)) == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_committed_offsets_are_delta_transactions_that_any_delta_client_reads(root):
+    produced(root, "t", range(10))
+    with member(root) as consumer:
+        consumer.subscribe(["t"])
+        consumer.consume(5, 20)
+        consumer.commit(asynchronous=False)
+    topic_id = Topic("t", conf={"bootstrap.servers": root}).describe().topic_id
+    assert DeltaTable(f"{root}/groups/g").transaction_version(f"t/{topic_id}/0") == 5
+
+
+def test_a_note_is_committed_with_its_offset(root):
+    produced(root, "t", range(3))
+    with member(root) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        consumer.commit(offsets=[TopicPartition("t", 0, 2, metadata="half way")], asynchronous=False)
+        (found,) = consumer.committed([TopicPartition("t", 0)])
+        assert (found.offset, found.metadata) == (2, "half way")
+        # As a Kafka broker answers: no topic has no committed offset; a partition that a topic lacks is an error.
+        no_topic, no_partition = consumer.committed([TopicPartition("nothing", 0), TopicPartition("t", 9)])
+        assert (no_topic.offset, no_topic.error) == (OFFSET_INVALID, None)
+        assert no_partition.error == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_nothing_to_commit_is_an_error(root):
+    produced(root, "t", range(3))
+    with member(root) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        with pytest.raises(KafkaException) as caught:
+            consumer.commit(asynchronous=False)
+        assert caught.value.args[0] == KafkaError._NO_OFFSET
+        (found,) = consumer.committed([TopicPartition("t", 0)])
+        assert found.offset == OFFSET_INVALID
+
+
+def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it_leaves(root):
+    produced(root, "t", range(10))
+    first, second = member(root), member(root)
+    first.subscribe(["t"])
+    assert numbers(first.consume(4, 20)) == [0, 1, 2, 3]
+    second.subscribe(["t"])
+    with pytest.raises(GroupInUse, match=r"alive|member"):
+        eventually(lambda: second.poll(0.1) is not None)
+    assert second.assignment() == []
+    assert numbers(first.consume(1, 20)) == [4]
+    first.close()
+    found: list[Message] = []
+
+    def took_over() -> bool:
+        try:
+            found.extend(second.consume(5 - len(found), 0.2))
+        except GroupInUse:
+            return False
+        return len(found) == 5
+
+    eventually(took_over)
+    assert numbers(found) == [5, 6, 7, 8, 9]
+    second.close()
+
+
+def test_a_member_that_died_is_put_out_and_can_commit_no_more(root):
+    produced(root, "t", range(10))
+    dead, heir = member(root, **{"enable.auto.commit": False}), member(root)
+    dead.subscribe(["t"])
+    taken = dead.consume(4, 20)
+    # It dies: its heart stops, and it knows nothing of it.
+    assert dead._membership is not None
+    dead._membership._beat = lambda: None  # type: ignore[method-assign]
+    heir.subscribe(["t"])
+    found: list[Message] = []
+
+    def took_over() -> bool:
+        try:
+            found.extend(heir.consume(10 - len(found), 0.2))
+        except GroupInUse:
+            return False
+        return len(found) == 10
+
+    eventually(took_over)
+    assert numbers(found) == list(range(10)), "nothing was committed, so all is delivered again"
+    with pytest.raises(Fenced):
+        dead.commit(message=taken[-1], asynchronous=False)
+    heir.commit(asynchronous=False)
+    (committed,) = heir.committed([TopicPartition("t", 0)])
+    assert committed.offset == 10
+    heir.close()
+    dead.close()
+
+
+def test_a_consumer_with_partitions_of_its_own_cannot_commit_into_a_group_with_a_member(root):
+    produced(root, "t", range(3))
+    with member(root) as inside, member(root) as outside:
+        inside.subscribe(["t"])
+        inside.consume(1, 20)
+        outside.assign([TopicPartition("t", 0, 0)])
+        assert numbers(outside.consume(3, 20)) == [0, 1, 2]
+        with pytest.raises(Fenced):
+            outside.commit(offsets=[TopicPartition("t", 0, 3)], asynchronous=False)
+
+
+def test_a_committed_offset_does_not_apply_to_a_later_topic_of_the_same_name(root):
+    produced(root, "t", range(10))
+    with member(root) as consumer:
+        consumer.subscribe(["t"])
+        consumer.consume(10, 20)
+    topic = Topic("t", conf={"bootstrap.servers": root})
+    topic.delete()
+    topic.create()
+    produced(root, "t", range(100, 105))
+    with member(root) as consumer:
+        consumer.subscribe(["t"])
+        assert numbers(consumer.consume(5, 20)) == [100, 101, 102, 103, 104]
+
+
+def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_new_beginning(root):
+    produced(root, "t", range(5))
+    topic = Topic("t", conf={"bootstrap.servers": root})
+    with member(root) as consumer:
+        consumer.subscribe(["t"])
+        assert numbers(consumer.consume(5, 20)) == [0, 1, 2, 3, 4]
+        topic.delete()
+        topic.create()
+        produced(root, "t", range(100, 103))
+        found: list[Message] = []
+
+        def read() -> bool:
+            found.extend(m for m in consumer.consume(3, 0.2) if m.error() is None)
+            return len(found) == 3
+
+        eventually(read)
+        assert [(int(m.value()), m.offset()) for m in found] == [(100, 0), (101, 1), (102, 2)]
+
+
+def test_partitions_that_are_added_are_read_too(root):
+    Topic("t", partitions=1, conf={"bootstrap.servers": root}).create()
+    produced(root, "t", range(3), partition=0)
+    with member(root) as consumer:
+        consumer.subscribe(["t"])
+        assert numbers(consumer.consume(3, 20)) == [0, 1, 2]
+        with AdminClient({"bootstrap.servers": root}) as admin:
+            admin.create_partitions([NewPartitions("t", 3)])["t"].result(20)
+        produced(root, "t", range(100, 104), partition=2)
+        assert numbers(consumer.consume(4, 20)) == [100, 101, 102, 103]
+        assert [tp.partition for tp in consumer.assignment()] == [0, 1, 2]
+
+
+def test_a_pattern_finds_topics_that_come_later(root):
+    produced(root, "a.one", range(2))
+    with member(root, **{"topic.metadata.refresh.interval.ms": 100}) as consumer:
+        consumer.subscribe(["^a\\..*"])
+        assert numbers(consumer.consume(2, 20)) == [0, 1]
+        produced(root, "b.no", range(50, 52))
+        produced(root, "a.two", range(10, 13))
+        assert numbers(consumer.consume(3, 20)) == [10, 11, 12]
+
+
+def test_what_a_rebalance_callback_assigns_counts(root):
+    produced(root, "t", range(10))
+    calls: list[tuple[str, list[int]]] = []
+
+    def assigned(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        calls.append(("assign", [tp.partition for tp in partitions]))
+        for tp in partitions:
+            tp.offset = 7
+        consumer.assign(partitions)
+
+    def revoked(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        calls.append(("revoke", [tp.partition for tp in partitions]))
+
+    with member(root) as consumer:
+        consumer.subscribe(["t"], on_assign=assigned, on_revoke=revoked)
+        assert numbers(consumer.consume(3, 20)) == [7, 8, 9]
+    assert calls == [("assign", [0]), ("revoke", [0])]
+
+
+def test_the_outcome_of_a_commit_in_the_background_is_told_to_on_commit(root):
+    produced(root, "t", range(3))
+    told: list[tuple[object, int]] = []
+    with member(
+        root,
+        on_commit=lambda error, partitions: told.append((error, partitions[0].offset)),
+        **{"enable.auto.commit": False},
+    ) as consumer:
+        consumer.subscribe(["t"])
+        consumer.consume(3, 20)
+        assert consumer.commit() is None
+        eventually(lambda: consumer.poll(0.05) is None and told)
+    assert told == [(None, 3)]
+
+
+def test_no_offset_and_reset_error_is_told_and_latest_begins_behind_what_was_there(root):
+    produced(root, "t", range(3))
+    with member(root, "strict", **{"auto.offset.reset": "error"}) as consumer:
+        consumer.subscribe(["t"])
+        message = consumer.poll(20)
+        assert message is not None
+        assert message.error() == KafkaError._AUTO_OFFSET_RESET
+    with member(root, uuid.uuid4().hex, **{"auto.offset.reset": "latest", "enable.partition.eof": True}) as consumer:
+        consumer.subscribe(["t"])
+        end = consumer.poll(20)
+        assert end is not None
+        assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, 3)
+        produced(root, "t", range(3, 5))
+        assert numbers(consumer.consume(2, 20)) == [3, 4]

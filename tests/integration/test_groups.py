@@ -33,10 +33,10 @@ def root(tmp_path) -> str:
     return str(tmp_path / "root")
 
 
-def produced(root: str, topic: str, values: range, **keywords: int) -> None:
+def produced(root: str, topic: str, values: range, partition: int = -1) -> None:
     with Producer({"bootstrap.servers": root}) as producer:
         for value in values:
-            producer.produce(topic, b"%d" % value, **keywords)
+            producer.produce(topic, b"%d" % value, partition=partition)
 
 
 def member(root: str, group: str = "g", /, **settings: Any) -> Consumer:

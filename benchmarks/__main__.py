@@ -1,0 +1,134 @@
+"""Measure how fast deltaq is, and check that nothing is lost, doubled, disordered or changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import TypeAlias
+from uuid import uuid4
+
+from benchmarks.latency import Latency, Load, measure_latency
+from benchmarks.machine import describe
+from benchmarks.report import Findings, as_json, as_text
+from benchmarks.throughput import WAYS, Run, fill_topic, measure_throughput
+from deltaq.store import open_store
+
+__all__ = ["FULL", "QUICK", "Plan", "main", "run"]
+
+_Tell: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure. Without loads no latency, without messages no throughput."""
+
+    loads: tuple[Load, ...]
+    messages: int
+    rounds: int
+    floor_rounds: int
+    ways: tuple[str, ...] = WAYS
+
+
+FULL = Plan(
+    tuple(Load(rate, linger_ms, 15.0, 3.0) for linger_ms in (20.0, 5.0) for rate in (10_000, 100_000)),
+    messages=1_000_000,
+    rounds=3,
+    floor_rounds=200,
+)
+QUICK = Plan(
+    tuple(Load(rate, 20.0, 3.0, 1.0) for rate in (10_000, 100_000)), messages=200_000, rounds=1, floor_rounds=50
+)
+
+
+def run(plan: Plan, root: str) -> Findings:
+    """Carry a plan out on an empty root. Tells on standard error how far it is."""
+    started, begin = datetime.now(timezone.utc).isoformat(timespec="seconds"), monotonic()
+
+    def tell(text: str) -> None:
+        print(f"[{monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+    latencies = tuple(_latencies(plan, root, tell))
+    runs = tuple(_runs(plan, root, tell))
+    return Findings(started, describe(root), latencies, runs)
+
+
+def _latencies(plan: Plan, root: str, tell: _Tell) -> Iterator[Latency]:
+    for load in plan.loads:
+        tell(f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        latency = measure_latency(root, load, plan.floor_rounds)
+        tell(f"  p99 {latency.from_send.p99:.1f} ms, {latency.verdict}")
+        yield latency
+
+
+def _runs(plan: Plan, root: str, tell: _Tell) -> Iterator[Run]:
+    if not plan.messages:
+        return
+    filled, seed = f"filled-{uuid4().hex[:12]}", 1
+    tell(f"throughput: filling the topic that is read with {plan.messages:,} messages")
+    fill_topic(root, filled, plan.messages, seed)
+    # Round by round, so that a moment in which the machine was busy does not hit all runs of one way.
+    for number in range(1, plan.rounds + 1):
+        for way in plan.ways:
+            outcome = measure_throughput(root, way, plan.messages, seed, filled)
+            tell(f"  round {number} of {plan.rounds}, {way}: {outcome.messages / outcome.seconds:,.0f}/s")
+            yield outcome
+
+
+@contextmanager
+def _root(given: str | None, results: Path) -> Iterator[str]:
+    """A root of our own, emptied afterwards: below the given one, or in the folder of the results, which is on a real
+    disk where the system's temporary folder may be in memory."""
+    if given is None:
+        with TemporaryDirectory(prefix="root-", dir=results) as folder:
+            yield folder
+        return
+    root = f"{given.rstrip('/')}/deltaq-benchmark-{uuid4().hex[:12]}"
+    try:
+        yield root
+    finally:
+        store = open_store(root)
+        for entry in list(store.list("")):
+            store.delete(entry.key)
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    plan = QUICK if arguments.quick else FULL
+    if arguments.only == "latency":
+        return replace(plan, messages=0)
+    return replace(plan, loads=()) if arguments.only == "throughput" else plan
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small version: half a minute, for a first impression")
+    parser.add_argument("--root", help="measure another store: a path or URL, such as s3://bucket/prefix")
+    parser.add_argument("--only", choices=("latency", "throughput"), help="measure only this half")
+    parser.add_argument("--results", type=Path, default=Path("bench-results"), help="folder for figures as JSON")
+    arguments = parser.parse_args(given)
+    if arguments.root is not None and arguments.root.startswith("memory:"):
+        parser.error("--root: a memory:// store lives in one process, and two are measured here; give a path")
+    return arguments
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run, print, write the figures down; 1 if a message was not what it should be."""
+    arguments = _arguments(given)
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    with _root(arguments.root, arguments.results) as root:
+        findings = run(_plan(arguments), root)
+    print(as_text(findings))
+    written = arguments.results / f"{findings.started.replace(':', '').replace('+0000', 'Z')}.json"
+    written.write_text(as_json(findings) + "\n")
+    print(f"\nFigures: {written}")
+    return 0 if findings.is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Whether every message arrived, once, unchanged and in order. Pure."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+__all__ = ["Verdict", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of `sent` messages with the sequence numbers 0, 1, 2, …
+
+    `doubled` counts the arrivals beyond the first, `disordered` the first arrivals after one with a higher number,
+    `foreign` those whose content was never sent or changed on the way.
+    """
+
+    sent: int
+    received: int
+    lost: int
+    doubled: int
+    disordered: int
+    foreign: int
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing went wrong."""
+        return not (self.lost or self.doubled or self.disordered or self.foreign)
+
+    def __str__(self) -> str:
+        wrong = {name: getattr(self, name) for name in ("lost", "doubled", "disordered", "foreign")}
+        return ", ".join(f"{count:,} {name}" for name, count in wrong.items() if count) or "complete"
+
+
+def judge(sent: int, arrivals: array[int], foreign: int = 0) -> Verdict:
+    """Judge the sequence numbers in the order of their arrival. `foreign`: arrivals that had none."""
+    seen = bytearray(sent)
+    doubled = disordered = 0
+    highest = -1
+    for sequence in arrivals:
+        if not 0 <= sequence < sent:
+            foreign += 1
+        elif seen[sequence]:
+            doubled += 1
+        else:
+            seen[sequence] = 1
+            disordered += sequence < highest
+            highest = max(highest, sequence)
+    lost = seen.count(0)
+    return Verdict(sent, sent - lost + doubled + foreign, lost, doubled, disordered, foreign)

@@ -1,0 +1,260 @@
+"""Latency: one process sends at a steady rate, another one reads; every message is timed and accounted for."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from time import monotonic, monotonic_ns, process_time
+from uuid import uuid4
+
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.floor import Floor, measure_floor
+from benchmarks.history import Verdict, judge
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import TimedPayloads
+from deltaq import Consumer, KafkaError, KafkaException, Message, Producer, Topic
+from deltaq.names import topic_folder, topic_log
+from deltaq.store import open_store
+
+__all__ = ["Consumed", "Latency", "Load", "Produced", "consume_all", "measure_latency"]
+
+TICK_S = 0.001
+"""How often the producer looks which messages are due: at 100,000 a second, 100 at a time."""
+
+PATIENCE_S = 10.0
+"""How long nothing may come before what is missing counts as lost."""
+
+SETTLE_S = 0.5
+"""How long to go on reading when all is there: a double may still come."""
+
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is sent: `rate` messages of 100 bytes a second, for `seconds` after `warmup_s` that do not count."""
+
+    rate: int
+    linger_ms: float
+    seconds: float
+    warmup_s: float
+
+    @property
+    def total(self) -> int:
+        """All messages, those of the warm-up included."""
+        return round(self.rate * (self.warmup_s + self.seconds))
+
+    @property
+    def warmup(self) -> int:
+        """Messages of the warm-up."""
+        return round(self.rate * self.warmup_s)
+
+    def due_ns(self, sequence: int) -> int:
+        """When a message is to be sent, counted from the first."""
+        return sequence * _SECOND_NS // self.rate
+
+    def __str__(self) -> str:
+        return f"{self.rate:,}/s, linger {self.linger_ms:g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The producer's side. Message n was due at `start_ns` + `Load.due_ns(n)`."""
+
+    start_ns: int
+    end_ns: int
+    waits_for_room: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The consumer's side: for each arrival in order, the message's number, and when it was sent and received."""
+
+    sequences: array[int]
+    sent_ns: array[int]
+    received_ns: array[int]
+    foreign: int
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """The outcome of one load.
+
+    `from_send` counts from the call of `produce`, `from_due` from when the message should have been sent: a producer
+    that is held up cannot hide behind the first. `behind` is the difference. `by_second_p99_ms` shows drift and
+    recovery. Counts of messages are those of the verdict; commits and bytes include the warm-up.
+    """
+
+    load: Load
+    verdict: Verdict
+    from_send: Distribution
+    from_due: Distribution
+    behind: Distribution
+    by_second_p99_ms: tuple[float, ...]
+    achieved_rate: float
+    commits: int
+    data_bytes: int
+    log_bytes: int
+    waits_for_room: int
+    producer_cpu_s: float
+    consumer_cpu_s: float
+    floor: Floor
+    others_cores: float | None
+
+
+def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
+    """Send and read `load` through a new topic below `root`, which two processes must be able to reach."""
+    topic = f"latency-{uuid4().hex[:12]}"
+    Topic(topic, conf={"bootstrap.servers": root}).create()
+    store = open_store(root)
+    entries_before = sum(1 for _ in store.list(topic_log(topic)))
+    others = OthersLoad()
+    produced, consumed = _run_both(root, topic, load)
+    others_cores = others.cores()
+    log_bytes = [entry.size for entry in store.list(topic_log(topic))]
+    all_bytes = sum(entry.size for entry in store.list(topic_folder(topic)))
+    commits = len(log_bytes) - entries_before
+    data_bytes = all_bytes - sum(log_bytes)
+    floor = measure_floor(store, data_bytes // max(1, commits), floor_rounds)
+    counted = _after_warmup(load, consumed)
+    due_ns = {at: produced.start_ns + load.due_ns(consumed.sequences[at]) for at in counted}
+    return Latency(
+        load,
+        judge(load.total, consumed.sequences, consumed.foreign),
+        distribution(consumed.received_ns[at] - consumed.sent_ns[at] for at in counted),
+        distribution(consumed.received_ns[at] - due_ns[at] for at in counted),
+        distribution(consumed.sent_ns[at] - due_ns[at] for at in counted),
+        _by_second(load, consumed, counted),
+        load.total / ((produced.end_ns - produced.start_ns) / _SECOND_NS),
+        commits,
+        data_bytes,
+        sum(log_bytes),
+        produced.waits_for_room,
+        produced.cpu_s,
+        consumed.cpu_s,
+        floor,
+        others_cores,
+    )
+
+
+def _after_warmup(load: Load, consumed: Consumed) -> list[int]:
+    """The arrivals that count."""
+    return [at for at, sequence in enumerate(consumed.sequences) if load.warmup <= sequence < load.total]
+
+
+def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[float, ...]:
+    """The 99th percentile of each second, in milliseconds, by the time at which messages were due."""
+    seconds: dict[int, list[int]] = {}
+    for at in counted:
+        second = load.due_ns(consumed.sequences[at] - load.warmup) // _SECOND_NS
+        seconds.setdefault(second, []).append(consumed.received_ns[at] - consumed.sent_ns[at])
+    return tuple(distribution(seconds[second]).p99 for second in sorted(seconds))
+
+
+# --- the two processes -----------------------------------------------------------------------------------------------
+
+_consumer_ready: Event | None = None
+
+
+def _share(ready: Event) -> None:
+    global _consumer_ready
+    _consumer_ready = ready
+
+
+def _run_both(root: str, topic: str, load: Load) -> tuple[Produced, Consumed]:
+    """Start the consumer, then the producer; raises what either raised. Neither can wait for ever."""
+    context = get_context("spawn")
+    ready = context.Event()
+    with ProcessPoolExecutor(2, context, _share, (ready,)) as pool:
+        consuming = pool.submit(_consume, root, topic, load)
+        while not ready.wait(0.1):
+            if consuming.done():
+                consuming.result()
+        produced = pool.submit(_produce, root, topic, load).result()
+        return produced, consuming.result()
+
+
+def _produce(root: str, topic: str, load: Load) -> Produced:
+    failures: list[KafkaError | None] = []
+
+    def failed(error: KafkaError | None, _: Message) -> None:
+        failures.append(error)
+
+    payloads = TimedPayloads(load.rate)
+    conf = {"bootstrap.servers": root, "linger.ms": load.linger_ms, "delivery.report.only.error": True}
+    cpu_s = process_time()
+    waits = sent = 0
+    with Producer(conf, on_delivery=failed) as producer:
+        producer.list_topics(topic)
+        start_ns = monotonic_ns()
+        while sent < load.total:
+            tick = monotonic()
+            due = min(load.total, (monotonic_ns() - start_ns) * load.rate // _SECOND_NS + 1)
+            for sequence in range(sent, due):
+                waits += _send(producer, topic, payloads.make(sequence))
+            sent = due
+            producer.poll(0)
+            time.sleep(max(0.0, tick + TICK_S - monotonic()))
+        end_ns = monotonic_ns()
+        producer.flush()
+    if failures:
+        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
+    return Produced(start_ns, end_ns, waits, process_time() - cpu_s)
+
+
+def _send(producer: Producer, topic: str, payload: bytes) -> int:
+    """Produce one message, however long its queue is full; how often that was the case."""
+    waits = 0
+    while True:
+        try:
+            producer.produce(topic, payload)
+        except BufferError:
+            waits += 1
+            producer.poll(TICK_S)
+        else:
+            return waits
+
+
+def _consume(root: str, topic: str, load: Load) -> Consumed:
+    assert _consumer_ready is not None
+    conf = {"bootstrap.servers": root, "group.id": "latency", "auto.offset.reset": "earliest"}
+    cpu_s = process_time()
+    with Consumer(conf) as consumer:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.05)
+        _consumer_ready.set()
+        return consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
+
+
+def consume_all(consumer: Consumer, payloads: TimedPayloads, load: Load, cpu_s: float) -> Consumed:
+    """Poll until all messages are there and no more have come for a while, or until too long none has come."""
+    sequences, sent, received = array("q"), array("q"), array("q")
+    foreign = 0
+    last = monotonic()
+    while True:
+        message = consumer.poll(0.1)
+        if message is None:
+            if monotonic() - last > (SETTLE_S if len(sequences) >= load.total else PATIENCE_S):
+                break
+            continue
+        error = message.error()
+        if error is not None:
+            raise KafkaException(error)
+        content = payloads.read(message.value())
+        now_ns = monotonic_ns()
+        last = now_ns / _SECOND_NS
+        if content is None:
+            foreign += 1
+        else:
+            sent.append(content[0])
+            sequences.append(content[1])
+            received.append(now_ns)
+    return Consumed(sequences, sent, received, foreign, process_time() - cpu_s)

@@ -1,0 +1,67 @@
+"""What the figures were measured on, and how much of it others were using meanwhile."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+from pathlib import Path
+from time import monotonic
+
+import pyarrow as pa
+
+from deltaq.version import __version__
+
+__all__ = ["OthersLoad", "describe"]
+
+_IDLE = (3, 4)  # idle, iowait: fields of the line `cpu` of /proc/stat
+_GUEST = 8  # what guests take is counted as user time already
+
+
+def describe(root: str) -> dict[str, str]:
+    """The machine in words: what a reader needs in order to compare, and nothing that names it."""
+    return {
+        "cores": str(os.cpu_count()),
+        "store": root.split("://", maxsplit=1)[0] if "://" in root else f"local {_file_system(Path(root))}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "deltaq": __version__,
+    }
+
+
+def _file_system(folder: Path) -> str:
+    """Type of the file system that holds a folder, "disk" if the system does not tell. On `tmpfs` syncing is free."""
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return "disk"
+    place = folder.resolve()
+    over = [(len(mount[1]), mount[2]) for mount in mounts if place.is_relative_to(mount[1])]
+    return max(over)[1] if over else "disk"
+
+
+class OthersLoad:
+    """How many cores were, on average, busy with something else than this benchmark since this object was made."""
+
+    def __init__(self) -> None:
+        self._start = monotonic()
+        self._others = _others_cpu_s()
+
+    def cores(self) -> float | None:
+        """None where the system does not tell. Children count as ours once they have ended."""
+        now = _others_cpu_s()
+        if now is None or self._others is None:
+            return None
+        return max(0.0, now - self._others) / max(1e-3, monotonic() - self._start)
+
+
+def _others_cpu_s() -> float | None:
+    """CPU seconds since the start of the machine that neither this process nor its ended children took."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1 : 1 + _GUEST]
+    except OSError:
+        return None
+    ticks = sum(int(count) for field, count in enumerate(fields) if field not in _IDLE)
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return ticks / os.sysconf("SC_CLK_TCK") - sum(usage.ru_utime + usage.ru_stime for usage in used)

@@ -1,0 +1,192 @@
+"""What a run of the benchmarks found, as text and as JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from benchmarks.distribution import histogram
+from benchmarks.latency import Latency
+from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.throughput import Run
+
+__all__ = ["Findings", "Speed", "Target", "as_json", "as_text", "speeds", "targets"]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All figures of one run. `machine` says what they were measured on, `started` when (ISO 8601, UTC)."""
+
+    started: str
+    machine: dict[str, str]
+    latencies: tuple[Latency, ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every message of every load arrived as it should. (A throughput run that went wrong has raised.)"""
+        return all(latency.verdict.is_clean for latency in self.latencies)
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Messages a second: the best of several runs, their median, and the slowest."""
+
+    name: str
+    best: float
+    median: float
+    worst: float
+    cpu_us: float
+    """Microseconds of CPU time a message took in the best run, all threads together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was aimed at, and what came out."""
+
+    name: str
+    aim: str
+    found: str
+    met: bool
+
+
+_SPEED_AIMS = {"produce, calls": 800_000, "produce_arrow, acknowledged": 3_000_000, "consume(500)": 800_000}
+_NAMES = {"consume_500": "consume(500)"}
+_LATENCY_AIM = 100_000, 20.0, 100.0
+"""Messages a second, linger.ms, and the 99th percentile in milliseconds that is aimed at."""
+
+
+def speeds(runs: Sequence[Run]) -> list[Speed]:
+    """Runs of the same kind as one line each; ways in as two: when the calls had returned, and when all was safe."""
+    found = []
+    for way in dict.fromkeys(run.way for run in runs):
+        alike = [run for run in runs if run.way == way]
+        name = _NAMES.get(way, way)
+        calls = [run.messages / run.calls_s for run in alike if run.calls_s is not None]
+        best = min(alike, key=lambda run: run.seconds)
+        cpu_us = best.cpu_s / best.messages * 1e6
+        if calls and way == "produce":  # of a table, the call tells nothing about rows
+            found.append(_speed(f"{name}, calls", calls, cpu_us))
+        done = [run.messages / run.seconds for run in alike]
+        found.append(_speed(f"{name}, acknowledged" if calls else name, done, cpu_us))
+    return found
+
+
+def _speed(name: str, rates: list[float], cpu_us: float) -> Speed:
+    return Speed(name, max(rates), statistics.median(rates), min(rates), cpu_us)
+
+
+def targets(findings: Findings) -> list[Target]:
+    """Every target for which something was measured. The median run counts, not the best."""
+    rate, linger_ms, aim_ms = _LATENCY_AIM
+    found = []
+    for latency in findings.latencies:
+        if (latency.load.rate, latency.load.linger_ms) == (rate, linger_ms):
+            p99 = latency.from_send.p99
+            name = f"p99 at {rate:,}/s, linger.ms={linger_ms:g}"
+            found.append(Target(name, f"<= {aim_ms:g} ms", f"{p99:.1f} ms", p99 <= aim_ms))
+    for speed in speeds(findings.runs):
+        aim = _SPEED_AIMS.get(speed.name)
+        if aim is not None:
+            found.append(Target(speed.name, f">= {aim:,}/s", f"{speed.median:,.0f}/s", speed.median >= aim))
+    return found
+
+
+def as_json(findings: Findings) -> str:
+    """Everything, for comparisons between runs."""
+    content = asdict(findings)
+    content["speeds"] = [asdict(speed) for speed in speeds(findings.runs)]
+    content["targets"] = [asdict(target) for target in targets(findings)]
+    return json.dumps(content, indent=1)
+
+
+def as_text(findings: Findings) -> str:
+    """Everything a reader wants to see at the end of a run."""
+    lines = [", ".join(f"{name} {value}" for name, value in findings.machine.items())]
+    if findings.latencies:
+        lines += ["", *_latency_table(findings.latencies), "", *_conditions_table(findings.latencies)]
+        for latency in findings.latencies:
+            lines += ["", f"from produce to consumer, {latency.load}", *histogram(latency.from_send)]
+    if findings.runs:
+        lines += ["", *_speed_table(findings.runs)]
+    if aimed_at := targets(findings):
+        rows = [(target.name, target.aim, target.found, "met" if target.met else "MISSED") for target in aimed_at]
+        lines += ["", *_table(("target", "aim", "found", ""), rows)]
+    return "\n".join(lines)
+
+
+def _latency_table(latencies: Sequence[Latency]) -> list[str]:
+    title = "Latency in ms, from `produce` in one process to the value in the other"
+    head = "load", "p50", "p95", "p99", "p99.9", "max", "worst s", "due p99", "floor", "p50/floor", "messages"
+    rows = []
+    for latency in latencies:
+        sent, floor_ms = latency.from_send, latency.floor.total_ms
+        marks = sent.p50, sent.p95, sent.p99, sent.p999, sent.max, max(latency.by_second_p99_ms), latency.from_due.p99
+        rows.append(
+            (
+                str(latency.load),
+                *(f"{mark:.1f}" for mark in marks),
+                f"{floor_ms:.2f}",
+                f"{sent.p50 / floor_ms:.1f}",
+                str(latency.verdict),
+            )
+        )
+    return [title, *_table(head, rows)]
+
+
+def _conditions_table(latencies: Sequence[Latency]) -> list[str]:
+    title = "What these loads were, warm-up included"
+    head = (
+        "load",
+        "sent",
+        "achieved/s",
+        "commits",
+        "KB/commit",
+        "log KB/commit",
+        "full",
+        "CPU s in",
+        "CPU s out",
+        "others",
+    )
+    rows = [
+        (
+            str(latency.load),
+            f"{latency.verdict.sent:,}",
+            f"{latency.achieved_rate:,.0f}",
+            f"{latency.commits:,}",
+            f"{latency.data_bytes / max(1, latency.commits) / 1000:.1f}",
+            f"{latency.log_bytes / max(1, latency.commits) / 1000:.1f}",
+            f"{latency.waits_for_room:,}",
+            f"{latency.producer_cpu_s:.2f}",
+            f"{latency.consumer_cpu_s:.2f}",
+            _cores(latency.others_cores),
+        )
+        for latency in latencies
+    ]
+    return [title, *_table(head, rows)]
+
+
+def _speed_table(runs: Sequence[Run]) -> list[str]:
+    times = max(sum(1 for run in runs if run.way == way) for way in {run.way for run in runs})
+    title = f"Messages of {MESSAGE_BYTES} random bytes a second: {runs[0].messages:,} messages, best of {times}"
+    rows = [(s.name, f"{s.best:,.0f}", f"{s.median:,.0f}", f"{s.worst:,.0f}", f"{s.cpu_us:.2f}") for s in speeds(runs)]
+    others = [run.others_cores for run in runs if run.others_cores is not None]
+    busiest = f"Others kept {_cores(max(others))} cores busy at most." if others else "How busy others were is unknown."
+    return [title, *_table(("way", "best", "median", "worst", "CPU us each"), rows), busiest]
+
+
+def _cores(cores: float | None) -> str:
+    return "?" if cores is None else f"{cores:.2f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need to be: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        return "  ".join([cells[0].ljust(widths[0]), *padded[1:]]).rstrip()
+
+    return [line(head), "  ".join("-" * width for width in widths), *map(line, rows)]

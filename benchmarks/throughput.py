@@ -1,0 +1,183 @@
+"""Throughput: how many messages a second each way in and out takes, in a process of its own, each content checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from time import perf_counter, process_time
+from uuid import uuid4
+
+import pyarrow as pa
+
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import as_arrow, random_values
+from deltaq import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, Topic, TopicPartition
+
+__all__ = ["WAYS", "Run", "WrongContent", "fill_topic", "measure_throughput"]
+
+FILE_ROWS = 10_000
+"""Rows of a file of the topic that is read: what `batch.num.messages` allows by default."""
+
+BLOCK_ROWS = 100_000
+"""Rows of a table given to `produce_arrow`."""
+
+TIMEOUT_S = 10.0
+"""How long to wait for the next message before the rest counts as lost."""
+
+
+class WrongContent(Exception):
+    """What came out is not what went in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: seconds until the last call returned (only for ways in), and until all was there."""
+
+    way: str
+    messages: int
+    calls_s: float | None
+    seconds: float
+    cpu_s: float
+    others_cores: float | None
+
+
+def measure_throughput(root: str, way: str, messages: int, seed: int, filled: str) -> Run:
+    """Measure one of `WAYS` in a fresh process. `filled` is a topic that `fill_topic` filled from `seed`.
+
+    Raises WrongContent.
+    """
+    others = OthersLoad()
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        calls_s, seconds, cpu_s = pool.submit(_measured, root, way, messages, seed, filled).result()
+    return Run(way, messages, calls_s, seconds, cpu_s, others.cores())
+
+
+def fill_topic(root: str, topic: str, messages: int, seed: int) -> None:
+    """Fill a new topic of one partition with files of 10,000 messages each, 1 MB."""
+    Topic(topic, conf={"bootstrap.servers": root}).create()
+    with _producer(root) as producer:
+        for table in _tables(random_values(messages, seed), FILE_ROWS):
+            producer.produce_arrow(topic, table)
+            producer.flush()
+
+
+def _measured(root: str, way: str, messages: int, seed: int, filled: str) -> tuple[float | None, float, float]:
+    """Runs in the fresh process."""
+    values = random_values(messages, seed)
+    if way in _IN:
+        topic = f"{way}-{uuid4().hex[:12]}"
+        Topic(topic, conf={"bootstrap.servers": root}).create()
+        cpu_s = process_time()
+        calls_s, seconds = _IN[way](root, topic, values)
+        cpu_s = process_time() - cpu_s
+        _check(way, values, Topic(topic, conf={"bootstrap.servers": root}).to_arrow().column("value"))
+        return calls_s, seconds, cpu_s
+    cpu_s = process_time()
+    seconds, found = _OUT[way](root, filled, messages)
+    cpu_s = process_time() - cpu_s
+    _check(way, values, found)
+    return None, seconds, cpu_s
+
+
+def _check(way: str, expected: list[bytes], found: list[bytes] | pa.ChunkedArray) -> None:
+    """WrongContent unless the values are the expected ones, each once and in order."""
+    same = found == expected if isinstance(found, list) else found.equals(pa.chunked_array([as_arrow(expected)]))
+    if not same:
+        raise WrongContent(f"{way}: {len(expected):,} messages sent, {len(found):,} came, and they are not the same")
+
+
+# --- ways in: seconds until the last call returned, and until all was acknowledged -----------------------------------
+
+
+def _producer(root: str) -> Producer:
+    # The queue's usual limits would make the caller wait for the disk, and the calls would no longer be measured.
+    return Producer({"bootstrap.servers": root, "queue.buffering.max.messages": 0})
+
+
+def _produce(root: str, topic: str, values: list[bytes]) -> tuple[float, float]:
+    with _producer(root) as producer:
+        producer.list_topics(topic)
+        produce = producer.produce
+        start = perf_counter()
+        for value in values:
+            produce(topic, value)
+        called = perf_counter()
+        producer.flush()
+        return called - start, perf_counter() - start
+
+
+def _produce_arrow(root: str, topic: str, values: list[bytes]) -> tuple[float, float]:
+    tables = _tables(values, BLOCK_ROWS)
+    failures: list[KafkaError | None] = []
+
+    def told(error: KafkaError | None, _: object) -> None:
+        failures.extend([error] if error is not None else [])
+
+    with _producer(root) as producer:
+        producer.list_topics(topic)
+        start = perf_counter()
+        for table in tables:
+            producer.produce_arrow(topic, table, on_delivery=told)
+        called = perf_counter()
+        producer.flush()
+        done = perf_counter()
+    if failures:
+        raise WrongContent(f"produce_arrow: {len(failures)} tables were not delivered; the first: {failures[0]}")
+    return called - start, done - start
+
+
+def _tables(values: list[bytes], rows: int) -> list[pa.Table]:
+    parts = (values[first : first + rows] for first in range(0, len(values), rows))
+    return [pa.table({"value": as_arrow(part)}) for part in parts]
+
+
+# --- ways out: seconds from the making of the consumer to the last value, and the values -----------------------------
+
+
+def _consumer(root: str, topic: str) -> Consumer:
+    consumer = Consumer({"bootstrap.servers": root, "group.id": f"reader-{uuid4().hex[:12]}"})
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    return consumer
+
+
+def _poll(root: str, topic: str, messages: int) -> tuple[float, list[bytes]]:
+    values: list[bytes] = []
+    start = perf_counter()
+    with _consumer(root, topic) as consumer:
+        poll = consumer.poll
+        while len(values) < messages and (message := poll(TIMEOUT_S)) is not None:
+            values.append(message.value())
+        return perf_counter() - start, values
+
+
+def _consume(root: str, topic: str, messages: int) -> tuple[float, list[bytes]]:
+    values: list[bytes] = []
+    start = perf_counter()
+    with _consumer(root, topic) as consumer:
+        batch: Sequence[Message] | None = None
+        while len(values) < messages and batch != []:
+            batch = consumer.consume(min(500, messages - len(values)), TIMEOUT_S)
+            values += [message.value() for message in batch]
+        return perf_counter() - start, values
+
+
+def _consume_arrow(root: str, topic: str, messages: int) -> tuple[float, pa.ChunkedArray]:
+    columns: list[pa.Array] = []
+    rows = 0
+    start = perf_counter()
+    with _consumer(root, topic) as consumer:
+        while rows < messages and (batch := consumer.consume_arrow(timeout=TIMEOUT_S)) is not None:
+            columns.append(batch.column("value"))
+            rows += batch.num_rows
+        seconds = perf_counter() - start
+    return seconds, pa.chunked_array(columns, pa.binary())
+
+
+_In = Callable[[str, str, list[bytes]], tuple[float, float]]
+_Out = Callable[[str, str, int], "tuple[float, list[bytes] | pa.ChunkedArray]"]
+_IN: dict[str, _In] = {"produce": _produce, "produce_arrow": _produce_arrow}
+_OUT: dict[str, _Out] = {"poll": _poll, "consume_500": _consume, "consume_arrow": _consume_arrow}
+WAYS = (*_IN, *_OUT)
+"""What can be measured."""

@@ -1,0 +1,182 @@
+"""The benchmarks run, and what they check would be noticed if it went wrong."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from array import array
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import latency
+from benchmarks.__main__ import Plan, main, run
+from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
+from benchmarks.history import judge
+from benchmarks.latency import Load
+from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
+from benchmarks.report import Findings, as_json, as_text, speeds, targets
+from benchmarks.throughput import WAYS, Run, WrongContent, _check, _measured, fill_topic
+from deltaq import Consumer, Producer, Topic
+
+
+def test_a_history_without_faults_is_clean():
+    verdict = judge(4, array("q", [0, 1, 2, 3]))
+    assert verdict.is_clean
+    assert (verdict.sent, verdict.received, str(verdict)) == (4, 4, "complete")
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "said"),
+    [
+        ([0, 1, 3], "1 lost"),
+        ([0, 1, 2], "1 lost"),
+        ([1, 2, 3], "1 lost"),
+        ([], "4 lost"),
+        ([0, 1, 1, 2, 3], "1 doubled"),
+        ([0, 1, 2, 3, 3], "1 doubled"),
+        ([0, 1, 2, 3, 0, 1], "2 doubled"),
+        ([0, 2, 1, 3], "1 disordered"),
+        ([0, 1, 2, 3, 4], "1 foreign"),
+        ([0, 1, -1, 2, 3], "1 foreign"),
+        ([0, 2, 2], "2 lost, 1 doubled"),  # the count alone would say that one is missing
+        ([0, 1, 1, 3], "1 lost, 1 doubled"),  # and here that none is
+    ],
+)
+def test_a_fault_in_a_history_is_named(arrivals, said):
+    verdict = judge(4, array("q", arrivals))
+    assert not verdict.is_clean
+    assert str(verdict) == said
+    assert verdict.received == len(arrivals)
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)), st.lists(st.integers(0, 11)))
+def test_lost_and_doubled_messages_are_counted_in_any_order(order, lost, doubled):
+    kept = [sequence for sequence in order if sequence not in lost]
+    again = [sequence for sequence in doubled if sequence not in lost]
+    verdict = judge(12, array("q", kept + again))
+    assert (verdict.lost, verdict.doubled, verdict.foreign) == (len(lost), len(again), 0)
+    assert (verdict.disordered == 0) == (kept == sorted(kept))
+
+
+def test_a_changed_payload_is_not_taken_for_a_message():
+    payloads = TimedPayloads(seed=1)
+    made = payloads.make(7)
+    assert len(made) == MESSAGE_BYTES
+    read = payloads.read(made)
+    assert read is not None
+    assert read[1] == 7
+    flipped = bytearray(made)
+    flipped[-1] ^= 1
+    assert payloads.read(bytes(flipped)) is None
+    assert payloads.read(made[:-1]) is None
+    assert TimedPayloads(seed=2).read(made) is None
+
+
+def test_the_same_seed_gives_the_same_values_and_no_two_are_alike():
+    values = random_values(1000, seed=3)
+    assert values == random_values(1000, seed=3)
+    assert len(set(values)) == 1000
+
+
+@given(st.lists(st.integers(0, 10**10), min_size=1, max_size=300), st.sampled_from([500, 950, 990, 999, 1000]))
+def test_a_percentile_is_the_smallest_value_that_enough_values_do_not_exceed(values, per_mille):
+    enough = [value for value in values if sum(v <= value for v in values) * 1000 >= len(values) * per_mille]
+    assert percentile(sorted(values), per_mille) == min(enough)
+
+
+@given(st.lists(st.integers(0, 3 * 10**9), min_size=1))
+def test_the_histogram_counts_every_measurement_in_its_range(values):
+    measured = distribution(values)
+    bounds = [0, *(int(bound * 1e6) for bound in BOUNDS_MS), 10**12]
+    ranges = pairwise(bounds)
+    assert list(measured.counts) == [sum(low <= value < high for value in values) for low, high in ranges]
+    assert measured.max == max(values) / 1e6
+    assert len(histogram(measured)) >= sum(1 for count in measured.counts if count)
+
+
+def test_a_run_that_measured_nothing_says_so():
+    with pytest.raises(ValueError, match="nothing was measured"):
+        distribution([])
+
+
+@pytest.mark.parametrize("change", ["lost", "doubled", "changed", "swapped"])
+def test_throughput_with_a_wrong_content_is_refused(change):
+    sent = random_values(4, seed=1)
+    came = {
+        "lost": sent[:-1],
+        "doubled": [*sent, sent[0]],
+        "changed": [*sent[:-1], b"x"],
+        "swapped": [sent[1], sent[0], *sent[2:]],
+    }[change]
+    _check("poll", sent, list(sent))
+    with pytest.raises(WrongContent, match="4 messages sent"):
+        _check("poll", sent, came)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_in_and_out_is_measured_and_its_content_checked(way, tmp_path):
+    fill_topic(str(tmp_path), "filled", 300, seed=1)
+    calls_s, seconds, _ = _measured(str(tmp_path), way, 300, 1, "filled")
+    assert seconds > 0
+    assert (calls_s is not None) == way.startswith("produce")
+
+
+@pytest.mark.parametrize("way", ["poll", "consume_500", "consume_arrow"])
+def test_a_topic_that_holds_something_else_is_noticed(way, tmp_path):
+    fill_topic(str(tmp_path), "filled", 300, seed=1)
+    with pytest.raises(WrongContent, match=way):
+        _measured(str(tmp_path), way, 300, 2, "filled")
+
+
+def test_speeds_are_best_median_and_worst_of_the_runs():
+    runs = [Run("produce", 1_000_000, 0.5, seconds, 2.0, None) for seconds in (1.0, 4.0, 2.0)]
+    calls, acknowledged = speeds(runs)
+    assert (calls.name, calls.median) == ("produce, calls", 2_000_000)
+    assert (acknowledged.best, acknowledged.worst) == (1_000_000, 250_000)
+    assert acknowledged.median == statistics.median([1_000_000, 250_000, 500_000])
+
+
+def test_a_target_is_judged_by_the_median_run():
+    runs = tuple(Run("consume_500", 1_000_000, None, seconds, 1.0, None) for seconds in (1.0, 1.5, 1.6))
+    (target,) = targets(Findings("", {}, (), runs))
+    assert (target.name, target.found, target.met) == ("consume(500)", "666,667/s", False)
+
+
+def test_a_tiny_run_measures_everything_and_finds_nothing_wrong(tmp_path):
+    load = Load(rate=2_000, linger_ms=5.0, seconds=0.3, warmup_s=0.1)
+    findings = run(Plan((load,), messages=2_000, rounds=1, floor_rounds=3, ways=("produce",)), str(tmp_path))
+    (measured,) = findings.latencies
+    assert findings.is_clean
+    assert (measured.verdict.sent, measured.verdict.received, measured.from_send.count) == (800, 800, 600)
+    assert 0 < measured.from_send.p50 <= measured.from_send.p99 <= measured.from_send.max
+    assert measured.from_due.max >= measured.from_send.p50
+    assert 0 < measured.commits <= 800
+    assert measured.data_bytes > 800 * MESSAGE_BYTES
+    assert [run.way for run in findings.runs] == ["produce"]
+    text = as_text(findings)
+    assert "complete" in text
+    assert all(speed.name in text for speed in speeds(findings.runs))
+    assert json.loads(as_json(findings))["latencies"][0]["verdict"]["lost"] == 0
+
+
+def test_a_consumer_does_not_wait_for_ever_for_a_lost_message(tmp_path, monkeypatch):
+    monkeypatch.setattr(latency, "PATIENCE_S", 0.3)
+    root, payloads = str(tmp_path), TimedPayloads(seed=1)
+    Topic("events", conf={"bootstrap.servers": root}).create()
+    with Producer({"bootstrap.servers": root}) as producer:
+        for sequence in (0, 1, 3):
+            producer.produce("events", payloads.make(sequence))
+    load = Load(rate=4, linger_ms=5.0, seconds=1.0, warmup_s=0.0)
+    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["events"])
+        consumed = latency.consume_all(consumer, payloads, load, 0.0)
+    assert str(judge(load.total, consumed.sequences, consumed.foreign)) == "1 lost"
+
+
+def test_a_store_that_two_processes_cannot_share_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["--root", "memory://benchmark"])
+    assert "one process" in capsys.readouterr().err

@@ -290,10 +290,10 @@ class DeltaLog:
             if isinstance(refusal, StoreRefused) and not maybe:
                 raise unavailable(refusal) from refusal
             failures += 1
-            pause = error_pause_s(failures, self.clock.random())
-            if self.clock.monotonic() + pause >= deadline:
+            left = deadline - self.clock.monotonic()
+            if left <= 0:
                 raise self._gave_up(refusal, token, maybe)
-            self.clock.sleep(pause)
+            self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
 
     def _look(self, key: str) -> bytes | None:
         try:

@@ -64,7 +64,7 @@ def upload_segment(
 
 def pause_before_retry(clock: Clock, topic: str, failures: int, deadline: float, reason: str) -> None:
     """Wait after the last of `failures` errors in a row. Raises Unavailable if the deadline comes first."""
-    pause = error_pause_s(failures, clock.random())
-    if clock.monotonic() + pause >= deadline:
+    left = deadline - clock.monotonic()
+    if left <= 0:
         raise Unavailable(f"messages for {topic!r} could not be written before message.timeout.ms: {reason}")
-    clock.sleep(pause)
+    clock.sleep(min(left, error_pause_s(failures, clock.random())))

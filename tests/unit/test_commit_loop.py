@@ -142,7 +142,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown_at_the_deadline(c
     started_at = clock.monotonic()
     with pytest.raises(errors.OutcomeUnknown):
         commit(log, 1, timeout=5.0)
-    assert 3.0 < clock.monotonic() - started_at <= 5.5
+    assert 5.0 <= clock.monotonic() - started_at < 5.1
     assert store.happened["error_before"] >= 5
 
 

@@ -52,6 +52,9 @@ class Target:
     met: bool
 
 
+QUIET_CORES = 0.1
+"""Up to this the machine counts as quiet."""
+
 _SPEED_AIMS = {"produce, calls": 800_000, "produce_arrow, acknowledged": 3_000_000, "consume(500)": 800_000}
 _NAMES = {"consume_500": "consume(500)"}
 _LATENCY_AIM = 100_000, 20.0, 100.0
@@ -104,7 +107,7 @@ def as_json(findings: Findings) -> str:
 
 def as_text(findings: Findings) -> str:
     """Everything a reader wants to see at the end of a run."""
-    lines = [", ".join(f"{name} {value}" for name, value in findings.machine.items())]
+    lines = [", ".join(f"{name} {value}" for name, value in findings.machine.items()), _quiet(findings)]
     if findings.latencies:
         lines += ["", *_latency_table(findings.latencies), "", *_conditions_table(findings.latencies)]
         for latency in findings.latencies:
@@ -172,9 +175,18 @@ def _speed_table(runs: Sequence[Run]) -> list[str]:
     times = max(sum(1 for run in runs if run.way == way) for way in {run.way for run in runs})
     title = f"Messages of {MESSAGE_BYTES} random bytes a second: {runs[0].messages:,} messages, best of {times}"
     rows = [(s.name, f"{s.best:,.0f}", f"{s.median:,.0f}", f"{s.worst:,.0f}", f"{s.cpu_us:.2f}") for s in speeds(runs)]
-    others = [run.others_cores for run in runs if run.others_cores is not None]
-    busiest = f"Others kept {_cores(max(others))} cores busy at most." if others else "How busy others were is unknown."
-    return [title, *_table(("way", "best", "median", "worst", "CPU us each"), rows), busiest]
+    return [title, *_table(("way", "best", "median", "worst", "CPU us each"), rows)]
+
+
+def _quiet(findings: Findings) -> str:
+    """Whether the machine was ours, in a sentence."""
+    told = [*(latency.others_cores for latency in findings.latencies), *(run.others_cores for run in findings.runs)]
+    cores = [cores for cores in told if cores is not None]
+    if not cores:
+        return "How much of the machine others were using meanwhile is unknown."
+    typical, most = statistics.median(cores), max(cores)
+    what = f"Others kept {typical:.2f} cores busy (median of the measurements; at most {most:.2f})"
+    return f"{what}." if typical <= QUIET_CORES else f"{what}: too many for figures to be relied on."
 
 
 def _cores(cores: float | None) -> str:

@@ -145,6 +145,12 @@ def test_a_target_is_judged_by_the_median_run():
     assert (target.name, target.found, target.met) == ("consume(500)", "666,667/s", False)
 
 
+@pytest.mark.parametrize(("others", "said"), [(0.02, "0.02 cores busy"), (0.7, "too many"), (None, "unknown")])
+def test_the_report_says_whether_the_machine_was_quiet(others, said):
+    runs = (Run("poll", 1_000_000, None, 1.0, 1.0, others),)
+    assert said in as_text(Findings("", {"cores": "2"}, (), runs))
+
+
 def test_a_tiny_run_measures_everything_and_finds_nothing_wrong(tmp_path):
     load = Load(rate=2_000, linger_ms=5.0, seconds=0.3, warmup_s=0.1)
     findings = run(Plan((load,), messages=2_000, rounds=1, floor_rounds=3, ways=("produce",)), str(tmp_path))

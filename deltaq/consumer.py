@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -406,6 +406,24 @@ class Consumer:
         return OFFSET_END if found is None else found
 
     # --- committed offsets ---
+
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        *,
+        asynchronous: Literal[False],
+    ) -> list[TopicPartition]: ...
+
+    @overload
+    def commit(
+        self,
+        message: Message | None = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+        **keywords: Any,
+    ) -> list[TopicPartition] | None: ...
 
     def commit(
         self,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-from deltaq import Consumer, Message
+from deltaq import Consumer
 
-__all__ = ["drain", "eventually", "next_message"]
+__all__ = ["PATIENCE_S", "drain", "eventually", "next_message", "poll_until_raised"]
 
 PATIENCE_S = 20.0
 
@@ -20,14 +21,19 @@ def eventually(condition: Callable[[], object], what: str = "the condition") -> 
         time.sleep(0.002)
 
 
-def next_message(consumer: Consumer) -> Message:
-    """The next message or event."""
+def next_message(consumer: Consumer) -> Any:
+    """The next message or event; typed so that tests can look at it without first proving that it is what it is."""
     message = consumer.poll(PATIENCE_S)
     assert message is not None, f"no message within {PATIENCE_S} s"
     return message
 
 
-def drain(consumer: Consumer, count: int) -> list[Message]:
+def drain(consumer: Consumer, count: int) -> list[Any]:
     """Exactly `count` messages or events."""
-    messages = [next_message(consumer) for _ in range(count)]
-    return messages
+    return [next_message(consumer) for _ in range(count)]
+
+
+def poll_until_raised(consumer: Consumer) -> None:
+    """Poll until something is raised; a second time of patience is for the test's own timeout."""
+    while True:
+        consumer.poll(0.01)

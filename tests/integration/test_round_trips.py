@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timezone
+from functools import partial
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deltaq import Consumer, KafkaError, Message, MessageTooLarge, Producer, Topic, TopicPartition
 
-YEAR_2262_MS = int(datetime(2262, 4, 11, tzinfo=timezone.utc).timestamp() * 1000)
+YEAR_2262_MS = 9_223_372_036_854  # the end of 64-bit nanoseconds, on the eleventh of April
 CONTENT = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"\0" * 9, b"\xff\xfe", "é☃".encode()])
 HEADERS = st.lists(
-    st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.none() | st.binary(max_size=12)), max_size=5
+    st.tuples(st.text(st.characters(codec="utf-8"), max_size=8), st.none() | st.binary(max_size=12)),
+    min_size=1,
+    max_size=5,
 )
-MESSAGES = st.lists(st.tuples(CONTENT, CONTENT, HEADERS, st.integers(1, YEAR_2262_MS)), min_size=1, max_size=20)
+RECORDS = st.fixed_dictionaries(
+    {
+        "value": CONTENT,
+        "key": CONTENT,
+        "headers": st.none() | HEADERS,
+        "timestamp": st.sampled_from([1, 999, YEAR_2262_MS]) | st.integers(1, YEAR_2262_MS),
+        "partition": st.integers(0, 2),
+    }
+)
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -32,17 +46,54 @@ def consumed(root: str, topic: str, count: int, partitions: int = 1) -> list[Mes
     return messages
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(MESSAGES)
-def test_every_message_comes_back_as_it_was(root, messages):
-    topic = f"t-{uuid.uuid4().hex}"
-    with Producer({"bootstrap.servers": root, "linger.ms": 0}) as producer:
-        for value, key, headers, timestamp in messages:
-            producer.produce(topic, value, key=key, headers=headers, timestamp=timestamp)
-    found = consumed(root, topic, len(messages))
-    assert [(m.value(), m.key(), m.headers() or [], m.timestamp()[1], m.offset()) for m in found] == [
-        (value, key, headers, timestamp, offset) for offset, (value, key, headers, timestamp) in enumerate(messages)
-    ]
+@SETTINGS
+@given(batch=st.lists(RECORDS, min_size=1, max_size=12))
+def test_messages_come_back_as_they_were_produced(root, batch):
+    name = uuid.uuid4().hex
+    Topic(name, partitions=3, conf={"bootstrap.servers": root}).create()
+    reports: list[tuple[int, int | None, int | None]] = []
+
+    def reported(number: int, error: KafkaError | None, message: Message) -> None:
+        assert error is None
+        reports.append((number, message.partition(), message.offset()))
+
+    with Producer({"bootstrap.servers": root, "linger.ms": 1000}) as producer:
+        for number, record in enumerate(batch):
+            producer.produce(name, **record, on_delivery=partial(reported, number))
+    found = {(m.partition(), m.offset()): m for m in consumed(root, name, len(batch), partitions=3)}
+    assert [number for number, _, _ in reports] == list(range(len(batch)))
+    for number, partition, offset in reports:
+        record, message = batch[number], found[partition, offset]
+        assert message.error() is None
+        assert (message.value(), message.key()) == (record["value"], record["key"])
+        assert message.headers() == record["headers"]
+        assert message.timestamp() == (1, record["timestamp"])
+        assert message.partition() == record["partition"]
+
+
+@SETTINGS
+@given(batch=st.lists(RECORDS, min_size=1, max_size=12))
+def test_tables_come_back_as_they_were_produced(root, batch):
+    name = uuid.uuid4().hex
+    Topic(name, partitions=3, conf={"bootstrap.servers": root}).create()
+    pair = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    columns = {
+        "value": pa.array([r["value"] for r in batch], pa.binary()),
+        "key": pa.array([r["key"] for r in batch], pa.binary()),
+        "partition": pa.array([r["partition"] for r in batch], pa.int32()),
+        "timestamp": pa.array([r["timestamp"] for r in batch], pa.int64()),
+        "headers": pa.array(
+            [r["headers"] and [{"key": k, "value": v} for k, v in r["headers"]] for r in batch], pa.list_(pair)
+        ),
+    }
+    with Producer({"bootstrap.servers": root}) as producer:
+        assert producer.produce_arrow(name, pa.table(columns)) == len(batch)
+    found: dict[int, list[tuple[object, ...]]] = {0: [], 1: [], 2: []}
+    for m in consumed(root, name, len(batch), partitions=3):
+        found[m.partition() or 0].append((m.value(), m.key(), m.headers(), m.timestamp()[1]))
+    for partition in range(3):
+        expected = [r for r in batch if r["partition"] == partition]
+        assert found[partition] == [(r["value"], r["key"], r["headers"], r["timestamp"]) for r in expected]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -115,3 +166,32 @@ def test_the_same_key_always_meets_the_same_partition_and_null_keys_any(root):
         homes.setdefault(message.key(), set()).add(message.partition())
     assert {len(partitions) for partitions in homes.values()} == {1}
     assert len(set().union(*homes.values())) == 4
+
+
+def test_many_megabytes_in_one_flush_become_several_files_in_order(root):
+    topic = Topic("t", partitions=2, conf={"bootstrap.servers": root}).create()
+    values = [bytes([number]) * 900_000 for number in range(160)]
+    with Producer({"bootstrap.servers": root, "linger.ms": 10_000, "batch.size": 10**9}) as producer:
+        for number, value in enumerate(values):
+            producer.produce("t", value, partition=number % 2)
+    assert topic.describe().files >= 2
+    found: dict[int, list[bytes]] = {0: [], 1: []}
+    for message in consumed(root, "t", len(values), partitions=2):
+        found[message.partition() or 0].append(message.value())
+    assert found == {0: values[::2], 1: values[1::2]}
+
+
+def test_a_file_is_plain_parquet_with_the_columns_of_the_specification(tmp_path):
+    root = str(tmp_path)
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce("t", b"v", b"k", headers=[("a", b"1"), ("a", None)], timestamp=1_700_000_000_123)
+    (path,) = (tmp_path / "topics" / "t").glob("*.parquet")
+    (row,) = pq.read_table(path).to_pylist()
+    assert row == {
+        "_partition": 0,
+        "_offset": None,
+        "_timestamp": datetime(2023, 11, 14, 22, 13, 20, 123000, timezone.utc),
+        "_key": b"k",
+        "_headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+        "value": b"v",
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import given
@@ -19,8 +20,8 @@ class Watched(RecordBuffer):
 
     __slots__ = ("woken",)
 
-    def __init__(self, **changes) -> None:
-        settings = {
+    def __init__(self, **changes: Any) -> None:
+        settings: dict[str, Any] = {
             "linger_s": 1.0,
             "batch_bytes": 1000,
             "batch_rows": 10,
@@ -54,6 +55,13 @@ def names(records) -> list[str]:
     if isinstance(records, ArrowBlock):
         return [value.decode() for value in records.columns.values.column(0).to_pylist()]
     return [row[0] for row in records]
+
+
+def take(buffer: RecordBuffer, rows_max: int = ROWS_MAX, until: float = float("inf")) -> tuple[list[str], int]:
+    """Names and bytes of what is taken."""
+    taken = buffer.take(rows_max, until)
+    assert taken is not None
+    return names(taken[0]), taken[1]
 
 
 def take_all(buffer: RecordBuffer, rows_max: int = ROWS_MAX) -> list[str]:
@@ -94,7 +102,7 @@ def test_the_bytes_of_what_is_taken_add_up():
     buffer.append_block(block(["a", "b"]))
     buffer.put("last", size=7)
     assert buffer.pending_bytes == 1000 + 20 + 7
-    sizes = [buffer.take(4, float("inf"))[1] for _ in range(5)]
+    sizes = [take(buffer, 4)[1] for _ in range(5)]
     assert sizes == [400, 400, 200, 20, 7]
     assert (buffer.bytes, buffer.taken_bytes, buffer.pending_bytes) == (0, 1027, 1027)
     buffer.reported_bytes = 1027
@@ -105,13 +113,13 @@ def test_records_that_are_younger_than_the_flight_stay():
     buffer = Watched()
     for at in (1.0, 2.0, 3.0, 4.0):
         buffer.put(f"{at}", at)
-    assert names(buffer.take(ROWS_MAX, 2.5)[0]) == ["1.0", "2.0"]
+    assert take(buffer, until=2.5)[0] == ["1.0", "2.0"]
     assert buffer.take(ROWS_MAX, 2.5) is None
     buffer.append_block(block(["table"], 5.0))
-    assert names(buffer.take(ROWS_MAX, 3.5)[0]) == ["3.0"]
-    assert names(buffer.take(ROWS_MAX, 4.5)[0]) == ["4.0"]
+    assert take(buffer, until=3.5)[0] == ["3.0"]
+    assert take(buffer, until=4.5)[0] == ["4.0"]
     assert buffer.take(ROWS_MAX, 4.5) is None
-    assert names(buffer.take(ROWS_MAX, 5.0)[0]) == ["table"]
+    assert take(buffer, until=5.0)[0] == ["table"]
 
 
 def test_the_first_record_wakes_an_idle_writer_once():
@@ -130,7 +138,7 @@ def test_a_full_batch_wakes_a_writer_that_lingers():
         buffer.woken = 0
         put(buffer)
         assert buffer.woken == 1
-        assert buffer.due_in(0.25, 0.0) < 0
+        assert buffer.due_in(0.25, 0.0) == -0.25
 
 
 def test_a_busy_writer_is_left_alone_and_still_notices():

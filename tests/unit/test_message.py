@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -11,7 +12,7 @@ import deltaq
 from deltaq import KafkaError, Message, TopicPartition
 
 FIELDS = ("topic", "partition", "offset", "key", "value", "headers", "error", "timestamp", "latency", "leader_epoch")
-SAMPLES = [
+SAMPLES: list[tuple[Any, ...]] = [
     (),
     ("t", 1, 5, b"k", b"v", [("a", b"1"), ("a", None)], None, (1, 1_700_000_000_000), 1.5, 3),
     ("t", -1, -1001, None, b""),
@@ -104,8 +105,15 @@ def test_a_topic_partition_of_wrong_types_is_refused(arguments):
 
 @pytest.mark.parametrize(
     "name",
-    ["OFFSET_BEGINNING", "OFFSET_END", "OFFSET_STORED", "OFFSET_INVALID"]
-    + ["TIMESTAMP_NOT_AVAILABLE", "TIMESTAMP_CREATE_TIME", "TIMESTAMP_LOG_APPEND_TIME"],
+    [
+        "OFFSET_BEGINNING",
+        "OFFSET_END",
+        "OFFSET_INVALID",
+        "OFFSET_STORED",
+        "TIMESTAMP_CREATE_TIME",
+        "TIMESTAMP_LOG_APPEND_TIME",
+        "TIMESTAMP_NOT_AVAILABLE",
+    ],
 )
 def test_constants_are_those_of_the_real_client(name):
     assert getattr(deltaq, name) == getattr(confluent_kafka, name)

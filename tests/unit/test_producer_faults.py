@@ -6,12 +6,14 @@ import re
 import threading
 import uuid
 from collections import Counter
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from deltaq import Consumer, KafkaError, Producer, QueueFull, Topic, TopicPartition
-from deltaq.log.actions import Add, parse_entry
+from deltaq.log.actions import Add, Entry, parse_entry
 from deltaq.store import MemoryStore, StoreRefused
 from tests.doubles.faulty_store import FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
@@ -51,7 +53,7 @@ def create(store: FaultyStore, name: str = "t", partitions: int = 1, **config) -
     Topic(name, partitions=partitions, config=config, store=store.inner).create()
 
 
-def stored(store: FaultyStore, count: int, partitions: int = 1) -> list:
+def stored(store: FaultyStore, count: int, partitions: int = 1) -> list[Any]:
     conf = {"bootstrap.servers": "memory://unused", "group.id": "reader", "enable.partition.eof": True}
     with Consumer(conf, store=store.inner) as consumer:
         consumer.assign([TopicPartition("t", partition, 0) for partition in range(partitions)])
@@ -59,12 +61,16 @@ def stored(store: FaultyStore, count: int, partitions: int = 1) -> list:
     return [message.value() for message in messages if message.error() is None]
 
 
-def entries(store: FaultyStore) -> list:
+def entries(store: FaultyStore) -> list[Entry]:
     keys = [entry.key for entry in store.inner.list("topics/t/_delta_log/")]
     return [parse_entry(store.inner.get(key), version, key) for version, key in enumerate(keys)]
 
 
-class Reports(list):
+def uploaded(store: GatedStore, count: int) -> bool:
+    return store.uploads == count
+
+
+class Reports(list[tuple[Any, Any]]):
     """Collects (error, message)."""
 
     def __call__(self, error, message) -> None:
@@ -114,12 +120,13 @@ def test_the_answer_of_a_commit_that_was_lost_changes_nothing():
     assert stored(store, 1) == [b"v"]
 
 
-@pytest.mark.parametrize("rule", [("put", DATA), ("get", ENTRY)])
-def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(rule):
+@pytest.mark.parametrize(("operation", "pattern"), [("put", DATA), ("get", ENTRY)])
+def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(operation, pattern):
     store = FaultyStore(MemoryStore("test"))
     create(store)
-    store.rules = [Rule(*rule, "error_before", EVER)]
-    reports, told = Reports(), []
+    store.rules = [Rule(operation, pattern, "error_before", EVER)]
+    reports = Reports()
+    told: list[KafkaError] = []
     with make(store, message_timeout_ms=150, on_delivery=reports, error_cb=told.append) as producer:
         producer.produce("t", "lost")
         assert producer.flush(20) == 0
@@ -280,7 +287,7 @@ def test_the_next_flight_is_uploaded_while_the_commit_of_the_one_before_is_waiti
         store.open_gate.clear()
         for flight in range(1, 4):
             producer.produce("t", f"{flight}")
-            eventually(lambda flight=flight: store.uploads == flight, f"upload {flight}")
+            eventually(partial(uploaded, store, flight), f"upload {flight}")
         eventually(lambda: store.at_gate == 1)
         assert len(entries(store)) == 1, "nothing is committed yet, and three flights are uploaded"
         store.open_gate.set()
@@ -336,12 +343,10 @@ def test_what_is_being_written_counts_for_the_limits():
             rows.produce("t", "v")
         with pytest.raises(QueueFull):
             rows.produce("t", "v")
-        taken = 0
+        for _ in range(8):
+            size.produce("t", b"x" * 1024)
         with pytest.raises(QueueFull):
-            while taken < 100:
-                size.produce("t", b"x" * 1024)
-                taken += 1
-        assert taken == 8
+            size.produce("t", b"x" * 1024)
         store.open_gate.set()
         assert rows.flush(20) == size.flush(20) == 0
         rows.produce("t", "v")

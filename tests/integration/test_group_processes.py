@@ -1,0 +1,203 @@
+"""A group across processes: killed and stopped members are replaced, nothing is lost, and a zombie commits nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from deltaq import Consumer, Fenced, GroupInUse, KafkaException, Producer, Topic, TopicPartition
+from tests.doubles.reading import PATIENCE_S, poll_until_raised
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that stop or kill at once")
+
+PARTITIONS = 3
+SESSION = {"session.timeout.ms": 600, "heartbeat.interval.ms": 60}
+
+# A member that prints what happens to it as JSON lines: ["read", partition, offset], ["committed"], ["error", name].
+MEMBER = """
+import json, sys, time
+from deltaq import Consumer, KafkaException
+
+def say(*what):
+    print(json.dumps(what), flush=True)
+
+root, commit_every = sys.argv[1], int(sys.argv[2])
+conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+consumer = Consumer({**conf, "session.timeout.ms": 600, "heartbeat.interval.ms": 60, "client.id": "child"})
+consumer.subscribe(["t"], on_lost=lambda c, parts: say("lost"))
+count = 0
+while True:
+    try:
+        message = consumer.poll(0.05)
+        if message is None:
+            continue
+        if message.error():
+            say("error", message.error().name())
+            continue
+        say("read", message.partition(), message.offset())
+        time.sleep(0.02)  # the work: so that there is something left when this process is killed
+        count += 1
+        if count % commit_every == 0:
+            consumer.commit(asynchronous=False)
+            say("committed", count)
+    except KafkaException as error:
+        say("error", type(error).__name__)
+"""
+
+
+class Child:
+    """The member process, and the lines it has said."""
+
+    def __init__(self, root: Path, commit_every: int = 1) -> None:
+        command = [sys.executable, "-c", MEMBER, str(root), str(commit_every)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.lines: Queue[list[Any]] = Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.put(json.loads(line))
+
+    def until(self, what: str) -> list[list[Any]]:
+        """Everything said up to and including the next line of this kind."""
+        said: list[list[Any]] = []
+        while not said or said[-1][0] != what:
+            said.append(self.lines.get(timeout=PATIENCE_S))
+        return said
+
+    def signal(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    Topic("t", partitions=PARTITIONS, conf={"bootstrap.servers": str(tmp_path)}).create()
+    fill(tmp_path, 60)
+    return tmp_path
+
+
+def fill(root: Path, count: int) -> None:
+    with Producer({"bootstrap.servers": str(root), "linger.ms": 20}) as producer:
+        for number in range(count):
+            producer.produce("t", f"{number}", partition=number % PARTITIONS)
+
+
+@pytest.fixture
+def child(root: Path) -> Iterator[Child]:
+    member = Child(root)
+    yield member
+    member.end()
+
+
+def a_member(root: Path) -> Consumer:
+    conf = {"bootstrap.servers": str(root), "group.id": "g", "auto.offset.reset": "earliest"}
+    return Consumer(conf | SESSION | {"enable.auto.commit": False})
+
+
+def committed(root: Path) -> list[int]:
+    with a_member(root) as consumer:
+        found = consumer.committed([TopicPartition("t", partition) for partition in range(PARTITIONS)])
+    return [max(0, tp.offset) for tp in found]
+
+
+def take_over(consumer: Consumer, count: int) -> dict[int, list[int]]:
+    """The offsets of the next `count` records by partition, once the group is free."""
+    found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    while sum(map(len, found.values())) < count:
+        try:
+            message = consumer.poll(PATIENCE_S)
+        except GroupInUse:
+            continue
+        assert message is not None
+        assert message.error() is None
+        found[message.partition() or 0].append(message.offset() or 0)
+    return found
+
+
+def test_a_killed_member_is_replaced_and_nothing_it_had_not_committed_is_lost(root, child):
+    for _ in range(5):
+        child.until("committed")
+    with a_member(root) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(GroupInUse):
+            poll_until_raised(consumer)
+        child.signal(signal.SIGKILL)
+        child.process.wait()
+        start = committed(root)
+        assert sum(start) >= 5
+        found = take_over(consumer, 60 - sum(start))
+        assert found == {partition: list(range(start[partition], 20)) for partition in range(PARTITIONS)}
+        consumer.commit(asynchronous=False)
+    assert committed(root) == [20, 20, 20]
+
+
+def test_a_stopped_member_that_comes_back_is_fenced_and_joins_again_later(root, child):
+    child.until("committed")
+    child.signal(signal.SIGSTOP)
+    start = committed(root)
+    consumer = a_member(root)
+    consumer.subscribe(["t"])
+    found = take_over(consumer, 60 - sum(start))
+    assert found == {partition: list(range(start[partition], 20)) for partition in range(PARTITIONS)}
+    consumer.commit(asynchronous=False)
+    child.signal(signal.SIGCONT)
+    # It may hand out the record that it has in its hands, as in Kafka; but no commit counts, and then it is told.
+    said = child.until("lost")
+    assert sum(line[0] == "read" for line in said) <= 2
+    while ["error", "Fenced"] not in said and ["error", "GroupInUse"] not in said:
+        said += child.until("error")
+    assert committed(root) == [20, 20, 20]
+    consumer.close()
+    fill(root, 3)
+    said = child.until("committed")
+    assert ["read", 0, 20] in said or ["read", 1, 20] in said or ["read", 2, 20] in said
+
+
+def test_a_restart_goes_on_where_the_last_one_closed(root):
+    read: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    for count in (1, 7, 20, 32):
+        with a_member(root) as consumer:
+            consumer.subscribe(["t"])
+            for partition, offsets in take_over(consumer, count).items():
+                read[partition] += offsets
+            consumer.commit(asynchronous=False)
+    assert read == {partition: list(range(20)) for partition in range(PARTITIONS)}
+
+
+def test_a_zombie_cannot_commit_even_if_it_never_noticed(root):
+    zombie, successor = a_member(root), a_member(root)
+    zombie.subscribe(["t"])
+    take_over(zombie, 10)
+    group_log = zombie._membership._log  # type: ignore[union-attr]  # it has one: it is subscribed
+    member_id = zombie.memberid()
+    assert member_id is not None
+    group_log.leave(member_id, float("inf"))
+    successor.subscribe(["t"])
+    take_over(successor, 60)
+    with pytest.raises(Fenced):
+        zombie.commit(asynchronous=False)
+    successor.commit(asynchronous=False)
+    assert committed(root) == [20, 20, 20]
+    with pytest.raises(KafkaException):
+        poll_until_raised(zombie)
+    successor.close()
+    zombie.close()

@@ -1,0 +1,124 @@
+"""Whatever is done to a consumer between two polls, it hands out what a list of the records says, in order."""
+
+from __future__ import annotations
+
+import uuid
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from deltaq import OFFSET_INVALID, Consumer, Producer, Topic, TopicPartition
+from tests.doubles.compaction import compact
+from tests.doubles.reading import PATIENCE_S
+
+PARTITIONS = 3
+partitions = st.integers(0, PARTITIONS - 1)
+
+
+class ConsumerAgainstList(RuleBasedStateMachine):
+    """The model: a list of values per partition, the position in each, and which are paused."""
+
+    @initialize()
+    def start(self) -> None:
+        root = f"memory://{uuid.uuid4().hex}"
+        topic = Topic("t", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
+        self.store = topic._opened()
+        self.producer = Producer({"bootstrap.servers": root, "linger.ms": 0})
+        self.consumer = Consumer({"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": False})
+        self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.position = [0] * PARTITIONS
+        self.handed_out = [False] * PARTITIONS
+        self.paused: set[int] = set()
+        self.count = 0
+        self.consumer.assign([TopicPartition("t", partition, 0) for partition in range(PARTITIONS)])
+
+    def teardown(self) -> None:
+        if hasattr(self, "consumer"):
+            self.consumer.close()
+            self.producer.close()
+
+    @rule(where=st.lists(partitions, min_size=1, max_size=6))
+    def produce(self, where: list[int]) -> None:
+        for partition in where:
+            value = b"%d" % self.count
+            self.count += 1
+            self.values[partition].append(value)
+            self.producer.produce("t", value, partition=partition)
+        assert self.producer.flush(PATIENCE_S) == 0
+
+    def waiting(self) -> int:
+        """Records that the consumer has to hand out now."""
+        active = set(range(PARTITIONS)) - self.paused
+        return sum(len(self.values[partition]) - self.position[partition] for partition in active)
+
+    def took(self, message) -> None:
+        assert message.error() is None
+        partition = message.partition()
+        assert partition not in self.paused
+        assert message.offset() == self.position[partition]
+        assert message.value() == self.values[partition][self.position[partition]]
+        self.position[partition] += 1
+        self.handed_out[partition] = True
+
+    @precondition(lambda self: self.waiting())
+    @rule()
+    def poll(self) -> None:
+        self.took(self.consumer.poll(PATIENCE_S))
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data())
+    def consume(self, data) -> None:
+        count = data.draw(st.integers(1, self.waiting()))
+        messages = self.consumer.consume(count, PATIENCE_S)
+        assert len(messages) == count
+        for message in messages:
+            self.took(message)
+
+    @precondition(lambda self: not self.waiting())
+    @rule()
+    def poll_at_the_end(self) -> None:
+        assert self.consumer.poll(0.002) is None
+
+    @rule(partition=partitions, data=st.data())
+    def seek(self, partition: int, data) -> None:
+        offset = data.draw(st.integers(0, len(self.values[partition])))
+        self.consumer.seek(TopicPartition("t", partition, offset))
+        self.position[partition] = offset
+        self.handed_out[partition] = False
+
+    @rule(partition=partitions)
+    def pause(self, partition: int) -> None:
+        self.consumer.pause([TopicPartition("t", partition)])
+        self.paused.add(partition)
+
+    @rule(partition=partitions)
+    def resume(self, partition: int) -> None:
+        self.consumer.resume([TopicPartition("t", partition)])
+        self.paused.discard(partition)
+
+    @rule(partition=partitions)
+    def assign_anew(self, partition: int) -> None:
+        self.consumer.incremental_unassign([TopicPartition("t", partition)])
+        self.consumer.incremental_assign([TopicPartition("t", partition, self.position[partition])])
+        self.paused.discard(partition)
+        self.handed_out[partition] = False
+
+    @precondition(lambda self: self.count)
+    @rule()
+    def compact(self) -> None:
+        compact(self.store, "t")
+
+    @invariant()
+    def positions_agree(self) -> None:
+        if hasattr(self, "consumer"):
+            found = self.consumer.position([TopicPartition("t", partition) for partition in range(PARTITIONS)])
+            expected = [
+                position if handed_out else OFFSET_INVALID
+                for position, handed_out in zip(self.position, self.handed_out, strict=True)
+            ]
+            assert [tp.offset for tp in found] == expected
+
+
+TestConsumerAgainstList = ConsumerAgainstList.TestCase
+TestConsumerAgainstList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

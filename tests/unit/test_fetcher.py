@@ -1,0 +1,387 @@
+"""Prefetch: within its budget, in order, several files at once where that pays, and nothing skipped when files go."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+
+from deltaq import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Corrupt,
+    KafkaError,
+    OffsetOutOfRange,
+    Producer,
+    Topic,
+    UnknownTopic,
+)
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.log.fetcher import (
+    Fetcher,
+    FetchSettings,
+    PartitionEnd,
+    PartitionError,
+    PartitionRecords,
+    StoreAway,
+)
+from deltaq.log.parallel import REQUESTS_MAX
+from deltaq.names import log_entry, topic_log
+from deltaq.store import MemoryStore, Store
+from tests.doubles.compaction import compact
+from tests.doubles.faulty_store import FaultyStore, Rule
+from tests.doubles.reading import PATIENCE_S, eventually
+
+EVER = 10**6
+
+
+def a_store() -> MemoryStore:
+    return MemoryStore(uuid.uuid4().hex)
+
+
+def fill(store: Store, commits: int, rows: int = 1, size: int = 10, partitions: int = 1) -> None:
+    """Commit by commit, `rows` records for each partition; a value tells partition and offset."""
+    Topic("t", partitions=partitions, store=store).create(exist_ok=True)
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 60_000, "batch.size": 10**9}
+    with Producer(conf, store=store) as producer:
+        for commit in range(commits):
+            for row in range(rows):
+                for partition in range(partitions):
+                    value = f"{partition}:{commit * rows + row}".encode()
+                    producer.produce("t", value.ljust(size), partition=partition)
+            assert producer.flush(PATIENCE_S) == 0
+
+
+class Fetching:
+    """A fetcher of topic `t`, and what it has handed out."""
+
+    def __init__(self, store: Store, *, stored: dict[int, int] | None = None, **settings: object) -> None:
+        base: dict[str, object] = {
+            "bytes_max": 2**30,
+            "read_bytes_max": 2**30,
+            "reset": "earliest",
+            "wait_max_s": 0.01,
+            "report_end": False,
+        }
+        self.asked: list[list[int]] = []
+        self.stored = stored or {}
+        self.fetcher = Fetcher(store, FetchSettings(**base | settings), self._stored, SYSTEM_CLOCK, "test")  # type: ignore[arg-type]  # chosen by each test
+        self.fetcher.follow(["t"])
+
+    def _stored(self, topic: str, topic_id: str, partitions) -> list[int | None]:
+        self.asked.append(sorted(partitions))
+        return [self.stored.get(partition) for partition in partitions]
+
+    def __enter__(self) -> Fetching:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.fetcher.close()
+
+    def assign(self, *offsets: int) -> None:
+        self.fetcher.assign({("t", partition): offset for partition, offset in enumerate(offsets)})
+
+    def next(self):
+        deadline = time.monotonic() + PATIENCE_S
+        while (item := self.fetcher.next(0.1)) is None:
+            assert time.monotonic() < deadline, "nothing comes"
+        return item
+
+    def records(self, count: int) -> dict[int, list[int]]:
+        """Offsets by partition of the next `count` records, each checked against its value."""
+        found: dict[int, list[int]] = {}
+        while sum(map(len, found.values())) < count:
+            item = self.next()
+            assert isinstance(item, PartitionRecords), item
+            rows = item.fetched.rows
+            offsets = rows.column("_offset").to_pylist()
+            values = [value.decode().strip() for value in rows.column("value").to_pylist()]
+            assert values == [f"{item.partition}:{offset}" for offset in offsets]
+            found.setdefault(item.partition, []).extend(offsets)
+        assert sum(map(len, found.values())) == count
+        return found
+
+    def error(self) -> PartitionError:
+        item = self.next()
+        assert isinstance(item, PartitionError), item
+        return item
+
+
+def test_records_of_each_partition_come_in_order():
+    store = a_store()
+    fill(store, 20, rows=3, partitions=3)
+    with Fetching(store) as fetching:
+        fetching.assign(0, 10, 60)
+        assert fetching.records(110) == {0: list(range(60)), 1: list(range(10, 60))}
+        fill(store, 1, partitions=1)
+
+
+def test_what_is_held_ready_stays_within_the_budget():
+    store = FaultyStore(a_store())
+    fill(store, 40, size=10_000)
+    with Fetching(store, bytes_max=50_000) as fetching:
+        fetching.assign(0)
+        eventually(lambda: fetching.fetcher._ready_bytes >= 50_000)
+        reads = store.operations["get"]
+        for _ in range(20):
+            time.sleep(0.001)
+        assert fetching.fetcher._ready_bytes <= 50_000 + 11_000
+        assert store.operations["get"] <= reads + 1
+        assert fetching.records(40) == {0: list(range(40))}
+
+
+def test_a_large_file_is_read_in_parts():
+    store = FaultyStore(a_store())
+    fill(store, 1, rows=4000, size=1000)
+    (entry,) = [e for e in store.list("topics/t/") if e.key.endswith(".parquet")]
+    assert entry.size > 3_000_000
+    with Fetching(store, read_bytes_max=500_000) as fetching:
+        fetching.assign(0)
+        item = fetching.next()
+        assert isinstance(item, PartitionRecords)
+        assert item.fetched.rows.num_rows <= 4000 * 500_000 / entry.size + 1
+        rest = fetching.records(4000 - item.fetched.rows.num_rows)
+        assert rest[0][0] == item.fetched.next_offset
+
+
+def test_several_files_are_read_at_once_where_the_store_is_far_away():
+    class Far(FaultyStore):
+        is_remote = True
+        at_once = most = 0
+
+        def get(self, key):
+            if not key.endswith(".parquet"):
+                return super().get(key)
+            with self._lock:
+                self.at_once += 1
+                self.most = max(self.most, self.at_once)
+            if self.most < 4:
+                time.sleep(0.01)
+            try:
+                return super().get(key)
+            finally:
+                with self._lock:
+                    self.at_once -= 1
+
+    store = Far(a_store())
+    fill(store, 40, rows=2, partitions=2)
+    with Fetching(store) as fetching:
+        fetching.assign(0, 0)
+        assert fetching.records(160) == {0: list(range(80)), 1: list(range(80))}
+    assert 1 < store.most <= REQUESTS_MAX
+
+
+def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
+    class Far(FaultyStore):
+        is_remote = True
+
+    store = Far(a_store())
+    Topic("t", partitions=2, store=store).create()
+    with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store) as producer:
+        for number in range(12):
+            producer.produce("t", f"{number % 2}:{number // 2}", partition=number % 2)
+            producer.flush(PATIENCE_S)
+    with Fetching(store) as probe:
+        probe.assign(0, 0)
+        probe.records(12)
+        path = next(probe.fetcher._topics["t"].log.index.batches(1, 3)).path
+    store.inner.put(f"topics/t/{path}", b"damaged")
+    with Fetching(store) as fetching:
+        fetching.assign(0, 0)
+        found: dict[int, list[int]] = {0: [], 1: []}
+        errors: list[PartitionError] = []
+        while len(found[0]) < 6 or not errors:
+            item = fetching.next()
+            if isinstance(item, PartitionError):
+                errors.append(item)
+            else:
+                found[item.partition] += item.fetched.rows.column("_offset").to_pylist()
+        assert found == {0: [0, 1, 2, 3, 4, 5], 1: [0, 1, 2]}
+        (error,) = errors
+        assert error.partition == 1
+        assert isinstance(error.error, Corrupt)
+
+
+def test_a_file_that_was_compacted_away_is_found_in_the_newest_snapshot():
+    store = a_store()
+    fill(store, 10)
+    with Fetching(store, bytes_max=1) as fetching:
+        fetching.assign(0)
+        first = fetching.records(1)
+        compact(store, "t")
+        rest = fetching.records(9)
+        assert first[0] + rest[0] == list(range(10))
+
+
+def test_a_file_that_is_lost_stops_the_partition_and_does_not_spin():
+    store = FaultyStore(a_store())
+    fill(store, 3)
+    data = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
+    with Fetching(store) as fetching:
+        fetching.assign(0)
+        fetching.records(3)
+        paths = [batch.path for batch in fetching.fetcher._topics["t"].log.index.batches(0)]
+    lost = f"topics/t/{paths[1]}"
+    assert lost in data
+    content = store.inner.get(lost)
+    store.inner.delete(lost)
+    with Fetching(store) as fetching:
+        fetching.assign(0)
+        assert fetching.records(1) == {0: [0]}
+        error = fetching.error()
+        assert isinstance(error.error, Corrupt)
+        assert (error.error.path, error.error.version) == (lost, 2)
+        assert "missing" in str(error.error)
+        tried = store.operations["get"]
+        assert fetching.fetcher.next(0.2) is None
+        assert store.operations["get"] < tried + 60, "only the tail is followed"
+        store.inner.put(lost, content)
+        fetching.fetcher.seek("t", 0, 1)
+        assert fetching.records(2) == {0: [1, 2]}
+
+
+def test_records_that_key_compaction_removed_leave_gaps():
+    store = a_store()
+    fill(store, 5, rows=2)
+    compact(store, "t", keep=lambda partition, offset: offset % 3 == 0)
+    with Fetching(store, report_end=True) as fetching:
+        fetching.assign(1)
+        assert fetching.records(3) == {0: [3, 6, 9]}
+        end = fetching.next()
+        assert isinstance(end, PartitionEnd)
+        assert end.offset == 10
+
+
+def test_committed_offsets_are_looked_up_for_all_partitions_at_once():
+    store = a_store()
+    fill(store, 4, partitions=3)
+    with Fetching(store, stored={0: 3, 2: 1}) as fetching:
+        fetching.assign(OFFSET_INVALID, OFFSET_INVALID, OFFSET_INVALID)
+        assert fetching.records(1 + 4 + 3) == {0: [3], 1: [0, 1, 2, 3], 2: [1, 2, 3]}
+        assert fetching.asked == [[0, 1, 2]]
+
+
+def test_records_that_retention_removed_are_no_silent_jump():
+    store = a_store()
+    fill(store, 4)
+    for reset, expected in (("earliest", "reset"), ("error", "told")):
+        with Fetching(store, reset=reset) as fetching:
+            fetching.assign(99)
+            if expected == "reset":
+                assert fetching.records(4) == {0: [0, 1, 2, 3]}
+            else:
+                error = fetching.error()
+                assert error.error.args[0] == KafkaError._AUTO_OFFSET_RESET
+                assert error.offset == 99
+                reason = str(OffsetOutOfRange(topic="t", partition=0, requested=99, earliest=0, latest=4).args[0].str())
+                assert error.error.args[0].str() == reason
+
+
+def test_what_was_fetched_for_an_earlier_position_is_marked_as_such():
+    store = a_store()
+    fill(store, 3)
+    with Fetching(store) as fetching:
+        fetching.assign(0)
+        first = fetching.next()
+        epoch = fetching.fetcher.seek("t", 0, 2)
+        assert isinstance(first, PartitionRecords)
+        assert first.epoch < epoch
+        while (item := fetching.next()).epoch != epoch:
+            pass
+        assert item.fetched.first_offset == 2
+
+
+def test_a_gap_in_the_log_of_a_quiet_topic_is_found():
+    store = a_store()
+    fill(store, 2)
+    with Fetching(store) as fetching:
+        fetching.assign(0)
+        fetching.records(2)
+        head = log_entry(topic_log("t"), 2)
+        store.put(log_entry(topic_log("t"), 5), store.get(head))
+        error = fetching.error()
+        assert isinstance(error.error, Corrupt)
+        assert error.error.version == 3
+        assert "later ones exist" in str(error.error)
+
+
+def test_an_absent_store_is_told_once_until_it_is_back():
+    store = FaultyStore(a_store())
+    fill(store, 1)
+    with Fetching(store) as fetching:
+        fetching.assign(0)
+        fetching.records(1)
+        for _ in range(2):
+            store.rules = [Rule("get", "*", "error_before", 3)]
+            item = fetching.next()
+            assert isinstance(item, StoreAway)
+            assert item.error.args[0].retriable()
+            eventually(lambda: store.rules[0].happened == 3)
+            eventually(lambda: fetching.fetcher._topics["t"].failures == 0)
+
+
+def test_topics_that_are_not_followed_any_more_are_harmless():
+    store = a_store()
+    fill(store, 2)
+    with Fetching(store) as fetching:
+        fetching.assign(0)
+        fetching.records(2)
+        fetching.fetcher.follow([])
+        fetching.fetcher.pause("t", 0, True)
+        fetching.fetcher.seek("t", 0, 1)
+        fetching.fetcher.drop("t", 0)
+        assert fetching.fetcher.seen("t") is None
+        assert fetching.fetcher.counts() == {}
+
+
+def test_changes_are_counted_when_topics_come_grow_and_go():
+    store = a_store()
+    with Fetching(store) as fetching:
+        error = fetching.error()
+        assert isinstance(error.error, UnknownTopic)
+        before = fetching.fetcher.changes
+        topic = Topic("t", partitions=2, store=store).create()
+        eventually(lambda: fetching.fetcher.counts() == {"t": 2})
+        assert fetching.fetcher.changes > before
+        before = fetching.fetcher.changes
+        topic.delete()
+        eventually(lambda: fetching.fetcher.counts() == {"t": None})
+        assert fetching.fetcher.changes > before
+
+
+@pytest.mark.parametrize(
+    ("reset", "expected"), [("earliest", [0, 1, 2]), ("latest", [0, 1, 2])], ids=["earliest", "latest"]
+)
+def test_a_topic_that_came_later_has_only_new_records(reset, expected):
+    store = a_store()
+    with Fetching(store, reset=reset) as fetching:
+        fetching.assign(OFFSET_INVALID)
+        fetching.error()
+        fill(store, 3)
+        assert fetching.records(3) == {0: expected}
+
+
+def test_latest_and_logical_offsets():
+    store = a_store()
+    fill(store, 5)
+    for offset, expected in ((OFFSET_END, []), (OFFSET_BEGINNING, [0, 1, 2, 3, 4]), (-2003, [2, 3, 4])):
+        with Fetching(store, reset="latest", report_end=True) as fetching:
+            fetching.assign(offset)
+            if expected:
+                assert fetching.records(len(expected)) == {0: expected}
+            assert isinstance(fetching.next(), PartitionEnd)
+
+
+def test_closing_ends_the_thread_even_while_the_budget_is_used_up():
+    store = a_store()
+    fill(store, 5, size=1000)
+    fetching = Fetching(store, bytes_max=1)
+    fetching.assign(0)
+    eventually(lambda: fetching.fetcher._ready_bytes > 0)
+    done = threading.Thread(target=fetching.fetcher.close)
+    done.start()
+    done.join(PATIENCE_S)
+    assert not done.is_alive()

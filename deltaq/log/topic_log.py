@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -231,7 +231,8 @@ class TopicLog:
         has that transaction version or a later one.
         """
         txn_id = self._clock.unique_id()
-        log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
+        # Bound to the topic's id: what an earlier topic of this name has taken says nothing about this one.
+        own = None if txn is None else replace(txn, app_id=f"{txn.app_id}/{topic_id}")
 
         def write(state: TableState) -> Draft:
             head = self.live_head
@@ -239,12 +240,13 @@ class TopicLog:
                 raise UnknownTopic(
                     self.topic, reason="it was deleted and created again while these messages were on their way"
                 )
-            if txn is not None and (done := state.txns.get(txn.app_id)) is not None and done.version >= txn.version:
+            if own is not None and (done := state.txns.get(own.app_id)) is not None and done.version >= own.version:
                 raise AlreadyCommitted
             now = self._now()
+            log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
             _, actions = appended(head, state.version + 1, take_segments(), now, log_append_time)
-            info = self._info(txn_id, max(now, head.time_ms), "WRITE", blind=txn is None)
-            return Draft(info, actions if txn is None else [txn, *actions])
+            info = self._info(txn_id, max(now, head.time_ms), "WRITE", blind=own is None)
+            return Draft(info, actions if own is None else [own, *actions])
 
         committed = self._log.commit(write, deadline)
         return self._appended(committed)

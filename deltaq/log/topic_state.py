@@ -104,7 +104,10 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class PendingSegment:
-    """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows."""
+    """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows.
+
+    Unless it is `timed`, its records have no timestamps of their own and take that of the commit.
+    """
 
     path: str
     size: int
@@ -116,6 +119,7 @@ class PendingSegment:
     min_timestamp_ms: int
     max_timestamp_ms: int
     created_ms: int
+    timed: bool = True
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -287,7 +291,9 @@ def appended(
             batches.append([partition, offsets[partition], first, rows])
             offsets[partition] += rows
             first += rows
-        actions.append(_add(segment, batches, version, time_ms if log_append_time else None))
+        # The topic may have changed its rule since the upload: records without times always take the commit's.
+        stamped = log_append_time or not segment.timed
+        actions.append(_add(segment, batches, version, time_ms if stamped else None))
     after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
     return after, [*actions, after.action()]
 
@@ -312,17 +318,17 @@ def _add(segment: PendingSegment, batches: list[list[int]], version: int, append
         size=segment.size,
         modification_time=segment.created_ms,
         data_change=True,
-        stats=_stats(segment, batches, append_time_ms is not None),
+        stats=_stats(segment, batches),
         tags={BATCHES_TAG: _compact(batches), FILE_TAG: _compact(about)},
     )
 
 
-def _stats(segment: PendingSegment, batches: list[list[int]], untimed: bool) -> str:
-    """Delta's per-file statistics, which let other engines skip files."""
+def _stats(segment: PendingSegment, batches: list[list[int]]) -> str:
+    """Delta's per-file statistics of what is in the file, which let other engines skip files."""
     low: dict[str, object] = {"_partition": batches[0][0]}
     high: dict[str, object] = {"_partition": batches[-1][0]}
-    nulls = {"_partition": 0, "_offset": segment.rows, "_timestamp": segment.rows if untimed else 0}
-    if not untimed:
+    nulls = {"_partition": 0, "_offset": segment.rows, "_timestamp": 0 if segment.timed else segment.rows}
+    if segment.timed:
         low["_timestamp"] = _delta_time(segment.min_timestamp_ms)
         high["_timestamp"] = _delta_time(segment.max_timestamp_ms)
     return _compact({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})

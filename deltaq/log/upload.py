@@ -34,7 +34,8 @@ def upload_segment(
     """
     if settings.compression_type != "producer":
         compression, compression_level = settings.compression_type, None
-    batch, shares = by_partition(columns, timed=settings.message_timestamp_type == "CreateTime")
+    timed = settings.message_timestamp_type == "CreateTime"
+    batch, shares = by_partition(columns, timed=timed)
     encoded = encode_segment(batch, [rows for _, rows in shares], compression, compression_level)
     path = names.data_file_name(clock.unique_id())
     failures = 0
@@ -59,6 +60,7 @@ def upload_segment(
         bounds["min"].as_py(),
         bounds["max"].as_py(),
         clock.time_ms(),
+        timed,
     )
 
 

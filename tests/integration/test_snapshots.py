@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from deltaq.log.actions import Txn, encode_entry, parse_entry
 from deltaq.log.delta_schema import delta_schema
 from deltaq.log.records import table_schema
 from deltaq.log.topic_log import AlreadyCommitted, TopicLog
-from deltaq.log.topic_state import PendingSegment
+from deltaq.log.topic_state import PendingSegment, TopicChange
 from deltaq.names import log_start_marker
 from deltaq.store import Store, open_store
 
@@ -202,6 +203,28 @@ def test_a_path_that_leaves_the_topic_is_refused(store, topic):
 def test_every_entry_is_one_that_delta_rs_understands(store, topic, table_path):
     table = DeltaTable(str(table_path))
     assert table.version() == 10
-    assert table.transaction_version("app") == 9
+    assert table.transaction_version(f"app/{topic.live_head.topic_id}") == 9
     live = table.get_add_actions(flatten=True)
     assert json.loads(json.dumps(sorted(live.column("path").to_pylist()))) == sorted(f"{n}.parquet" for n in range(10))
+
+
+def test_a_transaction_of_an_earlier_topic_does_not_count_in_a_later_one_of_its_name(store, topic):
+    deadline = SYSTEM_CLOCK.monotonic() + 60
+    topic.delete(deadline)
+    topic.create(3, delta_schema(table_schema(None)), topic_properties({}), deadline)
+    append(topic, 20, txn=Txn("app", 0))
+    assert topic.live_head.next_offsets == (2, 0, 2)
+    with pytest.raises(AlreadyCommitted):
+        append(topic, 21, txn=Txn("app", 0))
+
+
+@pytest.mark.parametrize("timed", [True, False], ids=["records with times", "records without"])
+@pytest.mark.parametrize("rule", ["CreateTime", "LogAppendTime"])
+def test_the_rule_for_timestamps_is_that_of_the_commit_and_no_record_is_left_without_a_time(timed, rule, store, topic):
+    topic.change(
+        lambda head, _: TopicChange(head.partitions, {"deltaq.message.timestamp.type": rule}),
+        SYSTEM_CLOCK.monotonic() + 60,
+    )
+    uploaded = replace(segment(20, 2), timed=timed)
+    appended = topic.append(lambda: [uploaded], topic.live_head.topic_id, SYSTEM_CLOCK.monotonic() + 60)
+    assert (appended.files[0].append_time_ms is not None) == (rule == "LogAppendTime" or not timed)

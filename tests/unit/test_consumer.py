@@ -77,9 +77,7 @@ def end_of(reader: Consumer) -> int:
     while (error := (message := next_message(reader)).error()) is None:
         pass
     assert error == KafkaError._PARTITION_EOF
-    offset = message.offset()
-    assert offset is not None
-    return offset
+    return int(message.offset())
 
 
 # --- construction and the end ---

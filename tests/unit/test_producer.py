@@ -279,16 +279,6 @@ def test_the_bytes_of_all_topics_together_are_limited(root):
         producer.produce("t0", b"x" * 1024)
 
 
-def test_a_table_waits_for_room_too_unless_nothing_else_waits(root):
-    table = pa.table({"value": [b"x" * 1024] * 200})
-    with lingering(root, **{"queue.buffering.max.kbytes": 100}) as producer:
-        assert producer.produce_arrow("t", table) == 200
-        with pytest.raises(QueueFull):
-            producer.produce_arrow("t", table)
-        assert producer.flush(20) == 0
-        assert producer.produce_arrow("t", table) == 200
-
-
 def test_purge_drops_what_waits_and_says_so(root):
     producer = lingering(root)
     reports = []

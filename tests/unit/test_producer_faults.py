@@ -353,6 +353,20 @@ def test_what_is_being_written_counts_for_the_limits():
         size.produce("t", b"x" * 1024)
 
 
+def test_a_table_waits_for_room_too_unless_nothing_else_waits():
+    store = GatedStore()
+    create(store)
+    table = pa.table({"value": [b"x" * 1024] * 200})
+    with make(store, queue_buffering_max_kbytes=100) as producer:
+        store.open_gate.clear()
+        assert producer.produce_arrow("t", table) == 200, "it could never be produced else"
+        with pytest.raises(QueueFull):
+            producer.produce_arrow("t", table)
+        store.open_gate.set()
+        assert producer.flush(20) == 0
+        assert producer.produce_arrow("t", table) == 200
+
+
 def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
     store = GatedStore()
     create(store)

@@ -21,16 +21,19 @@ __all__ = ["Assignment"]
 class _Held:
     """A partition that is held. `position` is the next offset to hand out, `stored` what may be committed.
 
+    `stored` is (offset, topic id) in one value, since another thread reads it.
+
     `topic_id` is that of the topic whose records were handed out last: a topic created anew has offsets of its own.
     """
 
     epoch: int
     position: int = OFFSET_INVALID
-    stored: int = OFFSET_INVALID
+    stored: tuple[int, str | None] | None = None
     metadata: str | None = None
     topic_id: str | None = None
     paused: bool = False
-    resume_at: int | None = None  # the first offset that was ready, but dropped because of the pause
+    taken: tuple[int, str] | None = None  # position and topic id after what was taken, but is not delivered yet
+    resume_at: tuple[int, str] | None = None  # offset and topic id of what was ready first, but dropped for the pause
 
 
 class Assignment:
@@ -97,15 +100,15 @@ class Assignment:
         """Note the offset that may be committed."""
         with self._lock:
             held = self._held[topic, partition]
-            held.stored, held.metadata = offset, metadata
+            held.stored, held.metadata = (offset, held.topic_id), metadata
 
     def stored(self) -> list[ToCommit]:
         """What may be committed."""
         with self._lock:
             return [
-                ToCommit(TopicPartition(topic, partition, held.stored, held.metadata), held.topic_id)
+                ToCommit(TopicPartition(topic, partition, stored[0], held.metadata), stored[1])
                 for (topic, partition), held in self._held.items()
-                if held.stored >= 0
+                if (stored := held.stored) is not None
             ]
 
     def seek(self, topic: str, partition: int, offset: int) -> None:
@@ -129,7 +132,7 @@ class Assignment:
         if held is not None and held.paused:
             held.paused = False
             if held.resume_at is not None:
-                held.epoch = self._fetcher.seek(topic, partition, held.resume_at)
+                held.epoch = self._fetcher.seek(topic, partition, *held.resume_at)
                 held.resume_at = None
             self._fetcher.pause(topic, partition, False)
 
@@ -156,7 +159,7 @@ class Assignment:
             self._holder = held
             self._row = 0
         elif held.resume_at is None:
-            held.resume_at = item.fetched.first_offset
+            held.resume_at = item.fetched.first_offset, item.view.topic_id
 
     def take_one(self) -> FetchedMessage | None:
         """The next record."""
@@ -169,15 +172,24 @@ class Assignment:
         return message
 
     def take(self, count: int) -> list[FetchedMessage]:
-        """The next records, `count` at most."""
-        records = self._records
-        if records is None:
+        """The next records, `count` at most. They count as delivered when `delivered` is called."""
+        records, held = self._records, self._holder
+        if records is None or held is None:
             return []
         first = self._row
         end = min(records.count, first + count)
         messages = list(map(FetchedMessage, repeat(records), range(first, end)))
-        self._handed_out(records, end - 1)
+        self._handed_out(records, end - 1, delivered=False)
+        held.taken = held.position, records.topic_id
         return messages
+
+    def delivered(self) -> None:
+        """What was taken reaches the application now, so it may be committed."""
+        with self._lock:
+            for held in self._held.values():
+                if held.taken is not None and self._store_on_delivery:
+                    held.stored = held.taken
+                held.taken = None
 
     def take_arrow(self, count: int) -> tuple[str, Any] | None:
         """The next records of one partition, `count` at most, as (topic, record batch)."""
@@ -189,36 +201,35 @@ class Assignment:
         self._handed_out(records, end - 1)
         return records.topic, records.arrow(first, end - first)
 
-    def _handed_out(self, records: DecodedRecords, row: int) -> None:
+    def _handed_out(self, records: DecodedRecords, row: int, *, delivered: bool = True) -> None:
         held = self._holder
         assert held is not None  # noqa: S101 - set together with the records
         position = records.position_after(row)
         held.position, held.topic_id = position, records.topic_id
-        if self._store_on_delivery:
-            held.stored = position
+        if delivered and self._store_on_delivery:
+            held.stored = position, records.topic_id
         self._row = row + 1
         if self._row >= records.count:
             self._records = self._holder = None
 
     def take_back(self, messages: Iterable[Message]) -> None:
         """Records that were taken but never reached the application are handed out again."""
-        firsts: dict[tuple[str, int], int] = {}
+        firsts: dict[tuple[str, int], tuple[int, str]] = {}
         for message in messages:
             topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if topic is not None and partition is not None and offset is not None:
-                firsts.setdefault((topic, partition), offset)
-        for (topic, partition), offset in firsts.items():
+            topic_id = message.topic_id if isinstance(message, FetchedMessage) else None
+            if topic is not None and partition is not None and offset is not None and topic_id is not None:
+                firsts.setdefault((topic, partition), (offset, topic_id))
+        for (topic, partition), (offset, topic_id) in firsts.items():
             held = self._held.get((topic, partition))
             if held is not None:
                 self._release(topic, partition)
-                held.epoch = self._fetcher.seek(topic, partition, offset)
-                held.position, held.resume_at = offset, None
-                if self._store_on_delivery:
-                    held.stored = offset
+                held.epoch = self._fetcher.seek(topic, partition, offset, topic_id)
+                held.position, held.resume_at, held.taken = offset, None, None
 
     def _release(self, topic: str, partition: int) -> None:
         """Give records in hand back, if they are this partition's: they are fetched again when they are wanted."""
         records, held = self._records, self._holder
         if records is not None and held is not None and (records.topic, records.partition) == (topic, partition):
             self._records = self._holder = None
-            held.epoch = self._fetcher.seek(topic, partition, records.offset_at(self._row))
+            held.epoch = self._fetcher.seek(topic, partition, records.offset_at(self._row), records.topic_id)

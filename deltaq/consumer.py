@@ -277,6 +277,8 @@ class Consumer:
             if self._held is not None:
                 self._held.take_back(messages)
             raise
+        if self._held is not None:
+            self._held.delivered()
         return messages
 
     def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:

@@ -319,6 +319,7 @@ class Producer:
         name = topic.name if isinstance(topic, Topic) else check_topic(topic)
         plan = self._new_topic(topic)
         with self._lanes_lock:
+            self._check_open()  # it may have been closed while we waited
             if (lane := self._lanes.get(topic)) is not None:
                 return lane
             writer = topic_writer(self._store, name, self._clock, self._config.client_id)
@@ -470,9 +471,10 @@ class Producer:
         return True
 
     def _end(self) -> None:
-        self._closed = True
-        self._dropped.detach()
-        lanes, self._lanes = self._lanes, {}
+        with self._lanes_lock:  # no way into a topic is opened behind our back
+            self._closed = True
+            self._dropped.detach()
+            lanes, self._lanes = self._lanes, {}
         for writer, buffer in {(lane.writer, lane.buffer) for lane in lanes.values()}:
             writer.detach(buffer)
 

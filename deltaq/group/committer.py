@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from deltaq.group.group_state import CommittedOffset
 from deltaq.message import TopicPartition
 
 __all__ = ["OffsetCommitter", "ToCommit"]
+
+_log = logging.getLogger("deltaq.group")
 
 COMMIT_TIMEOUT_S = 60.0
 
@@ -141,6 +144,9 @@ class OffsetCommitter:
             for partition in failed:
                 partition.error = error.error
             self._told(error.error, failed)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the thread that commits
+            _log.exception("committing offsets failed group=%r", self._log.group)
+            self._told(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])
 
     def _run(self) -> None:
         while not self._closing or self._queue:

@@ -196,6 +196,12 @@ class RecordBuffer:
             del self.rows[: len(rows)]
         self._sealed.append((block, block.bytes))
 
+    def rows_within(self, bytes_max: int) -> int:
+        """How many of the oldest records take about `bytes_max` bytes; at least one."""
+        records, size = self._sealed[0] if self._sealed else (self.rows, self.bytes)
+        count = _count(records)
+        return count if size <= bytes_max else max(1, count * bytes_max // size)
+
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
         """Remove the oldest records, with their bytes: one table, or rows; all produced no later than `until`."""
         self.wake_rows = self.wake_bytes = _NEVER

@@ -189,9 +189,16 @@ class Fetcher:
         self._watch.wake()
         return epochs
 
-    def seek(self, topic: str, partition: int, offset: int) -> int:
-        """Go on at `offset`; the partition's new epoch."""
+    def seek(self, topic: str, partition: int, offset: int, topic_id: str | None = None) -> int:
+        """Go on at `offset`; the partition's new epoch.
+
+        An offset that was read in the topic `topic_id` means nothing in one created since: that is read from its
+        beginning.
+        """
         with self._changed:
+            head = None if topic not in self._topics else self._topics[topic].head
+            if topic_id is not None and (head is None or head.topic_id != topic_id):
+                offset = OFFSET_BEGINNING
             epoch = self._set(topic, partition, offset)
         self._watch.wake()
         return epoch

@@ -40,6 +40,8 @@ __all__ = ["TopicWriter", "topic_writer"]
 _log = logging.getLogger("deltaq.log")
 
 FLIGHT_ROWS_MAX = 250_000
+FLIGHT_BYTES_MAX = 256 * 1024 * 1024
+"""About how much goes into one flight, far below what one Arrow array can hold."""
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 FLIGHTS_AHEAD_MAX = 4
 """Uploaded flights that may wait for their commit. Beyond that records stay in their buffers and make larger ones."""
@@ -253,12 +255,14 @@ class TopicWriter:
         waiting = [(at, buffer) for buffer in self._buffers if (at := buffer.first_produced_at()) is not None]
         oldest_at, first = min(waiting, key=lambda entry: entry[0])
         timeout_s = first.settings.timeout_s
-        rows_left = FLIGHT_ROWS_MAX
+        rows_left, bytes_left = FLIGHT_ROWS_MAX, FLIGHT_BYTES_MAX
         for _, buffer in waiting:
-            if buffer.settings.timeout_s == timeout_s and rows_left:
-                taken = buffer.take(rows_left, oldest_at + timeout_s / 10)
+            if buffer.settings.timeout_s == timeout_s and rows_left and bytes_left > 0:
+                rows_max = min(rows_left, buffer.rows_within(bytes_left))
+                taken = buffer.take(rows_max, oldest_at + timeout_s / 10)
                 if taken is not None:
                     rows_left = max(0, rows_left - _rows(taken[0]))
+                    bytes_left -= taken[1]
                     yield _Part(buffer, *taken)
 
     def _upload(self, parts: list[_Part]) -> _Flight | None:

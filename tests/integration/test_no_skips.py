@@ -1,0 +1,137 @@
+"""Races in which a record could be skipped, or accepted and forgotten."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+
+from deltaq import OFFSET_INVALID, Consumer, KafkaError, Producer, Topic, TopicPartition
+from deltaq.store import MemoryStore
+
+PARTITION = [TopicPartition("t", 0)]
+
+
+@pytest.fixture
+def root() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def fill(root: str, tag: bytes, count: int) -> None:
+    with Producer({"bootstrap.servers": root}) as producer:
+        for number in range(count):
+            producer.produce("t", b"%s-%d" % (tag, number), partition=0)
+
+
+def values(consumer: Consumer, count: int) -> list[bytes]:
+    """The next `count` records; events in between are passed over."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    return found
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["the change was noticed", "the change was not noticed yet"])
+def test_pausing_over_the_re_creation_of_a_topic_skips_no_record_of_the_new_one(noticed, root):
+    fill(root, b"old", 100)
+    topic = Topic("t", conf={"bootstrap.servers": root})
+    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign(PARTITION)
+        values(consumer, 50)
+        topic.delete()
+        topic.create()
+        fill(root, b"new", 100)
+        new_id = topic.describe().topic_id
+        deadline = time.monotonic() + 20
+        while noticed and time.monotonic() < deadline:
+            seen = None if consumer._fetcher is None else consumer._fetcher.seen("t")
+            if seen is not None and seen[0].topic_id == new_id:
+                break
+        consumer.pause(PARTITION)
+        consumer.resume(PARTITION)
+        new: list[bytes] = []
+        while len(new) < 100 and time.monotonic() < deadline:
+            new += [value for value in values(consumer, 1) if value.startswith(b"new")]
+        assert new == [b"new-%d" % number for number in range(100)]
+
+
+def test_what_consume_has_taken_but_not_returned_is_not_committed(root):
+    fill(root, b"x", 10)
+    settings = {"group.id": "g", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 3_600_000}
+    with Consumer({"bootstrap.servers": root, **settings}) as consumer:
+        consumer.assign(PARTITION)
+        returned: list[int] = []
+        thread = threading.Thread(target=lambda: returned.append(len(consumer.consume(1000, 2.0))))
+        thread.start()
+        deadline = time.monotonic() + 20
+        while consumer.position(PARTITION)[0].offset != 10 and time.monotonic() < deadline:
+            pass
+        assert consumer._committer is not None
+        consumer._committer.commit_stored()
+        assert returned == [], "it is still waiting for more"
+        assert consumer.committed(PARTITION)[0].offset == OFFSET_INVALID
+        thread.join()
+        consumer._committer.commit_stored()
+        assert (returned, consumer.committed(PARTITION)[0].offset) == ([10], 10)
+
+
+def test_a_defect_in_one_commit_is_told_and_does_not_end_the_commits_that_follow(root):
+    fill(root, b"x", 5)
+    told: list[KafkaError | None] = []
+    settings = {"group.id": "g", "auto.offset.reset": "earliest", "on_commit": lambda error, _: told.append(error)}
+    with Consumer({"bootstrap.servers": root, **settings}) as consumer:
+        consumer.assign(PARTITION)
+        values(consumer, 5)
+        bad = TopicPartition("t", 0, 3)
+        bad.metadata = b"not text"  # type: ignore[assignment]  # what only an untyped program does
+        consumer.commit(offsets=[bad])
+        consumer.commit(offsets=[TopicPartition("t", 0, 4)])
+        deadline = time.monotonic() + 20
+        while len(told) < 2 and time.monotonic() < deadline:
+            consumer.poll(0.05)
+        assert told[0] == KafkaError._FAIL
+        assert told[1] is None
+        assert consumer.committed(PARTITION)[0].offset == 4
+
+
+def test_a_first_produce_that_races_with_close_is_refused_or_written():
+    class Slow(MemoryStore):
+        entered, go_on = threading.Event(), threading.Event()
+
+        def get(self, key: str) -> bytes:
+            self.entered.set()
+            self.go_on.wait(20)
+            return super().get(key)
+
+    store = Slow("slow")
+    producer = Producer({"bootstrap.servers": "memory://slow"}, store=store)
+    outcome: list[str] = []
+
+    def produce() -> None:
+        try:
+            producer.produce("t", b"x")
+        except RuntimeError:
+            outcome.append("refused")
+        else:
+            outcome.append("accepted")
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    assert store.entered.wait(20)
+    closing = threading.Thread(target=producer.close)
+    closing.start()
+    store.go_on.set()
+    producing.join(20)
+    closing.join(20)
+    deadline = time.monotonic() + 20
+    topic = Topic("t", conf={"bootstrap.servers": "memory://slow"}, store=store)
+    while outcome == ["accepted"] and not topic.to_arrow().num_rows and time.monotonic() < deadline:
+        pass
+    assert outcome == ["refused"] or topic.to_arrow().num_rows == 1
+    with pytest.raises(RuntimeError):
+        producer.produce("t", b"y")

@@ -34,7 +34,7 @@ check: $(INSTALLED) ## Check format, lint, types and the rules of the house
 docs: $(INSTALLED) ## Write docs/reference anew, from the code
 	@$(PY) tests/test_reference.py
 
-bench: $(INSTALLED) ## Measure speed, and Kafka's beside it where there is one
+bench: $(INSTALLED) ## Measure latency and speed on local disk, every message accounted for
 	@$(PY) -m benchmarks $(ARGS)
 
 ##@ Tidy up

@@ -111,6 +111,7 @@ LIMITS = {
     ),
     "Writing": (
         Limit("log.topic_writer.FLIGHT_ROWS_MAX", "records", "Records that one process uploads together"),
+        Limit("log.topic_writer.FLIGHT_BYTES_MAX", "bytes", "Bytes that one process uploads together, about"),
         Limit(
             "log.topic_writer.SEGMENT_BYTES_MAX",
             "bytes",

@@ -88,7 +88,8 @@ def test_a_query_that_died_between_its_commit_and_spark_noting_it_writes_nothing
     for noted in ("0", ".0.crc"):  # as after a crash in just that moment
         (checkpoint / "commits" / noted).unlink()
     entries = log_entries(root, "copy")
-    assert f'"txn":{{"appId":"spark:{query.id}","version":0' in entries[-1].read_text()
+    copy = Topic("copy", conf={"bootstrap.servers": root}).describe().topic_id
+    assert f'"txn":{{"appId":"spark:{query.id}/{copy}","version":0' in entries[-1].read_text()
     produce("orders", [b"3"])
     again = run(read_stream(spark, root, "orders").select("value"), root, "copy", checkpoint)
     assert again.id == query.id

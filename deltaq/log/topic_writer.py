@@ -159,6 +159,7 @@ class TopicWriter:
             while in_queue and (taken := buffer.take(FLIGHT_ROWS_MAX, float("inf"))) is not None:
                 queued.append(_Part(buffer, *taken))
             flying = [part for part in self._under_way if in_flight and part.buffer is buffer]
+            flying.sort(key=lambda part: _produced_at(part.records))  # reported in the order of produce
             self._under_way.update(queued)
             self._changed.notify_all()
         self._fail(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))

@@ -130,6 +130,16 @@ def test_the_first_record_wakes_an_idle_writer_once():
     assert buffer.woken == 1
 
 
+def test_a_writer_that_has_found_nothing_left_is_woken_again():
+    buffer = Watched()
+    buffer.put("a")
+    take_all(buffer)
+    assert buffer.due_in(0.0, 0.0) is None
+    buffer.woken = 0
+    buffer.put("b")
+    assert buffer.woken == 1
+
+
 def test_a_full_batch_wakes_a_writer_that_lingers():
     for put in (lambda b: [b.put("x") for _ in range(9)], lambda b: b.put("x", size=1000)):
         buffer = Watched()

@@ -498,6 +498,25 @@ def test_a_paused_partition_returns_nothing_not_even_what_is_ready(root):
         reader.resume([tp(1), tp(5)])
 
 
+def test_records_that_were_ready_when_the_partition_was_paused_come_after_it_is_resumed(root):
+    topic(root, partitions=2)
+    with Producer({"bootstrap.servers": root, "linger.ms": 60_000}) as producer:
+        for _ in range(5):
+            for partition in (0, 1):
+                producer.produce("t", "v", partition=partition)
+            producer.flush(20)
+    with consumer(root) as reader:
+        reader.assign([tp(0, 0), tp(1, 0)])
+        fetcher = reader._running()
+        eventually(lambda: len(fetcher._ready) == 10, "everything is prefetched")
+        reader.pause([tp(0)])
+        assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [(1, offset) for offset in range(5)]
+        assert nothing_comes(reader)
+        reader.resume([tp(0)])
+        assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [(0, offset) for offset in range(5)]
+        assert nothing_comes(reader)
+
+
 # --- the end of a partition ---
 
 

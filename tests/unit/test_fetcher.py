@@ -187,7 +187,7 @@ def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
     with Fetching(store) as probe:
         probe.assign(0, 0)
         probe.records(12)
-        path = next(probe.fetcher._topics["t"].log.index.batches(1, 3)).path
+        path = next(probe.fetcher._topics["t"].log.index.batches(1, 1)).path
     store.inner.put(f"topics/t/{path}", b"damaged")
     with Fetching(store) as fetching:
         fetching.assign(0, 0)
@@ -199,7 +199,7 @@ def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
                 errors.append(item)
             else:
                 found[item.partition] += item.fetched.rows.column("_offset").to_pylist()
-        assert found == {0: [0, 1, 2, 3, 4, 5], 1: [0, 1, 2]}
+        assert found == {0: [0, 1, 2, 3, 4, 5], 1: [0]}, "not even what was read together with the damaged file"
         (error,) = errors
         assert error.partition == 1
         assert isinstance(error.error, Corrupt)

@@ -143,16 +143,27 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
 
 
 def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
-    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, "error_before", EVER))
+    class SlowUploads(FaultyStore):
+        gate = threading.Event()
+
+        def put(self, key, data):
+            assert self.gate.wait(60)
+            super().put(key, data)
+
+    store = SlowUploads(MemoryStore("test"), Rule("put", DATA, "error_before", EVER))
     create(store)
     impatient, patient = Reports(), Reports()
-    with make(store, message_timeout_ms=100) as short, make(store) as long:
+    with make(store, message_timeout_ms=300) as short, make(store) as long:
+        # Both wait for the same upload, and so could be taken together after it.
+        short.produce("t", "first", on_delivery=impatient)
+        eventually(lambda: len(short._lanes["t"].buffer) == 0)
         short.produce("t", "short", on_delivery=impatient)
         long.produce("t", "long", on_delivery=patient)
-        short.flush(20)
+        store.gate.set()
+        assert short.flush(20) == 0
         store.rules.clear()
         long.flush(20)
-    assert impatient.names == ["_MSG_TIMED_OUT"]
+    assert impatient.names == ["_MSG_TIMED_OUT"] * 2
     assert patient.names == [None]
 
 
@@ -384,6 +395,7 @@ def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
         producer.produce("t", "next", on_delivery=reports)
         assert producer.flush(20) == 0
     assert reports.names == ["_PURGE_INFLIGHT"] * 2 + [None]
+    assert [message.value() for _, message in reports] == [b"flying", b"uploaded", b"next"]
     found = stored(store, 2)
     assert found == [b"flying", b"next"], "as in Kafka, what was in flight may be there; what only waited is not"
 

@@ -88,7 +88,7 @@ class TopicWriter:
         self._changed = clock.condition()
         self._buffers: list[RecordBuffer] = []
         self._flights: deque[_Flight] = deque()
-        self._under_way: set[_Part] = set()
+        self._under_way: dict[_Part, None] = {}  # in the order in which they were taken
         self._linger = AdaptiveLinger()
         self._running = False
         self._uploading = False
@@ -159,8 +159,7 @@ class TopicWriter:
             while in_queue and (taken := buffer.take(FLIGHT_ROWS_MAX, float("inf"))) is not None:
                 queued.append(_Part(buffer, *taken))
             flying = [part for part in self._under_way if in_flight and part.buffer is buffer]
-            flying.sort(key=lambda part: _produced_at(part.records))  # reported in the order of produce
-            self._under_way.update(queued)
+            self._under_way.update(dict.fromkeys(queued))
             self._changed.notify_all()
         self._fail(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
         self._fail(flying, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
@@ -238,7 +237,7 @@ class TopicWriter:
                 wait_s = self._wait_s()
                 if wait_s is not None and wait_s <= 0:
                     parts = list(self._take())
-                    self._under_way.update(parts)
+                    self._under_way.update(dict.fromkeys(parts))
                     return parts
                 self._changed.wait(wait_s)
 
@@ -465,7 +464,7 @@ class TopicWriter:
             if part.told:
                 return
             part.told = True
-            self._under_way.discard(part)
+            self._under_way.pop(part, None)
         part.buffer.report(report)
 
 

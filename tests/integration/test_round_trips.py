@@ -119,7 +119,8 @@ def test_a_message_without_a_timestamp_gets_the_time_it_was_produced(root):
         producer.produce("now", b"x")
     after = int(datetime.now(timezone.utc).timestamp() * 1000)
     (message,) = consumed(root, "now", 1)
-    assert before <= message.timestamp()[1] <= after
+    # Between two clocks, of which one counts whole milliseconds, one may get lost.
+    assert before - 1 <= message.timestamp()[1] <= after
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def _read_whole(file: SegmentFile, data: bytes) -> pa.Table:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
         raise _corrupt(file, "it does not match its checksum")
-    table = _decoding(file, lambda: _bounded(file, _open(pa.py_buffer(data))).read())
+    table = _decoding(file, lambda: _bounded(file, _open(pa.py_buffer(data))).read(use_threads=False))
     if table.num_rows != file.rows:
         raise _corrupt(file, f"it has {table.num_rows} rows instead of {file.rows}")
     return table
@@ -198,7 +198,7 @@ def _read_parts(
     ]
     for start, length in _merged(_extent(metadata.row_group(group)) for group in needed):
         fill(start, length)
-    table = _decoding(file, lambda: _open(pa.py_buffer(image)).read_row_groups(needed))
+    table = _decoding(file, lambda: _open(pa.py_buffer(image)).read_row_groups(needed, use_threads=False))
     at: dict[int, int] = {}
     rows = 0
     for group in needed:
@@ -237,12 +237,13 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def read_table(data: bytes, key: str) -> pa.Table:
     """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
     try:
-        return _open(pa.py_buffer(data)).read()
+        return _open(pa.py_buffer(data)).read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
 
 
 def _open(buffer: pa.Buffer) -> pq.ParquetFile:
+    # To be read without Arrow's threads: one that still holds Python's bytes when Python finalizes aborts the process.
     return pq.ParquetFile(pa.BufferReader(buffer), page_checksum_verification=True)
 
 

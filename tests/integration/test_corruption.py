@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Message, Producer, Topic, TopicPartition
-from tests.doubles.reading import next_message
+from tests.doubles.reading import eventually, next_message
 
 COMMITS = 5
 VICTIM = 3  # the version that is damaged; version 0 creates the topic, so it holds offset 2 of both partitions
@@ -24,6 +25,8 @@ def root(tmp_path: Path) -> Path:
             for partition in range(2):
                 producer.produce("t", f"{partition}:{number}" + "x" * 200, partition=partition)
             assert producer.flush(20) == 0
+    # The writer that all producers of this process share knows the log already: a later one has to read it.
+    eventually(lambda: not any(thread.name.startswith("deltaq-") for thread in threading.enumerate()))
     return tmp_path
 
 

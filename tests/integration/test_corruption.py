@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Message, Producer, Topic, TopicPartition
-from tests.doubles.reading import eventually, next_message
+from tests.doubles.reading import next_message
 
 COMMITS = 5
 VICTIM = 3  # the version that is damaged; version 0 creates the topic, so it holds offset 2 of both partitions
@@ -19,15 +19,16 @@ VICTIM = 3  # the version that is damaged; version 0 creates the topic, so it ho
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A topic of two partitions, one record each per commit."""
-    Topic("t", partitions=2, conf={"bootstrap.servers": str(tmp_path)}).create()
-    with Producer({"bootstrap.servers": str(tmp_path), "linger.ms": 10_000}) as producer:
+    written, copied = tmp_path / "written", tmp_path / "copied"
+    Topic("t", partitions=2, conf={"bootstrap.servers": str(written)}).create()
+    with Producer({"bootstrap.servers": str(written), "linger.ms": 10_000}) as producer:
         for number in range(COMMITS):
             for partition in range(2):
                 producer.produce("t", f"{partition}:{number}" + "x" * 200, partition=partition)
             assert producer.flush(20) == 0
-    # The writer that all producers of this process share knows the log already: a later one has to read it.
-    eventually(lambda: not any(thread.name.startswith("deltaq-") for thread in threading.enumerate()))
-    return tmp_path
+    # What this process still knows of the root that it wrote it does not know of the copy: it has to read it.
+    shutil.copytree(written, copied)
+    return copied
 
 
 def entry(root: Path, version: int = VICTIM) -> Path:

@@ -1,0 +1,67 @@
+"""A server for as long as a command takes, or until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.servers.go_programs import UNAVAILABLE, BuildFailed, CannotBuild
+from tests.servers.s3_server import S3Server, ServerFailed
+
+__all__ = ["run"]
+
+LOOK_AGAIN_S = 0.5
+
+
+def run(server: S3Server, arguments: Sequence[str]) -> int:
+    """Start the server; run `-- COMMAND ...` with the server's environment, or wait; stop it. The exit status.
+
+    That is the command's own; 69 if this machine cannot build the server; 1 if it does not run.
+    """
+    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    try:
+        server.start()
+        return _run_command(server, command) if command else _run_alone(server)
+    except CannotBuild as error:
+        print(f"NOT RUN: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    except (BuildFailed, ServerFailed) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        server.stop()
+
+
+def _run_command(server: S3Server, command: list[str]) -> int:
+    # Keys of another account must not be mixed with ours.
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    with subprocess.Popen(command, env=ours | server.environment) as process:
+        try:
+            status = process.wait()
+        except KeyboardInterrupt:
+            status = process.wait()  # it got the signal too; the server stays until it is done
+        except SystemExit:
+            process.terminate()
+            raise
+    return status if status >= 0 else 128 - status
+
+
+def _run_alone(server: S3Server) -> int:
+    print(f"# {server.program.name} {server.program.version}, until Ctrl-C. For another shell:")
+    for name, value in server.environment.items():
+        print(f"export {name}={value}", flush=True)
+    parent = os.getppid()
+    # Without the one who started us, nobody could stop us any more.
+    while os.getppid() == parent:
+        if server.has_ended():
+            raise ServerFailed(f"{server.program.name} ended by itself")
+        time.sleep(LOOK_AGAIN_S)
+    return 0

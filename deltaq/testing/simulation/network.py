@@ -1,0 +1,246 @@
+"""The store as one simulated process sees it: every answer takes time, and may be lost, late or wrong."""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Pace, StoreError, StoreUnavailable, Watch
+from deltaq.store.memory import MemoryStore
+from deltaq.store.watch import SignalWatch
+from deltaq.testing.simulation.scheduler import EPOCH_S, Killed, Process, Scheduler
+
+__all__ = ["CrashPoint", "Faults", "Network", "SimulatedStore"]
+
+T = TypeVar("T")
+
+TIMEOUT_S = 1.0
+"""How long a client waits for an answer that was lost."""
+
+STALE_S = 2.0
+"""How far behind a listing may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What goes wrong while faults are on: chances per operation, and the longest delays in seconds.
+
+    `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
+    arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
+    written in the last two seconds.
+    """
+
+    lost_request: float = 0.0
+    lost_answer: float = 0.0
+    late: float = 0.0
+    conflict: float = 0.0
+    stale_list: float = 0.0
+    late_s: float = 3.0
+
+
+NONE = Faults()
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """Kill `process` at its `operation`-th store operation (counted from 1), before or after it took effect."""
+
+    process: str
+    operation: int
+    after: bool
+
+
+@dataclass
+class Network:
+    """What all processes share: the objects, the faults, and the count of what really happened.
+
+    `latency_s` is the mean time of one way; `signals`, whether a watch hears of other processes' writes.
+    """
+
+    scheduler: Scheduler
+    disk: MemoryStore
+    faults: Faults = NONE
+    latency_s: float = 0.005
+    signals: bool = True
+    remote: bool = True
+    crash: CrashPoint | None = None
+    happened: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
+    watches: list[tuple[Process, SignalWatch]] = field(default_factory=list)
+
+    def count(self, event: str) -> None:
+        """Something happened that a set of runs has to see at least once."""
+        self.happened[event] += 1
+        self.scheduler.note(event)
+
+    def chance(self, probability: float) -> bool:
+        """Whether something of this probability happens now."""
+        return probability > 0 and self.scheduler.random.random() < probability
+
+    def delay_s(self) -> float:
+        """The time of one way: mostly about `latency_s`, now and then much more."""
+        return self.scheduler.random.expovariate(1 / self.latency_s) if self.latency_s else 0.0
+
+    def written(self, key: str) -> None:
+        """Tell the watches, if this kind of store tells them."""
+        if self.signals:
+            self.watches = [(process, watch) for process, watch in self.watches if not process.is_killed]
+            for _, watch in self.watches:
+                watch.changed(key)
+
+
+class SimulatedStore:
+    """A `Store` on the objects of a `Network`, for one process."""
+
+    def __init__(self, network: Network, process: Process) -> None:
+        self._network = network
+        self._process = process
+        self._disk = network.disk
+        # Its threads outlive the process: what was sent before a crash may still arrive.
+        self._wire = Process(network.scheduler, f"{process.name}'s network")
+
+    @property
+    def url(self) -> str:
+        return self._disk.url
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(busy_s=0.01, idle_s=0.2)
+
+    @property
+    def is_remote(self) -> bool:
+        return self._network.remote
+
+    @property
+    def case_sensitive(self) -> bool:
+        return True
+
+    def get(self, key: str) -> bytes:
+        return self._read("get", key, lambda: self._disk.get(key))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._read("get_range", key, lambda: self._disk.get_range(key, start, length))
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        return iter(self._read("list", prefix, lambda: self._listing(prefix, start_after)))
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        return self._read("list_folders", prefix, lambda: self._disk.list_folders(prefix))
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        content = bytes(data)
+        self._write("put", key, lambda: self._disk.put(key, content))
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        content = bytes(data)
+        if self._network.chance(self._network.faults.conflict):
+            self._answer(self._send("create", key))
+            self._network.count("a create was refused though the key was free" if self._is_free(key) else "lost race")
+            raise ObjectExists("create", key, "conflicting request in flight")
+        try:
+            self._write("create", key, lambda: self._disk.create(key, content))
+        except ObjectExists:
+            self._network.count("lost race")
+            raise
+
+    def delete(self, key: str) -> None:
+        self._write("delete", key, lambda: self._disk.delete(key))
+
+    def watch(self) -> Watch:
+        watch = SignalWatch(self._process.clock)
+        self._network.watches.append((self._process, watch))
+        return watch
+
+    # --- what happens to a request ---
+
+    def _read(self, operation: str, key: str, read: Callable[[], T]) -> T:
+        number = self._send(operation, key)
+        faults = self._network.faults
+        if self._network.chance(faults.lost_request + faults.lost_answer):
+            self._lose(operation, key, "a read was not answered")
+        try:
+            return read()
+        finally:
+            self._answer(number)
+
+    def _write(self, operation: str, key: str, write: Callable[[], None]) -> None:
+        network, faults = self._network, self._network.faults
+        if network.chance(faults.lost_request):
+            self._send(operation, key)
+            self._lose(operation, key, "a request was lost")
+        if network.chance(faults.late):
+            self._send(operation, key)
+            delay_s = TIMEOUT_S + network.scheduler.random.random() * faults.late_s
+            self._arrive_later(operation, key, write, delay_s)
+            self._lose(operation, key, "a write was told as failed while on its way")
+        number = self._send(operation, key, write)
+        write()
+        network.written(key)
+        if network.chance(faults.lost_answer):
+            self._lose(operation, key, "an answer was lost after the write")
+        self._answer(number)
+
+    def _send(self, operation: str, key: str, write: Callable[[], None] | None = None) -> int:
+        """The way there. A process that dies meanwhile has perhaps sent its `write` all the same."""
+        network = self._network
+        network.operations[self._process.name] += 1
+        number = network.operations[self._process.name]
+        network.scheduler.note(f"{self._process.name} {operation} {key}")
+        self._crash(number, after=False)
+        try:
+            self._process.clock.sleep(network.delay_s())
+        except Killed:
+            if write is not None and network.chance(0.5):
+                self._arrive_later(operation, key, write, network.delay_s())
+            raise
+        return number
+
+    def _answer(self, number: int) -> None:
+        """The way back."""
+        self._crash(number, after=True)
+        self._process.clock.sleep(self._network.delay_s())
+
+    def _lose(self, operation: str, key: str, event: str) -> None:
+        self._network.count(event)
+        self._process.clock.sleep(TIMEOUT_S)
+        raise StoreUnavailable(operation, key, "no answer in time")
+
+    def _arrive_later(self, operation: str, key: str, write: Callable[[], None], delay_s: float) -> None:
+        def arrive() -> None:
+            self._wire.clock.sleep(delay_s)
+            try:
+                write()
+            except StoreError:
+                self._network.count(f"a late {operation} was refused")
+            else:
+                self._network.count(f"a late {operation} landed")
+                self._network.written(key)
+
+        self._wire.clock.start_thread(arrive, f"late {operation}")
+
+    def _crash(self, number: int, *, after: bool) -> None:
+        crash = self._network.crash
+        if crash is not None and (crash.process, crash.operation, crash.after) == (self._process.name, number, after):
+            self._network.count(f"crashed {'after' if after else 'before'} an operation")
+            self._process.kill()
+            self._process.clock.sleep(0)
+
+    def _listing(self, prefix: str, start_after: str) -> builtins.list[ObjectEntry]:
+        entries = list(self._disk.list(prefix, start_after))
+        if self._network.chance(self._network.faults.stale_list):
+            now_ms = (EPOCH_S + self._network.scheduler.now) * 1000
+            settled = [entry for entry in entries if entry.modified_ms < now_ms - STALE_S * 1000]
+            if len(settled) < len(entries):
+                self._network.count("a listing left out the newest objects")
+                return settled
+        return entries
+
+    def _is_free(self, key: str) -> bool:
+        try:
+            self._disk.get(key)
+        except ObjectMissing:
+            return True
+        return False

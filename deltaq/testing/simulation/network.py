@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Pace, StoreError, StoreUnavailable, Watch
-from deltaq.store.memory import MemoryStore
 from deltaq.store.watch import SignalWatch
+from deltaq.testing.simulation.disk import Disk
 from deltaq.testing.simulation.scheduler import EPOCH_S, Killed, Process, Scheduler
 
 __all__ = ["CrashPoint", "Faults", "Network", "SimulatedStore"]
@@ -61,7 +61,7 @@ class Network:
     """
 
     scheduler: Scheduler
-    disk: MemoryStore
+    disk: Disk
     faults: Faults = NONE
     latency_s: float = 0.005
     signals: bool = True

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from deltaq.clock import Clock
-from deltaq.store.memory import MemoryStore
+from deltaq.testing.simulation.disk import Disk
 from deltaq.testing.simulation.network import CrashPoint, Network, SimulatedStore
 from deltaq.testing.simulation.scheduler import Process, Scheduler
 
@@ -41,7 +41,7 @@ class World:
         self.scheduler = Scheduler(seed, preempt)
         self._outside = Process(self.scheduler, "outside")
         # Only one thread runs at a time, so the objects themselves need no lock of the simulation.
-        disk = MemoryStore("simulated", self._outside.clock)
+        disk = Disk("simulated", self._outside.clock)
         self.network = Network(self.scheduler, disk, crash=crash)
 
     def machine(self, name: str) -> Machine:

@@ -15,6 +15,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoReque
 from werkzeug.serving import make_server
 
 from deltaq.store import Store, forget_memory_store, open_store
+from deltaq.testing.s3_stub import S3Stub
 
 MOTO_BUCKET = "contract"
 MOTO_KEYS = {"access_key_id": "moto-access-key", "secret_access_key": "moto-secret-key", "region": "us-east-1"}
@@ -50,11 +51,19 @@ def moto_store(moto_endpoint: str) -> Store:
     return open_store(f"s3://{MOTO_BUCKET}/{uuid.uuid4().hex}", {"endpoint": moto_endpoint, **MOTO_KEYS})
 
 
+@pytest.fixture(scope="session")
+def s3_stub() -> Iterator[S3Stub]:
+    """The S3 server of the test kit, without faults; each test has a prefix of its own."""
+    with S3Stub() as stub:
+        yield stub
+
+
 @pytest.fixture(
     params=[
         "local",
         "memory",
         pytest.param("moto", marks=pytest.mark.s3),
+        pytest.param("s3_stub", marks=pytest.mark.s3),
         pytest.param("s3_server", marks=pytest.mark.s3_server),
     ]
 )
@@ -68,6 +77,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         forget_memory_store(name)
     elif request.param == "moto":
         yield request.getfixturevalue("moto_store")
+    elif request.param == "s3_stub":
+        stub: S3Stub = request.getfixturevalue("s3_stub")
+        yield open_store(f"s3://deltaq/{name}", stub.options())
     else:
         bucket, endpoint = os.environ["DELTAQ_TEST_S3_BUCKET"], os.environ["DELTAQ_TEST_S3_ENDPOINT"]
         real = open_store(f"s3://{bucket}/deltaq-test/{name}", {"endpoint": endpoint})

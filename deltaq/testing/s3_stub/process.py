@@ -1,0 +1,133 @@
+"""An S3 stub as a child process, in the hands of a test."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from deltaq.testing.s3_stub.rules import HttpRule
+
+__all__ = ["S3Stub", "StubRequest"]
+
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class StubRequest:
+    """What a client asked of the stub. Names of `headers` are in lower case; `target` is the quoted path and query."""
+
+    operation: str
+    key: str
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body_bytes: int
+
+
+class S3Stub:
+    """Started by `start` or `with`; ended by `close`, and with this process. Usable from any thread.
+
+    In a process of its own, so that no lock of the tested program can keep it from answering, and the program's real
+    client is what meets its faults.
+    """
+
+    def __init__(self, buckets: Sequence[str] = ("deltaq",), page_keys: int = 1000) -> None:
+        self.buckets = tuple(buckets)
+        self.page_keys = page_keys
+        self.endpoint = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> S3Stub:
+        """Serve on a free loopback port; `endpoint` says which. RuntimeError if the process ends at once."""
+        buckets = [f"--bucket={bucket}" for bucket in self.buckets]
+        command = [sys.executable, "-m", "deltaq.testing.s3_stub", "--until-stdin-closes", *buckets]
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [*command, f"--page-keys={self.page_keys}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
+        self.endpoint = self._process.stdout.readline().strip()
+        if not self.endpoint:
+            raise RuntimeError(f"the S3 stub ended with {self._process.wait(_PATIENCE_S)} before it served")
+        return self
+
+    def close(self) -> None:
+        """End the process, and all that it held. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            with process:  # closes the pipes, and waits
+                process.kill()
+
+    def __enter__(self) -> S3Stub:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def options(self, access_key: str = "stub-access-key", **more: object) -> dict[str, object]:
+        """Options for `open_store`, and with `store.` before each for a client's configuration."""
+        keys = {"access_key_id": access_key, "secret_access_key": "stub-secret-key", "region": "us-east-1"}
+        return {"endpoint": self.endpoint, **keys, **more}
+
+    def conf(self, prefix: str, bucket: str = "deltaq", **more: object) -> dict[str, object]:
+        """Configuration of a client whose root is `s3://<bucket>/<prefix>`; `more` are options of the store."""
+        options = {f"store.{name}": str(value) for name, value in self.options(**more).items()}  # type: ignore[arg-type]
+        return {"bootstrap.servers": f"s3://{bucket}/{prefix}", **options}
+
+    def set_rules(self, *rules: HttpRule) -> None:
+        """From now on requests meet these rules, and no earlier ones. The first that strikes a request counts."""
+        self._ask("PUT", "rules", json.dumps([rule.as_json() for rule in rules]).encode())
+
+    def happened(self, *, clear: bool = False) -> Counter[str]:
+        """What faults did, by fault: `late_apply` counts late writes that landed, `late_apply_refused` those that found
+        their key taken. Optionally forgets it."""
+        return Counter(self._ask("GET", "happened?clear=1" if clear else "happened"))
+
+    def requests(self, *, clear: bool = False) -> list[StubRequest]:
+        """What was asked, oldest first; control is not. Optionally forgets it."""
+        return [StubRequest(**found) for found in self._ask("GET", "requests?clear=1" if clear else "requests")]
+
+    def objects(self, prefix: str = "", bucket: str = "deltaq") -> dict[str, bytes]:
+        """Key and content of what the bucket holds below `prefix`, in key order, as it is."""
+        found = self._ask("GET", f"objects/{bucket}?{urlencode({'prefix': prefix})}")
+        return {key: base64.b64decode(text) for key, text in found.items()}
+
+    def change(self, key: str, data: bytes | None, bucket: str = "deltaq") -> None:
+        """Put an object, or with None remove it, past all rules."""
+        self._ask("DELETE" if data is None else "PUT", f"objects/{bucket}/{quote(key)}", data or b"")
+
+    def give_credentials(self, access_key: str, expire_at: str) -> str:
+        """Hand these out from now on, as a container's credential endpoint does; the address to ask.
+
+        `expire_at` is a time such as `2026-01-01T00:00:00Z`.
+        """
+        given = {
+            "AccessKeyId": access_key,
+            "SecretAccessKey": "stub-secret-key",
+            "Token": "stub-token",
+            "Expiration": expire_at,
+        }
+        self._ask("PUT", "credentials", json.dumps(given).encode())
+        return f"{self.endpoint}/-/credentials"
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> Any:
+        connection = HTTPConnection(urlsplit(self.endpoint).netloc, timeout=_PATIENCE_S)
+        try:
+            connection.request(method, f"/-/{path}", body)
+            answer = connection.getresponse()
+            told = answer.read()
+            if answer.status != 200:
+                raise RuntimeError(f"the S3 stub answered {answer.status} to {method} {path}")
+            return json.loads(told)
+        finally:
+            connection.close()

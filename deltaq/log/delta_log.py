@@ -123,15 +123,17 @@ class DeltaLog:
             newest = self._reading(lambda: read_newest_checkpoint(self.store, self._log_folder))
             if newest is not None:
                 self._restore(newest)
+            first = self.state.version + 1
             self._proven_at = started_at
             self._advance_to_end()
             start = self._log_start()
             if self.state.version < 0:
                 return self._exists_or_raise(start)
-            if start <= self.state.version + 1:
+            if start <= first:
                 self.check_end()
                 return True
-            # Entries were cleaned up while we read; the newer checkpoint they gave way to has them.
+            # Entries were cleaned up while we read, and what we read in their slots may have come after that: from a
+            # writer that was paused. The newer checkpoint that they gave way to has them.
         raise Unavailable(f"the log of {self.folder!r} is cleaned up faster than it can be read; try again")
 
     def _advance_to_end(self) -> None:
@@ -176,7 +178,8 @@ class DeltaLog:
         version = self.state.version + 1
         looked_at = self.clock.uptime()
         entry = self._read_entry(version)
-        if looked_at - self._proven_at > HEAD_PROOF_S and self._log_start() > version:
+        # Of the time after the look: whoever was suspended during it may have been shown a slot that was re-opened.
+        if self.clock.uptime() - self._proven_at > HEAD_PROOF_S and self._log_start() > version:
             raise LogCleaned(self.folder)
         self._proven_at = looked_at
         if entry is not None:

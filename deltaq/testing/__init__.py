@@ -1,1 +1,7 @@
 """For tests of programs that use deltaq, and of deltaq itself: stores that fail, clocks that obey, histories judged."""
+
+from deltaq.testing.faults import Crash, Effect, Fault, Rule
+from deltaq.testing.faulty_store import FaultyStore, TracedOperation
+from deltaq.testing.manual_clock import ManualClock
+
+__all__ = ["Crash", "Effect", "Fault", "FaultyStore", "ManualClock", "Rule", "TracedOperation"]

@@ -1,1 +1,1 @@
-"""Test doubles: a store that lies, a clock that can be moved."""
+"""For tests of deltaq itself: reading with bounded patience, a plain compaction."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -21,8 +20,9 @@ from deltaq.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from deltaq.store import MemoryStore, Store, forget_memory_store
-from tests.doubles.faulty_store import FaultyStore, Rule
+from deltaq.store import MemoryStore, forget_memory_store
+from deltaq.testing import Fault, FaultyStore, Rule
+from tests.doubles.reading import eventually
 
 NUMBER: Any = 5  # where a string is due
 
@@ -338,25 +338,14 @@ def test_a_request_that_makes_no_sense_is_refused_at_once(admin, ask, error):
 # --- futures ---
 
 
-class Gate(FaultyStore):
-    """A store that answers nothing until it is opened."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.opened = threading.Event()
-
-    def get(self, key: str) -> bytes:
-        assert self.opened.wait(60)
-        return super().get(key)
-
-
 def test_a_call_returns_before_anything_is_done_and_leaving_waits_for_it():
-    gate = Gate(MemoryStore("gate"))
+    gate = FaultyStore(MemoryStore("gate"), Rule("get", "*", Fault.slow()))
     with AdminClient(bootstrap_servers="memory://unused", store=gate) as admin:
         future = admin.create_topics([NewTopic("t")])["t"]
         assert future.running()
         assert not future.cancel()
-        gate.opened.set()
+        eventually(lambda: gate.blocked)
+        gate.release()
     assert future.done()
     assert future.result() is None
 
@@ -374,7 +363,9 @@ def test_a_call_returns_before_anything_is_done_and_leaving_waits_for_it():
     ],
 )
 def test_a_store_that_refuses_is_told_by_the_future(ask: Callable[[AdminClient], Future[Any]]):
-    store = FaultyStore(MemoryStore("refusing"), *(Rule(op, "*", "refused", times=1000) for op in ("get", "list")))
+    store = FaultyStore(
+        MemoryStore("refusing"), *(Rule(op, "*", Fault.refused(), times=None) for op in ("get", "list"))
+    )
     with AdminClient(bootstrap_servers="memory://unused", store=store) as admin:
         future = ask(admin)
         assert outcome(future) == KafkaError._TRANSPORT

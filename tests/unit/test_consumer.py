@@ -31,11 +31,11 @@ from deltaq import (
 )
 from deltaq.admin import AdminClient, NewPartitions
 from deltaq.store import MemoryStore
-from tests.doubles.faulty_store import FaultyStore, Rule
+from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually, next_message
 
 T0 = 1_700_000_000_000
-EVER = 10**6
+EVER = None
 
 
 @pytest.fixture
@@ -636,25 +636,25 @@ def flaky(*rules: Rule) -> FaultyStore:
         for number in range(3):
             producer.produce("t", f"v{number}")
             producer.flush(20)
-    store.rules = list(rules)
+    store.add(*rules)
     return store
 
 
 @pytest.mark.parametrize("pattern", ["topics/*_delta_log/*", "topics/*.parquet"])
 def test_a_store_that_is_away_is_told_to_the_error_callback_and_reading_goes_on(pattern):
-    store = flaky(Rule("get", pattern, "error_before", 4))
+    store = flaky(Rule("get", pattern, Fault.error_before(), 4))
     told: list[KafkaError] = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
     with Consumer(conf, store=store, error_cb=told.append) as reader:
         reader.assign([tp()])
         assert offsets(drain(reader, 3)) == [0, 1, 2]
-        assert store.happened["error_before"] == 4
+        assert store.effects[Effect.ERROR_BEFORE] == 4
         assert told == [KafkaError._TRANSPORT], "once, until it has come back"
         assert told[0].retriable()
 
 
 def test_a_store_that_refuses_is_told_as_a_message():
-    store = flaky(Rule("get", "topics/*.parquet", "refused", EVER))
+    store = flaky(Rule("get", "topics/*.parquet", Fault.refused(), EVER))
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
     with Consumer(conf, store=store) as reader:
         reader.assign([tp()])
@@ -662,7 +662,7 @@ def test_a_store_that_refuses_is_told_as_a_message():
         assert error is not None
         assert error.code() == KafkaError._TRANSPORT
         assert "access denied" in error.str()
-        store.rules.clear()
+        store.clear()
         while (message := next_message(reader)).error() is not None:
             pass
         assert message.offset() == 0

@@ -24,7 +24,7 @@ from deltaq import (
     WrongState,
 )
 from deltaq.store import MemoryStore
-from tests.doubles.faulty_store import FaultyStore, Rule
+from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually, next_message
 
 
@@ -337,7 +337,7 @@ def test_a_commit_fails_as_a_whole_when_the_store_refuses(root):
     told = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": False}
     with Consumer(conf, store=store, on_commit=lambda *r: told.append(r)) as reader:
-        store.rules = [Rule("create", "groups/*", "refused", times=2)]
+        store.add(Rule("create", "groups/*", Fault.refused(), times=2))
         assert raised(lambda: reader.commit(offsets=[tp(0, 1)], asynchronous=False)) == "_TRANSPORT"
         reader.commit(offsets=[tp(0, 2)])
         eventually(lambda: reader.poll(0.01) is None and told)
@@ -353,7 +353,7 @@ def test_a_lost_answer_does_not_fail_a_commit(root):
     store = FaultyStore(MemoryStore("test"))
     Topic("t", store=store).create()
     with Consumer(bootstrap_servers="memory://unused", group_id="g", store=store) as reader:
-        store.rules = [Rule("create", "groups/*", "error_after")]
+        store.add(Rule("create", "groups/*", Fault.error_after()))
         assert reader.commit(offsets=[tp(0, 1)], asynchronous=False)[0].offset == 1
         assert reader.committed([tp(0)])[0].offset == 1
 

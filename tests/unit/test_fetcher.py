@@ -31,11 +31,9 @@ from deltaq.log.fetcher import (
 from deltaq.log.parallel import REQUESTS_MAX
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, Store
+from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.compaction import compact
-from tests.doubles.faulty_store import FaultyStore, Rule
 from tests.doubles.reading import PATIENCE_S, eventually
-
-EVER = 10**6
 
 
 def a_store() -> MemoryStore:
@@ -151,11 +149,12 @@ def test_several_files_are_read_at_once_where_the_store_is_far_away():
     class Far(FaultyStore):
         is_remote = True
         at_once = most = 0
+        lock = threading.Lock()
 
         def get(self, key):
             if not key.endswith(".parquet"):
                 return super().get(key)
-            with self._lock:
+            with self.lock:
                 self.at_once += 1
                 self.most = max(self.most, self.at_once)
             if self.most < 4:
@@ -163,7 +162,7 @@ def test_several_files_are_read_at_once_where_the_store_is_far_away():
             try:
                 return super().get(key)
             finally:
-                with self._lock:
+                with self.lock:
                     self.at_once -= 1
 
     store = Far(a_store())
@@ -315,11 +314,12 @@ def test_an_absent_store_is_told_once_until_it_is_back():
         fetching.assign(0)
         fetching.records(1)
         for _ in range(2):
-            store.rules = [Rule("get", "*", "error_before", 3)]
+            store.effects.clear()
+            store.add(Rule("get", "*", Fault.error_before(), 3))
             item = fetching.next()
             assert isinstance(item, StoreAway)
             assert item.error.args[0].retriable()
-            eventually(lambda: store.rules[0].happened == 3)
+            eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 3)
             eventually(lambda: fetching.fetcher._topics["t"].failures == 0)
 
 

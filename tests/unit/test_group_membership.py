@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 import uuid
 from typing import Any
@@ -27,10 +26,10 @@ from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
 from deltaq.group.membership import GroupSettings, Membership
 from deltaq.store import MemoryStore, open_store
-from tests.doubles.faulty_store import FaultyStore, Rule
+from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message, poll_until_raised
 
-EVER = 10**6
+EVER = None
 SHORT = {"session.timeout.ms": 400, "heartbeat.interval.ms": 40, "max.poll.interval.ms": 60_000}
 
 
@@ -294,7 +293,7 @@ def test_a_deleted_topic_that_only_a_pattern_matched_just_goes(root):
 
 def test_a_store_that_is_away_while_patterns_are_matched_is_told_to_the_error_callback(root):
     topic(root, "pat-one")
-    store = FaultyStore(open_store(root), Rule("list_folders", "*", "error_before", 1))
+    store = FaultyStore(open_store(root), Rule("list_folders", "*", Fault.error_before(), 1))
     told: list[KafkaError] = []
     conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT
     with Consumer(conf, store=store, error_cb=told.append) as reader:
@@ -345,30 +344,17 @@ def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it
     second.close()
 
 
-class PausedStore(FaultyStore):
-    """A store whose client hangs, as everything does in a stopped process."""
-
-    def __init__(self, inner) -> None:
-        super().__init__(inner)
-        self.running = threading.Event()
-        self.running.set()
-
-    def _failing(self, operation, key):
-        assert self.running.wait(60)
-        return super()._failing(operation, key)
-
-
 def test_a_member_whose_heartbeat_stands_still_is_replaced_and_fenced(root):
     topic(root)
     fill(root, 10)
-    store = PausedStore(open_store(root))
+    store = FaultyStore(open_store(root))
     calls = Calls()
     conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
     stopped = Consumer(conf, store=store, enable_auto_commit=False)
     stopped.subscribe(["t"], **calls.callbacks())
     messages = drain(stopped, 4)
     stopped.commit(message=messages[1], asynchronous=False)
-    store.running.clear()
+    store.add(Rule("*", "*", Fault.slow(), EVER))  # every operation hangs, as in a stopped process
 
     second = consumer(root)
     second.subscribe(["t"])
@@ -378,7 +364,8 @@ def test_a_member_whose_heartbeat_stands_still_is_replaced_and_fenced(root):
     assert stopped.poll(0.01) is None
     assert held(stopped) == []
     assert calls[1:] == [("lost", [("t", 0)])]
-    store.running.set()
+    store.clear()
+    store.release()
     with pytest.raises(Fenced) as caught:
         stopped.commit(message=messages[3], asynchronous=False)
     assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
@@ -469,8 +456,8 @@ def test_a_store_that_is_away_is_survived_if_it_comes_back_in_time(root):
         reader.subscribe(["t"])
         drain(reader, 1)
         member_id = reader.memberid()
-        store.rules = [Rule("put", "groups/*", "error_before", 2)]
-        eventually(lambda: store.happened["error_before"] == 2 and store.operations["put"] > 8)
+        store.add(Rule("put", "groups/*", Fault.error_before(), 2))
+        eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 2 and store.operations["put"] > 8)
         assert [m.offset() for m in drain(reader, 2)] == [1, 2]
         assert reader.memberid() == member_id
 
@@ -484,13 +471,13 @@ def test_a_member_that_cannot_show_that_it_lives_stops_delivering(root):
     with Consumer(conf, store=store, error_cb=told.append) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
-        store.rules = [Rule("put", "groups/*", "error_before", EVER)]
+        store.add(Rule("put", "groups/*", Fault.error_before(), EVER))
         eventually(lambda: reader.memberid() is None)
         assert reader.poll(0.01) is None
         assert held(reader) == []
         eventually(lambda: reader.poll(0.01) is None and told)
         assert set(told) == {KafkaError(KafkaError._TRANSPORT)}
-        store.rules.clear()
+        store.clear()
         assert [m.offset() for m in drain(reader, 2)] in ([0, 1], [1, 2])
 
 

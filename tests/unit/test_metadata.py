@@ -11,7 +11,7 @@ from deltaq.clock import SYSTEM_CLOCK
 from deltaq.metadata import BrokerMetadata, PartitionMetadata, cluster_id, list_topics, topic_names
 from deltaq.names import log_entry, topic_log
 from deltaq.store import LocalStore, MemoryStore
-from tests.doubles.faulty_store import FaultyStore, Rule
+from deltaq.testing import Fault, FaultyStore, Rule
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_damaged_topic_does_not_hide_the_others(store):
 
 
 def test_a_root_that_cannot_be_listed_is_unavailable():
-    store = FaultyStore(MemoryStore("x"), Rule("list_folders", "*", "refused"))
+    store = FaultyStore(MemoryStore("x"), Rule("list_folders", "*", Fault.refused()))
     with pytest.raises(Unavailable, match="access denied") as refusal:
         list_topics(store, SYSTEM_CLOCK)
     assert not refusal.value.args[0].retriable()

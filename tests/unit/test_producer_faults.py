@@ -15,12 +15,12 @@ import pytest
 from deltaq import Consumer, KafkaError, Producer, QueueFull, Topic, TopicPartition
 from deltaq.log.actions import Add, Entry, parse_entry
 from deltaq.store import MemoryStore, StoreRefused
-from tests.doubles.faulty_store import FaultyStore, Rule
+from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
 
 DATA = "topics/*.parquet"
 ENTRY = "topics/*_delta_log/*"
-EVER = 10**6
+EVER = None
 LONG_MS = 600_000
 
 
@@ -85,21 +85,21 @@ class Reports(list[tuple[Any, Any]]):
 
 
 def test_a_store_that_is_away_for_a_moment_delays_messages_and_loses_none():
-    for rule in (Rule("put", DATA, "error_before", 3), Rule("create", ENTRY, "error_before", 3)):
+    for rule in (Rule("put", DATA, Fault.error_before(), 3), Rule("create", ENTRY, Fault.error_before(), 3)):
         store = FaultyStore(MemoryStore("test"))
         create(store)
-        store.rules = [rule]
+        store.add(rule)
         reports = Reports()
         with make(store, on_delivery=reports) as producer:
             for number in range(5):
                 producer.produce("t", f"{number}")
         assert reports.names == [None] * 5
-        assert store.happened["error_before"] == 3
+        assert store.effects[Effect.ERROR_BEFORE] == 3
         assert stored(store, 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
-    store = FaultyStore(MemoryStore("test"), Rule("get", ENTRY, "error_before", 4))
+    store = FaultyStore(MemoryStore("test"), Rule("get", ENTRY, Fault.error_before(), 4))
     reports = Reports()
     with make(store, on_delivery=reports) as producer:
         producer.produce("t", "v", partition=0)
@@ -111,12 +111,12 @@ def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
 def test_the_answer_of_a_commit_that_was_lost_changes_nothing():
     store = FaultyStore(MemoryStore("test"))
     create(store)
-    store.rules = [Rule("create", ENTRY, "error_after"), Rule("put", DATA, "error_after")]
+    store.add(Rule("create", ENTRY, Fault.error_after()), Rule("put", DATA, Fault.error_after()))
     reports = Reports()
     with make(store, on_delivery=reports) as producer:
         producer.produce("t", "v")
     assert reports.names == [None]
-    assert store.happened["error_after"] == 2
+    assert store.effects[Effect.ANSWER_LOST] == 2
     assert stored(store, 1) == [b"v"]
 
 
@@ -124,7 +124,7 @@ def test_the_answer_of_a_commit_that_was_lost_changes_nothing():
 def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(operation, pattern):
     store = FaultyStore(MemoryStore("test"))
     create(store)
-    store.rules = [Rule(operation, pattern, "error_before", EVER)]
+    store.add(Rule(operation, pattern, Fault.error_before(), EVER))
     reports = Reports()
     told: list[KafkaError] = []
     with make(store, message_timeout_ms=150, on_delivery=reports, error_cb=told.append) as producer:
@@ -136,7 +136,7 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
         assert message.offset() is None
         assert message.latency() >= 0.1
         assert told == [KafkaError._MSG_TIMED_OUT]
-        store.rules.clear()
+        store.clear()
         producer.produce("t", "kept")
     assert reports.names == ["_MSG_TIMED_OUT", None]
     assert stored(store, 1) == [b"kept"]
@@ -150,7 +150,7 @@ def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
             assert self.gate.wait(60)
             super().put(key, data)
 
-    store = SlowUploads(MemoryStore("test"), Rule("put", DATA, "error_before", EVER))
+    store = SlowUploads(MemoryStore("test"), Rule("put", DATA, Fault.error_before(), EVER))
     create(store)
     impatient, patient = Reports(), Reports()
     with make(store, message_timeout_ms=300) as short, make(store) as long:
@@ -161,7 +161,7 @@ def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
         long.produce("t", "long", on_delivery=patient)
         store.gate.set()
         assert short.flush(20) == 0
-        store.rules.clear()
+        store.clear()
         long.flush(20)
     assert impatient.names == ["_MSG_TIMED_OUT"] * 2
     assert patient.names == [None]
@@ -207,7 +207,7 @@ def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting
 
 
 def test_an_exception_of_the_error_callback_comes_out_and_the_reports_are_made():
-    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, "refused"))
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.refused()))
     reports = Reports()
 
     def fail(error):
@@ -232,14 +232,14 @@ def token_of(error: KafkaError) -> str:
 def test_an_unknown_outcome_carries_a_token_and_is_settled_as_not_done():
     store = FaultyStore(MemoryStore("test"))
     create(store)
-    store.rules = [Rule("create", ENTRY, "late", EVER)]
+    store.add(Rule("create", ENTRY, Fault.late_apply(), EVER))
     reports = Reports()
     with make(store, message_timeout_ms=150, on_delivery=reports) as producer:
         producer.produce("t", "unknown")
         assert producer.flush(20) == 0
         error, message = reports[0]
         assert (error.code(), message.offset()) == (KafkaError._MSG_TIMED_OUT, None)
-        store.rules.clear()
+        store.clear()
         assert producer.resolve("t", token_of(error)) is False
         assert set(store.land_late()) == {False}, "what was settled cannot change any more"
         producer.produce("t", "kept")
@@ -253,10 +253,10 @@ def test_an_unknown_outcome_that_happened_is_settled_as_done():
     with make(store, message_timeout_ms=150, on_delivery=reports) as producer:
         producer.produce("t", "first")
         producer.flush(20)
-        store.rules = [Rule("create", ENTRY, "error_after"), Rule("get", ENTRY, "error_before", EVER)]
+        store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.error_before(), EVER))
         producer.produce("t", "unknown")
         producer.flush(20)
-        store.rules.clear()
+        store.clear()
         error, _ = reports[1]
         assert producer.resolve("t", token_of(error)) is True
         with pytest.raises(ValueError, match="not the token"):
@@ -401,7 +401,7 @@ def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
 
 
 def test_purge_makes_a_producer_whose_store_is_away_end_at_once():
-    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, "error_before", EVER))
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.error_before(), EVER))
     create(store)
     reports = Reports()
     producer = make(store, on_delivery=reports)
@@ -418,14 +418,14 @@ def test_purge_makes_a_producer_whose_store_is_away_end_at_once():
 def test_values_that_do_not_fit_fail_alone():
     store = FaultyStore(MemoryStore("test"))
     Topic("t", schema=pa.schema([pa.field("id", pa.int64())]), store=store.inner).create()
-    store.rules = [Rule("get", ENTRY, "error_before", EVER)]
+    store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
     reports, others = Reports(), Reports()
     with (
         make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as blind,
         make(store, linger_ms=LONG_MS / 2, message_timeout_ms=LONG_MS) as seeing,
     ):
         blind.produce("t", b"bytes, for all that is known", on_delivery=reports)
-        store.rules.clear()
+        store.clear()
         seeing.produce("t", {"id": 5}, on_delivery=others)
         assert blind.flush(20) == seeing.flush(20) == 0
     assert reports.names == ["_VALUE_SERIALIZATION"]

@@ -12,9 +12,8 @@ from deltaq import Producer, Topic, UnknownTopic
 from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, Store
-from tests.doubles.clocks import ImpatientClock
+from deltaq.testing import FaultyStore, ManualClock
 from tests.doubles.compaction import compact
-from tests.doubles.faulty_store import FaultyStore
 
 Records = list[tuple[int, int]]  # (partition, timestamp in ms)
 
@@ -98,12 +97,12 @@ def test_only_a_file_that_can_hold_the_answer_is_read(counted):
 
 
 def test_with_log_append_time_no_file_is_read_and_the_commit_decides():
-    clock = ImpatientClock()
+    clock = ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("append", clock))
     topic = Topic("t", config={"message.timestamp.type": "LogAppendTime"}, store=store, clock=clock).create()
     with Producer(bootstrap_servers="memory://unused", store=store, clock=clock, linger_ms=60_000) as producer:
         for _ in range(2):
-            clock.skip(1000)
+            clock.advance(1000)
             for _ in range(2):
                 producer.produce("t", b"", timestamp=5)
             assert producer.flush(60) == 0

@@ -1,0 +1,250 @@
+"""What can go wrong between a program and its storage, as values: faults, when they strike, and what they did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from functools import cache
+
+from deltaq.testing.chance import chance
+
+__all__ = ["OPERATIONS", "Crash", "Effect", "Fault", "Rule"]
+
+READS = ("get", "get_range", "list", "list_folders")
+WRITES = ("put", "create", "delete")
+OPERATIONS = READS + WRITES
+_GROUPS = {"*": OPERATIONS, "read": READS, "write": WRITES}
+
+_STRIKES = {
+    "error_before": OPERATIONS,
+    "error_after": OPERATIONS,
+    "hang": OPERATIONS,
+    "slow": OPERATIONS,
+    "refused": OPERATIONS,
+    "crash_before": OPERATIONS,
+    "crash_after": OPERATIONS,
+    "late_apply": WRITES,
+    "no_space": ("put", "create"),
+    "ignored_condition": ("create",),
+    "conflict": ("create",),
+    "stale_list": ("list",),
+    "repeated_page": ("list",),
+    "missing": ("get", "get_range"),
+    "truncate": ("get", "get_range"),
+    "flip_bit": ("get", "get_range"),
+    "damage": ("get", "get_range"),
+}
+
+
+class Crash(SystemExit):
+    """The process is dead: no `except Exception` sees this, and a thread that it reaches ends without a word."""
+
+
+class Effect(str, Enum):
+    """What a fault did, as counted in `FaultyStore.effects`. A fault that changed nothing is not counted."""
+
+    ERROR_BEFORE = "error_before"  # told as failed; nothing was done
+    ANSWER_LOST = "answer_lost"  # done, and told as failed
+    REFUSAL_LOST = "refusal_lost"  # the store itself had said no or failed; the caller heard nothing of it
+    HUNG = "hung"  # no answer for long, then told as failed; nothing was done
+    DELAYED = "delayed"  # done later than asked for
+    LATE_WRITE_HELD = "late_write_held"  # told as failed, and still under way
+    LATE_WRITE_LANDED = "late_write_landed"  # a held write took effect
+    LATE_WRITE_REFUSED = "late_write_refused"  # a held create found its key taken
+    REFUSED = "refused"
+    NO_SPACE = "no_space"
+    FALSE_CONFLICT = "false_conflict"  # refused as taken, though the key was free
+    CONDITION_IGNORED = "condition_ignored"  # a create replaced an object
+    KEYS_HIDDEN = "keys_hidden"  # a listing lacked its newest keys
+    PAGE_REPEATED = "page_repeated"  # a listing gave some keys twice
+    OBJECT_HIDDEN = "object_hidden"  # told as missing, though it was there
+    TRUNCATED = "truncated"
+    BIT_FLIPPED = "bit_flipped"
+    DAMAGED = "damaged"
+    CRASHED_BEFORE = "crashed_before"
+    CRASHED_AFTER = "crashed_after"  # done, and nobody is left to hear of it
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way of failing; made by the class methods below. Outcomes are those of `deltaq.store`."""
+
+    name: str
+    reason: str = ""
+    seconds: float | None = None
+    number: int | None = None
+    change: Callable[[bytes], bytes] | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in _STRIKES:
+            raise ValueError(f"fault {self.name!r}: unknown; known are {', '.join(sorted(_STRIKES))}")
+        if self.seconds is not None and not 0 <= self.seconds < math.inf:
+            raise ValueError(f"{self.name}: seconds={self.seconds!r} must be a finite number, not below 0")
+
+    # --- no answer ---
+
+    @classmethod
+    def error_before(cls, reason: str = "connection refused") -> Fault:
+        """StoreUnavailable, and nothing was done: a server that is away, 429, 500, 503."""
+        return cls("error_before", reason)
+
+    @classmethod
+    def error_after(cls, reason: str = "the answer was lost") -> Fault:
+        """StoreUnavailable, and the operation was done. A listing breaks off after its last key."""
+        return cls("error_after", reason)
+
+    @classmethod
+    def hang(cls, seconds: float | None = None, reason: str = "timed out") -> Fault:
+        """No answer for `seconds` of the clock (None: until `FaultyStore.release`), then as `error_before`."""
+        return cls("hang", reason, seconds)
+
+    @classmethod
+    def slow(cls, seconds: float | None = None) -> Fault:
+        """Done after `seconds` of the clock (None: after `FaultyStore.release`), with the true answer."""
+        return cls("slow", seconds=seconds)
+
+    @classmethod
+    def late_apply(cls, seconds: float | None = None, reason: str = "timed out") -> Fault:
+        """A write that is told as failed at once (StoreUnavailable) and carried out later all the same.
+
+        After `seconds` of the clock; None: when `FaultyStore.land_late` is called.
+        """
+        return cls("late_apply", reason, seconds)
+
+    # --- a definite no ---
+
+    @classmethod
+    def refused(cls, reason: str = "access denied") -> Fault:
+        """StoreRefused, and nothing was done: 401, 403, 413, no such bucket."""
+        return cls("refused", reason)
+
+    @classmethod
+    def no_space(cls, reason: str = "the disk is full; free space or enlarge it") -> Fault:
+        """StoreRefused from a `put` or `create`; nothing was written."""
+        return cls("no_space", reason)
+
+    @classmethod
+    def conflict(cls, reason: str = "conflicting request in flight") -> Fault:
+        """ObjectExists from a `create` of a free key: 409 for two requests at once, of which neither succeeds."""
+        return cls("conflict", reason)
+
+    # --- an answer that is not true ---
+
+    @classmethod
+    def ignored_condition(cls) -> Fault:
+        """A `create` that replaces what is there, as stores do that do not know `If-None-Match`."""
+        return cls("ignored_condition")
+
+    @classmethod
+    def missing(cls) -> Fault:
+        """ObjectMissing from a `get` or `get_range` of an object that is there: 404 of a key that was just listed."""
+        return cls("missing")
+
+    @classmethod
+    def stale_list(cls, keys: int = 1) -> Fault:
+        """A listing without its `keys` newest objects."""
+        return cls("stale_list", number=_positive("stale_list", "keys", keys))
+
+    @classmethod
+    def repeated_page(cls, keys: int = 1) -> Fault:
+        """A listing that gives its first `keys` keys twice, as from a page that was sent again."""
+        return cls("repeated_page", number=_positive("repeated_page", "keys", keys))
+
+    @classmethod
+    def truncate(cls, length: int) -> Fault:
+        """Only the first `length` bytes are read; with a negative `length`, so many are lost at the end."""
+        return cls("truncate", number=length)
+
+    @classmethod
+    def flip_bit(cls, bit: int | None = None) -> Fault:
+        """Bit number `bit` of what is read is flipped (None: one that the seed chooses)."""
+        if bit is not None and bit < 0:
+            raise ValueError(f"flip_bit: bit={bit!r} must not be negative")
+        return cls("flip_bit", number=bit)
+
+    @classmethod
+    def damage(cls, change: Callable[[bytes], bytes]) -> Fault:
+        """What is read goes through `change`: somebody's error page, an older version, anything."""
+        return cls("damage", change=change)
+
+    # --- death ---
+
+    @classmethod
+    def crash_before(cls) -> Fault:
+        """The process dies instead of the operation: `Crash`, and from then on from every operation of the store."""
+        return cls("crash_before")
+
+    @classmethod
+    def crash_after(cls) -> Fault:
+        """The operation is done, and the process dies before it hears of it."""
+        return cls("crash_after")
+
+    # --- what damage does ---
+
+    def damaged(self, data: bytes, seed: object) -> bytes:
+        """`data` as this fault lets it be read; unchanged by a fault that damages nothing."""
+        if self.name == "truncate":
+            return data[: self.number]
+        if self.name == "flip_bit" and data:
+            bit = int(chance(seed) * len(data) * 8) if self.number is None else self.number
+            at, mask = bit // 8, 1 << bit % 8
+            return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :] if at < len(data) else data
+        return data if self.change is None else self.change(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When `fault` strikes: in `operation`, on a key (of a listing: a prefix) that matches the pattern `key`.
+
+    `operation` is one of `get`, `get_range`, `list`, `list_folders`, `put`, `create`, `delete`; or `read`, `write`, `*`
+    for all of them that the fault can strike. `key` is a pattern with `*` and `?`, where `*` matches `/` too.
+
+    Of the operations that match, the fault strikes from the `nth` on (1 is the first), each with `probability`, until
+    it has struck `times` times (None: for ever).
+
+    ValueError for values that make no sense.
+    """
+
+    operation: str
+    key: str
+    fault: Fault
+    times: int | None = 1
+    nth: int = 1
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.operation not in _GROUPS and self.operation not in OPERATIONS:
+            known = ", ".join((*OPERATIONS, *_GROUPS))
+            raise ValueError(f"operation={self.operation!r}: unknown; known are {known}")
+        if not isinstance(self.fault, Fault):
+            raise ValueError(f"fault={self.fault!r}: must be a Fault, for example Fault.error_before()")
+        if not _struck(self.operation, self.fault.name):
+            raise ValueError(
+                f"operation={self.operation!r}: {self.fault.name} strikes only {', '.join(_STRIKES[self.fault.name])}"
+            )
+        if not self.key:
+            raise ValueError("key='' matches no key: use a pattern such as '*' or 'topics/*.parquet'")
+        if self.times is not None:
+            _positive("rule", "times", self.times)
+        _positive("rule", "nth", self.nth)
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"rule: probability={self.probability!r} must be above 0 and at most 1")
+
+    def matches(self, operation: str, key: str) -> bool:
+        """Whether the rule is about this operation."""
+        return operation in _struck(self.operation, self.fault.name) and fnmatchcase(key, self.key)
+
+
+@cache
+def _struck(operation: str, fault: str) -> frozenset[str]:
+    """The operations that a rule for `operation`, or a group of that name, strikes with `fault`."""
+    return frozenset(_GROUPS.get(operation, (operation,))) & frozenset(_STRIKES[fault])
+
+
+def _positive(where: str, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{where}: {name}={value!r} must be a whole number, at least 1")
+    return value

@@ -1,0 +1,369 @@
+"""A store that fails in chosen ways, and counts what its faults did."""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeVar
+from weakref import WeakSet
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.store import (
+    ObjectEntry,
+    ObjectExists,
+    ObjectMissing,
+    Pace,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    Watch,
+)
+from deltaq.testing.chance import chance
+from deltaq.testing.faults import Crash, Effect, Fault, Rule
+
+__all__ = ["FaultyStore", "TracedOperation"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TracedOperation:
+    """An operation that reached a `FaultyStore`, and the name of the fault that struck it, if one did."""
+
+    operation: str
+    key: str
+    fault: str | None
+
+
+@dataclass(slots=True, eq=False)
+class _Armed:
+    """A rule in use. Each is told apart by its number, so that one rule's chance does not depend on another's."""
+
+    number: int
+    rule: Rule
+    seen: int = 0
+    struck: int = 0
+
+    def strikes(self, seed: int) -> bool:
+        """Whether the operation that has just been counted in `seen` is struck."""
+        rule = self.rule
+        if self.seen < rule.nth or (rule.times is not None and self.struck >= rule.times):
+            return False
+        return rule.probability == 1 or chance(seed, self.number, self.seen) < rule.probability
+
+
+class FaultyStore:
+    """Wraps a store. The first of its rules that applies to an operation decides how that goes wrong.
+
+    It stands for one process's way to the storage: put a second one around the same `inner` for another process, or for
+    the process that starts again after a crash. What only `inner` is asked is the truth.
+
+    `operations` counts the operations by name, `struck` the faults by name, and `effects` what they did. With
+    `trace=True`, `trace` lists every operation in the order in which they came. With one `seed`, the same operations in
+    the same order meet the same faults. Thread-safe.
+    """
+
+    def __init__(
+        self, inner: Store, *rules: Rule, clock: Clock = SYSTEM_CLOCK, seed: int = 0, trace: bool = False
+    ) -> None:
+        self.inner = inner
+        self.operations: Counter[str] = Counter()
+        self.struck: Counter[str] = Counter()
+        self.effects: Counter[Effect] = Counter()
+        self.trace: builtins.list[TracedOperation] = []
+        self._clock = clock
+        self._seed = seed
+        self._traces = trace
+        self._changed = clock.condition()
+        self._armed: builtins.list[_Armed] = []
+        self._rules_ever = 0
+        self._releases = 0
+        self._blocked = 0
+        self._crashed = False
+        self._late: builtins.list[_LateWrite] = []
+        self._watches: WeakSet[Watch] = WeakSet()
+        self.add(*rules)
+
+    # --- what a test says ---
+
+    def add(self, *rules: Rule) -> None:
+        """Let faults strike from now on; after those that were added before."""
+        with self._changed:
+            for rule in rules:
+                self._armed.append(_Armed(self._rules_ever, rule))
+                self._rules_ever += 1
+
+    def clear(self) -> None:
+        """No fault strikes any more. What hangs goes on hanging, and held writes stay held."""
+        with self._changed:
+            self._armed.clear()
+
+    def release(self) -> None:
+        """End every `hang` and `slow` that has no time of its own."""
+        with self._changed:
+            self._releases += 1
+            self._changed.notify_all()
+
+    def land_late(self) -> builtins.list[bool]:
+        """Let the held writes arrive that have no time of their own, oldest first; whether each took effect."""
+        with self._changed:
+            held, self._late = self._late, []
+        return [write.land() for write in held]
+
+    @property
+    def blocked(self) -> int:
+        """How many operations wait for `release` at this moment."""
+        return self._blocked
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the process behind this store is dead: then every operation raises `Crash`."""
+        return self._crashed
+
+    # --- the store ---
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    @property
+    def pace(self) -> Pace:
+        return self.inner.pace
+
+    @property
+    def is_remote(self) -> bool:
+        return self.inner.is_remote
+
+    @property
+    def case_sensitive(self) -> bool:
+        return self.inner.case_sensitive
+
+    def __repr__(self) -> str:
+        return f"<FaultyStore {self.url}>"
+
+    def get(self, key: str) -> bytes:
+        return self._read("get", key, lambda: self.inner.get(key))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._read("get_range", key, lambda: self.inner.get_range(key, start, length))
+
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._write("put", key, data, self.inner.put)
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        self._write("create", key, data, self._create)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        fault = self._strike("list", prefix)
+        answer_is_lost = fault is not None and fault.name == "error_after"
+        found = self._carry_out(
+            None if answer_is_lost else fault, "list", prefix, lambda: [*self.inner.list(prefix, start_after)]
+        )
+        if fault is None:
+            return iter(found)
+        if answer_is_lost:
+            self._count(Effect.ANSWER_LOST)
+            return chain(found, self._broken_off(prefix, fault))
+        if fault.name == "stale_list":
+            newest = sorted(found, key=lambda entry: (entry.modified_ms, entry.key))[-(fault.number or 1) :]
+            self._count(Effect.KEYS_HIDDEN, if_so=bool(newest))
+            return iter([entry for entry in found if entry not in newest])
+        if fault.name == "repeated_page":
+            self._count(Effect.PAGE_REPEATED, if_so=bool(found))
+            return iter(found[: fault.number] + found)
+        return iter(found)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        fault = self._strike("list_folders", prefix)
+        return self._carry_out(fault, "list_folders", prefix, lambda: self.inner.list_folders(prefix))
+
+    def delete(self, key: str) -> None:
+        self._write("delete", key, b"", lambda key, _: self.inner.delete(key))
+
+    def watch(self) -> Watch:
+        self._die_if_crashed()
+        watch = self.inner.watch()
+        self._watches.add(watch)
+        return watch
+
+    # --- which fault ---
+
+    def _strike(self, operation: str, key: str) -> Fault | None:
+        """The fault that this operation meets. Those that let nothing be done are over when this returns."""
+        with self._changed:
+            self._die_if_crashed()
+            self.operations[operation] += 1
+            fault = self._first_that_strikes(operation, key)
+            if fault is not None:
+                self.struck[fault.name] += 1
+            if self._traces:
+                self.trace.append(TracedOperation(operation, key, None if fault is None else fault.name))
+        if fault is not None:
+            self._before(fault, operation, key)
+        return fault
+
+    def _first_that_strikes(self, operation: str, key: str) -> Fault | None:
+        striking = None
+        for armed in self._armed:
+            if armed.rule.matches(operation, key):
+                armed.seen += 1  # also when another rule comes first: `nth` counts what the operations are
+                if striking is None and armed.strikes(self._seed):
+                    armed.struck += 1
+                    striking = armed.rule.fault
+        return striking
+
+    def _before(self, fault: Fault, operation: str, key: str) -> None:
+        if fault.name == "crash_before":
+            self._crash(Effect.CRASHED_BEFORE)
+        elif fault.name == "error_before":
+            self._count(Effect.ERROR_BEFORE)
+            raise StoreUnavailable(operation, key, fault.reason)
+        elif fault.name == "hang":
+            self._wait(fault.seconds)
+            self._count(Effect.HUNG)
+            raise StoreUnavailable(operation, key, fault.reason)
+        elif fault.name == "slow":
+            self._wait(fault.seconds)
+            self._count(Effect.DELAYED)
+        elif fault.name in ("refused", "no_space"):
+            self._count(Effect.REFUSED if fault.name == "refused" else Effect.NO_SPACE)
+            raise StoreRefused(operation, key, fault.reason)
+
+    def _wait(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._clock.sleep(seconds)
+        else:
+            with self._changed:
+                releases = self._releases
+                self._blocked += 1
+                while self._releases == releases and not self._crashed:
+                    self._changed.wait()
+                self._blocked -= 1
+        self._die_if_crashed()
+
+    # --- what it does ---
+
+    def _carry_out(self, fault: Fault | None, operation: str, key: str, work: Callable[[], T]) -> T:
+        """Do the work, and let the answer get lost if that is what the fault is."""
+        name = "" if fault is None else fault.name
+        try:
+            result = work()
+        except StoreError:
+            if name == "crash_after":
+                self._crash(Effect.CRASHED_AFTER)
+            if name == "error_after":
+                self._count(Effect.REFUSAL_LOST)
+                raise StoreUnavailable(operation, key, fault.reason if fault else "") from None
+            raise
+        if name == "crash_after":
+            self._crash(Effect.CRASHED_AFTER)
+        if name == "error_after":
+            self._count(Effect.ANSWER_LOST)
+            raise StoreUnavailable(operation, key, fault.reason if fault else "")
+        return result
+
+    def _read(self, operation: str, key: str, read: Callable[[], bytes]) -> bytes:
+        fault = self._strike(operation, key)
+        data = self._carry_out(fault, operation, key, read)
+        if fault is None:
+            return data
+        if fault.name == "missing":
+            self._count(Effect.OBJECT_HIDDEN)
+            raise ObjectMissing(operation, key, "there is no such object")
+        damaged = fault.damaged(data, (self._seed, operation, key))
+        self._count(_DAMAGE.get(fault.name), if_so=damaged != data)
+        return damaged
+
+    def _write(
+        self, operation: str, key: str, data: bytes | memoryview, write: Callable[[str, bytes | memoryview], None]
+    ) -> None:
+        fault = self._strike(operation, key)
+        if fault is not None and fault.name == "late_apply":
+            self._hold(_LateWrite(self, key, bytes(data), write), fault.seconds)
+            raise StoreUnavailable(operation, key, fault.reason)
+        if fault is not None and fault.name == "conflict":
+            self._count(Effect.FALSE_CONFLICT, if_so=not self._is_there(key))
+            raise ObjectExists(operation, key, fault.reason)
+        if fault is not None and fault.name == "ignored_condition":
+            write = self._create_or_replace
+        self._carry_out(fault, operation, key, lambda: write(key, data))
+
+    def _create(self, key: str, data: bytes | memoryview) -> None:
+        self.inner.create(key, data)
+
+    def _create_or_replace(self, key: str, data: bytes | memoryview) -> None:
+        try:
+            self.inner.create(key, data)
+        except ObjectExists:
+            self.inner.put(key, data)
+            self._count(Effect.CONDITION_IGNORED)
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.inner.get_range(key, 0, 0)
+        except ObjectMissing:
+            return False
+        return True
+
+    def _hold(self, late: _LateWrite, seconds: float | None) -> None:
+        self._count(Effect.LATE_WRITE_HELD)
+        if seconds is None:
+            with self._changed:
+                self._late.append(late)
+        else:
+            # A thread of its own: the write is in the network, and lands whether or not its sender still lives.
+            self._clock.start_thread(lambda: late.land_after(seconds), "deltaq-late-write")
+
+    def _broken_off(self, prefix: str, fault: Fault) -> Iterator[ObjectEntry]:
+        raise StoreUnavailable("list", prefix, fault.reason)
+        yield
+
+    def _crash(self, effect: Effect) -> None:
+        with self._changed:
+            self._crashed = True
+            self._changed.notify_all()
+        self._count(effect)
+        for watch in tuple(self._watches):
+            watch.wake()  # whoever waits for news is as dead as the rest, and notices at its next operation
+        self._die_if_crashed()
+
+    def _die_if_crashed(self) -> None:
+        if self._crashed:
+            raise Crash(f"the process behind {self!r} has crashed")
+
+    def _count(self, effect: Effect | None, *, if_so: bool = True) -> None:
+        if effect is not None and if_so:
+            with self._changed:
+                self.effects[effect] += 1
+
+
+_DAMAGE = {"truncate": Effect.TRUNCATED, "flip_bit": Effect.BIT_FLIPPED, "damage": Effect.DAMAGED}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LateWrite:
+    """A write that its sender believes to have failed."""
+
+    store: FaultyStore
+    key: str
+    data: bytes
+    write: Callable[[str, bytes | memoryview], None]
+
+    def land(self) -> bool:
+        """Carry it out; whether it took effect."""
+        try:
+            self.write(self.key, self.data)
+        except StoreError:
+            self.store._count(Effect.LATE_WRITE_REFUSED)
+            return False
+        self.store._count(Effect.LATE_WRITE_LANDED)
+        return True
+
+    def land_after(self, seconds: float) -> None:
+        """Carry it out after some time of the store's clock."""
+        self.store._clock.sleep(seconds)
+        self.land()

@@ -897,7 +897,8 @@ def _event(
 ) -> Message:
     """An event as `poll` returns it: its value is the error's text."""
     no_time = TIMESTAMP_NOT_AVAILABLE, -1
-    return Message(topic, partition, offset, None, error.str().encode(), error=error, timestamp=no_time)
+    text = error.str().encode(errors="backslashreplace")  # it may quote what a damaged file says
+    return Message(topic, partition, offset, None, text, error=error, timestamp=no_time)
 
 
 def _end_of_partition(end: PartitionEnd) -> Message:

@@ -508,7 +508,9 @@ class Corrupt(KafkaException):
     """
 
     def __init__(self, reason: str, *, path: str, version: int | None = None) -> None:
-        where = path if version is None else f"{path} (version {version})"
+        # Escaped: a path may come from the damaged log itself and hold anything, line breaks for a log file too.
+        shown = path if path.isascii() and path.isprintable() else ascii(path)
+        where = shown if version is None else f"{shown} (version {version})"
         super().__init__(KafkaError(KafkaError._BAD_MSG, f"{where}: {reason}"))
         self.path = path
         self.version = version

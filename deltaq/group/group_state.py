@@ -101,14 +101,20 @@ def group_head(state: TableState, path: str) -> GroupHead:
 
 
 def committed_offset(state: TableState, topic: str, topic_id: str, partition: int) -> CommittedOffset | None:
-    """The committed offset of a partition; None if there is none for the topic with this id."""
+    """The committed offset of a partition; None if there is none for the topic with this id. Raises Corrupt."""
     key = CommittedOffset(topic, topic_id, partition, 0)
     txn = state.txns.get(key.app_id)
+    if txn is not None and txn.version < 0:  # it would read as one of the OFFSET_ constants
+        raise Corrupt(f"the committed offset {txn.version} is negative", path=key.app_id, version=state.version)
     return None if txn is None else replace(key, offset=txn.version, metadata=_notes(state).get(key.app_id))
 
 
 def _notes(state: TableState) -> dict[str, str]:
-    notes = json.loads(state.domains.get(METADATA_DOMAIN, "{}"))
+    try:
+        notes = strict_json(state.domains.get(METADATA_DOMAIN, "{}"))
+    except ValueError as error:
+        reason = f"the notes of committed offsets cannot be parsed: {error}"
+        raise Corrupt(reason, path=METADATA_DOMAIN, version=state.version) from error
     return {str(key): str(text) for key, text in notes.items()} if isinstance(notes, dict) else {}
 
 

@@ -11,6 +11,7 @@ checksum of its own for an entry; with this one, a flipped bit or a cut at a lin
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,6 +41,8 @@ FORMAT = 1
 """Version of the on-disk format this code writes; see docs/internals/format.md."""
 
 JsonObject: TypeAlias = "dict[str, object]"
+
+_LONG_DIGITS_MAX = 20  # those of a 64-bit number and its sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +226,20 @@ def _as_json(action: Action) -> tuple[str, JsonObject]:
 
 
 def strict_json(text: str | bytes) -> object:
-    """JSON without repeated keys, NaN or infinities. ValueError otherwise."""
-    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    """JSON without repeated keys, NaN, infinities, integers of more than 64 bits or very deep nesting.
+
+    ValueError otherwise: a control object that another program would read differently decides nothing.
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_no_constant,
+            parse_int=_long,
+            parse_float=_finite,
+        )
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -238,6 +253,19 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def _long(digits: str) -> int:
+    # Looked at as text first: Python takes quadratic time for a long number, or refuses it in words of its own.
+    if len(digits) > _LONG_DIGITS_MAX or not -(2**63) <= (number := int(digits)) < 2**63:
+        raise ValueError(f"the number {digits:.40} does not fit 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"the number {text:.40} is infinite")
+    return number
+
+
 def parse_entry(data: bytes, version: int, path: str) -> Entry:
     """Parse the bytes of log entry `version`, found at `path`.
 
@@ -248,7 +276,7 @@ def parse_entry(data: bytes, version: int, path: str) -> Entry:
     try:
         lines = [strict_json(line) for line in data.splitlines() if line.strip()]
         actions = [action for line in lines if (action := parse_action(line)) is not None]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"log entry cannot be parsed: {_reason(error)}", path=path, version=version) from error
     infos = [action for action in actions if isinstance(action, CommitInfo)]
     if len(infos) > 1:

@@ -22,6 +22,9 @@ __all__ = ["Checkpoint", "read_newest_checkpoint"]
 
 _log = logging.getLogger("deltaq.log")
 
+# Passing over them would pass over the files that they stand for.
+_OF_V2 = {"checkpointMetadata", "sidecar"}
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
@@ -65,7 +68,7 @@ def _last_checkpoint(store: Store, log_folder: str) -> int | None:
         _log.warning("ignoring a damaged _last_checkpoint log=%r", log_folder)
         return None
     version = pointer.get("version") if isinstance(pointer, dict) else None
-    return version if isinstance(version, int) and version >= 0 else None
+    return version if isinstance(version, int) and not isinstance(version, bool) and version >= 0 else None
 
 
 def _read(store: Store, log_folder: str, version: int) -> Checkpoint | None:
@@ -88,6 +91,8 @@ def _actions(rows: list[dict[str, object]]) -> Iterator[Action]:
         for name, body in row.items():
             # A row holds one action; some writers leave the other columns null, some fill them with structs of nulls.
             if isinstance(body, dict) and any(value is not None for value in body.values()):
+                if name in _OF_V2:
+                    raise ValueError(f"{name!r} belongs to V2 checkpoints, which keep actions in other files")
                 action = parse_action({name: body})
                 if action is not None:
                     yield action

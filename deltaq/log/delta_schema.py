@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from deltaq.log.actions import strict_json
+
 __all__ = ["arrow_schema", "delta_schema"]
 
 JsonType: TypeAlias = "str | dict[str, object]"
@@ -46,7 +48,7 @@ def delta_schema(schema: pa.Schema) -> str:
 def arrow_schema(schema_string: str) -> pa.Schema:
     """The columns of a table from its `schemaString`. Raises ValueError if it is none, or not one deltaq reads."""
     try:
-        parsed = json.loads(schema_string)
+        parsed = strict_json(schema_string)
         if not isinstance(parsed, dict) or parsed.get("type") != "struct":
             raise ValueError("the schema is not a struct")
         return pa.schema(_fields_of_json(parsed, ""))

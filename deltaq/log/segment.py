@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt, InvalidConfig
@@ -30,6 +31,9 @@ transfer."""
 ROW_GROUP_ROWS_MAX = 256 * 1024
 DECODED_BYTES_MAX = 2**31 - 1
 """No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate."""
+
+VALUE_BYTES = 8
+"""What a value counts for at least: a number, or where a text ends."""
 
 WHOLE_FILE_BYTES = 1024 * 1024
 """Files up to this size are read in one request, whatever part of them is needed."""
@@ -164,10 +168,8 @@ def _read_whole(file: SegmentFile, data: bytes) -> pa.Table:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
         raise _corrupt(file, "it does not match its checksum")
-    table = _decoding(file, lambda: _bounded(file, _open(pa.py_buffer(data))).read(use_threads=False))
-    if table.num_rows != file.rows:
-        raise _corrupt(file, f"it has {table.num_rows} rows instead of {file.rows}")
-    return table
+    parquet = _decoding(file, lambda: _checked(file, _open(pa.py_buffer(data))))
+    return _decoding(file, lambda: _decoded(parquet, pa.py_buffer(data)))
 
 
 def _read_parts(
@@ -185,9 +187,7 @@ def _read_parts(
     fill(file.size - file.footer_bytes, file.footer_bytes)
     if zlib.crc32(memoryview(image)[-file.footer_bytes :]) != file.footer_crc32:
         raise _corrupt(file, "its footer does not match its checksum")
-    metadata = _decoding(file, lambda: _bounded(file, _open(pa.py_buffer(image))).metadata)
-    if metadata.num_rows != file.rows:
-        raise _corrupt(file, f"it has {metadata.num_rows} rows instead of {file.rows}")
+    metadata = _decoding(file, lambda: _checked(file, _open(pa.py_buffer(image)))).metadata
     firsts = [0]
     for group in range(metadata.num_row_groups):
         firsts.append(firsts[-1] + metadata.row_group(group).num_rows)
@@ -198,7 +198,7 @@ def _read_parts(
     ]
     for start, length in _merged(_extent(metadata.row_group(group)) for group in needed):
         fill(start, length)
-    table = _decoding(file, lambda: _open(pa.py_buffer(image)).read_row_groups(needed, use_threads=False))
+    table = _decoding(file, lambda: _decoded(_open(pa.py_buffer(image)), pa.py_buffer(image), needed))
     at: dict[int, int] = {}
     rows = 0
     for group in needed:
@@ -237,22 +237,59 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def read_table(data: bytes, key: str) -> pa.Table:
     """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
     try:
-        return _open(pa.py_buffer(data)).read(use_threads=False)
+        buffer = pa.py_buffer(data)
+        return _decoded(_open(buffer), buffer)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
 
 
-def _open(buffer: pa.Buffer) -> pq.ParquetFile:
+def _open(buffer: pa.Buffer, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:
     # To be read without Arrow's threads: one that still holds Python's bytes when Python finalizes aborts the process.
-    return pq.ParquetFile(pa.BufferReader(buffer), page_checksum_verification=True)
+    return pq.ParquetFile(
+        pa.BufferReader(buffer), page_checksum_verification=True, read_dictionary=list(dictionaries) or None
+    )
 
 
-def _bounded(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
-    metadata = parquet.metadata
-    decoded = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    if decoded > DECODED_BYTES_MAX:
-        raise _corrupt(file, f"it would take {decoded} bytes of memory, more than any segment may")
+def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
+    if parquet.metadata.num_rows != file.rows:
+        raise _corrupt(file, f"it has {parquet.metadata.num_rows} rows instead of {file.rows}")
     return parquet
+
+
+def _decoded(parquet: pq.ParquetFile, buffer: pa.Buffer, groups: Sequence[int] | None = None) -> pa.Table:
+    """Row groups as Arrow, all or those named. ValueError, before the memory is spent, if they would take too much.
+
+    A few bytes can stand for very many: compressed pages, runs of one value, one long value of a dictionary that every
+    row refers to. The footer tells all but the last; where that might be too much, the references are counted.
+    """
+    metadata = parquet.metadata
+    groups = range(metadata.num_row_groups) if groups is None else groups
+    size, worst = 0, 0
+    dictionaries = set()
+    for group in map(metadata.row_group, groups):
+        for column in map(group.column, range(group.num_columns)):
+            size += max(column.total_uncompressed_size, column.num_values * VALUE_BYTES)
+            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
+                worst += column.total_uncompressed_size * column.num_values
+                dictionaries.add(column.path_in_schema)
+    if size <= DECODED_BYTES_MAX < size + worst:
+        references = _open(buffer, dictionaries).read_row_groups(groups, sorted(dictionaries), use_threads=False)
+        size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
+    if size > DECODED_BYTES_MAX:
+        raise ValueError(f"it would take {size} bytes of memory, more than any file of a table may")
+    return parquet.read_row_groups(groups, use_threads=False)
+
+
+def _expanded(array: pa.Array) -> int:
+    """Bytes that the array takes once every reference into a dictionary is replaced by the value."""
+    if pa.types.is_dictionary(array.type):
+        lengths = pc.binary_length(array.dictionary)
+        return (pc.sum(lengths.take(array.indices)).as_py() or 0) + len(array) * VALUE_BYTES
+    if pa.types.is_struct(array.type):
+        return sum(map(_expanded, array.flatten()))
+    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
+        return _expanded(array.values)
+    return int(array.nbytes)
 
 
 def _decoding(file: SegmentFile, decode: Callable[[], pa.Table]) -> pa.Table:

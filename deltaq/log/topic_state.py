@@ -12,7 +12,8 @@ from datetime import datetime, timezone
 
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, strict_json
-from deltaq.log.segment import SegmentFile
+from deltaq.log.records import TIMESTAMP_MS_MAX
+from deltaq.log.segment import DECODED_BYTES_MAX, SegmentFile
 from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
 from deltaq.names import data_key
 
@@ -139,7 +140,7 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
             str(body["topic_id"]),
             _offsets(body["next_offsets"]),
             _offsets(body["start_offsets"]),
-            _whole(body["time"]),
+            _time(body["time"]),
             body.get("deleted") is True,
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -156,6 +157,13 @@ def _offsets(value: object) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise TypeError("offsets must be a list")
     return tuple(_whole(number) for number in value)
+
+
+def _time(value: object) -> int:
+    ms = _whole(value)
+    if not 0 <= ms <= TIMESTAMP_MS_MAX:
+        raise ValueError(f"{ms} is not a time in milliseconds")
+    return ms
 
 
 def _whole(value: object) -> int:
@@ -180,11 +188,14 @@ def data_file(add: Add, folder: str) -> DataFile:
         footer_bytes, footer_crc32 = _offsets(about["footer"])
         low_ms, high_ms = _offsets(about["timestamps"])
         append_time = about.get("append_time")
+        rows = _whole(about["rows"])
+        if not 0 < footer_bytes <= add.size <= DECODED_BYTES_MAX:
+            raise ValueError(f"a footer of {footer_bytes} bytes in a file of {add.size}")
         segment = SegmentFile(
             data_key(folder, add.path),
             _whole(about["version"]),
             add.size,
-            _whole(about["rows"]),
+            rows,
             _whole(about["crc32"]),
             footer_bytes,
             footer_crc32,
@@ -192,10 +203,10 @@ def data_file(add: Add, folder: str) -> DataFile:
         return DataFile(
             add.path,
             segment,
-            tuple(_batch(_offsets(batch), add.path) for batch in batches),
+            _tiled([_batch(_offsets(batch), add.path) for batch in batches], rows),
             low_ms,
             high_ms,
-            None if append_time is None else _whole(append_time),
+            None if append_time is None else _time(append_time),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
@@ -205,7 +216,21 @@ def _batch(numbers: tuple[int, ...], path: str) -> Batch:
     partition, base, first, rows, *sparse_end = numbers
     if len(sparse_end) > 1:
         raise ValueError("a batch has four numbers, or five where its offsets have gaps")
+    if min(numbers) < 0:
+        raise ValueError(f"a batch has the negative number {min(numbers)}")
     return Batch(partition, base, sparse_end[0] if sparse_end else base + rows, first, rows, bool(sparse_end), path)
+
+
+def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
+    """The batches themselves, if they share out all rows of the file in order: no row twice, none without an offset."""
+    after = 0
+    for batch in batches:
+        if batch.first_row != after or batch.next_offset < batch.base_offset + batch.rows:
+            raise ValueError(f"the batches do not share out the file's {rows} rows")
+        after += batch.rows
+    if after != rows:
+        raise ValueError(f"the batches have {after} rows and the file {rows}")
+    return tuple(batches)
 
 
 def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) -> TopicHead:

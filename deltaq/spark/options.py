@@ -298,7 +298,7 @@ def _offsets(name: str, text: str) -> Mapping[str, Mapping[int, int]]:
 def _json(name: str, text: str, example: str) -> dict[str, object]:
     try:
         body = strict_json(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         body = None
     if not isinstance(body, dict) or not body:
         refuse(name, text, example)

@@ -29,7 +29,7 @@ def entry(version: int) -> str:
 
 def segment(number: int, rows: int) -> PendingSegment:
     """A segment that only the log knows: these tests read no data."""
-    return PendingSegment(f"{number}.parquet", 100, rows, 0, 10, 0, ((0, rows), (2, rows)), 0, 0, 0)
+    return PendingSegment(f"{number}.parquet", 100, 2 * rows, 0, 10, 0, ((0, rows), (2, rows)), 0, 0, 0)
 
 
 def opened(store) -> TopicLog:

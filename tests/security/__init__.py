@@ -1,0 +1,1 @@
+"""Tests against input that is made to do harm."""

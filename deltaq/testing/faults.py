@@ -40,7 +40,10 @@ _STRIKES = {
 
 
 class Crash(SystemExit):
-    """The process is dead: no `except Exception` sees this, and a thread that it reaches ends without a word."""
+    """The process is dead. No `except Exception` sees this; its clients are to be given up, not closed.
+
+    Give them a `MortalClock` or a `ManualClock`, so that their threads end without a word.
+    """
 
 
 class Effect(str, Enum):

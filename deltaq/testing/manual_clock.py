@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Condition, Lock, Thread
 from deltaq.testing.chance import chance
+from deltaq.testing.mortal_clock import until_crash
 
 __all__ = ["ManualClock"]
 
@@ -19,8 +20,9 @@ PATIENCE_S = 20.0
 class ManualClock:
     """A `deltaq.clock.Clock` whose time moves only by `advance`; whoever sleeps or waits then wakes when it is due.
 
-    Threads, locks and conditions are real, and time passes in one leap: after `advance(60)` all see the new time, and
-    who wanted to be woken on the way is woken late. `until_waiting` waits until a thread has come to its sleep.
+    Threads, locks and conditions are real; a thread that meets a `Crash` ends without a word. Time passes in one leap:
+    after `advance(60)` all see the new time, and who wanted to be woken on the way is woken late. `until_waiting` waits
+    until a thread has come to its sleep.
 
     With `auto_advance=True` a `sleep` takes no time and moves the clock itself: for code on one thread whose pauses
     would take minutes. Waiting for a condition still waits.
@@ -114,7 +116,7 @@ class ManualClock:
         return condition
 
     def start_thread(self, target: Callable[[], None], name: str) -> Thread:
-        return SYSTEM_CLOCK.start_thread(target, name)
+        return SYSTEM_CLOCK.start_thread(until_crash(target), name)
 
     def random(self) -> float:
         with self._changed:

@@ -109,6 +109,7 @@ class DeltaLog:
         self._follower = follower
         self._log_folder = folder + names.LOG_FOLDER
         self._proven_at = float("-inf")
+        self._is_partial = False  # loading has begun and not succeeded: `state` is neither old nor new
 
     # --- reading ---
 
@@ -117,6 +118,12 @@ class DeltaLog:
 
         Raises Corrupt, Incompatible, Unavailable.
         """
+        self._is_partial = True
+        exists = self._load()
+        self._is_partial = False
+        return exists
+
+    def _load(self) -> bool:
         for _ in range(_LOAD_ATTEMPTS):
             self._restore(None)
             started_at = self.clock.uptime()
@@ -169,12 +176,16 @@ class DeltaLog:
         if not versions and log_start == 0:
             return False
         if versions and min(versions) == 0:
-            return self.load()  # created between our look and the listing
+            return self._load()  # created between our look and the listing
         raise Corrupt("the log's first entries are missing and no checkpoint replaces them", path=folder, version=0)
 
     def read_next(self) -> Entry | None:
-        """The next entry, applied to `state`; None if there is none yet. Raises LogCleaned, Corrupt, Incompatible,
-        Unavailable."""
+        """The next entry, applied to `state`; None if there is none yet.
+
+        Raises LogCleaned, also if the last `load` failed; Corrupt, Incompatible, Unavailable.
+        """
+        if self._is_partial:
+            raise LogCleaned(self.folder)
         version = self.state.version + 1
         looked_at = self.clock.uptime()
         entry = self._read_entry(version)
@@ -236,6 +247,8 @@ class DeltaLog:
         Incompatible.
         """
         self._prove_store()
+        if self._is_partial:
+            self.load()
         lost_races = 0
         while True:
             draft = write(self.state)
@@ -243,7 +256,7 @@ class DeltaLog:
             try:
                 entry = self._fill(draft, deadline)
             except _SlotCleaned as cleaned:
-                found = self._look_in_snapshot(draft, cleaned.maybe)
+                found = self._look_in_snapshot(draft, cleaned.maybe, deadline)
                 if found is not None:
                     return Committed(found, lost_races, self.clock.monotonic() - started_at)
                 continue
@@ -329,10 +342,10 @@ class DeltaLog:
             )
         return Unavailable(f"commit to {self.folder!r} not possible before the deadline: {reason}")
 
-    def _look_in_snapshot(self, draft: Draft, maybe: bool) -> Entry | None:
+    def _look_in_snapshot(self, draft: Draft, maybe: bool, deadline: float) -> Entry | None:
         """Decide about a commit whose slot was cleaned up: it stands if the table has its files."""
         slot = self.state.version + 1
-        self.load()
+        self._load_until(deadline, _token(slot, draft.info.txn_id), maybe)
         paths = [action.path for action in draft.actions if isinstance(action, Add)]
         found = tuple(self.state.files[path] for path in paths if path in self.state.files)
         if found:
@@ -343,6 +356,23 @@ class DeltaLog:
                 token=_token(slot, draft.info.txn_id),
             )
         return None
+
+    def _load_until(self, deadline: float, token: str, maybe: bool) -> None:
+        """Load, again and again: without an answer a commit that may stand must not be taken for one that does not."""
+        failures = 0
+        while True:
+            try:
+                self.load()
+            except Unavailable as error:
+                failures += 1
+                left = deadline - self.clock.monotonic()
+                if left <= 0 and maybe:
+                    raise OutcomeUnknown(error.error.str(), token=token) from error
+                if left <= 0:
+                    raise
+                self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
+            else:
+                return
 
     def _back_off(self, lost_races: int, commit_s: float, deadline: float) -> None:
         """Wait a little, then catch up, so that the next create aims at a slot that is still free."""

@@ -114,11 +114,12 @@ class _Cursor:
 
 @dataclass(slots=True)
 class _Followed:
-    """A topic that is followed. `partitions_at_first`: those that came later have nothing but new records."""
+    """A topic that is followed. `published`: the version that `head` and `view` are of. `partitions_at_first`: those that came later have nothing but new records."""
 
     log: TopicLog
     plan: NewTopicPlan | None
     loaded: bool = False
+    published: int | None = None
     view: TopicView | None = None
     head: TopicHead | None = None
     partitions_at_first: int | None = None
@@ -330,7 +331,6 @@ class Fetcher:
 
     def _tail(self, followed: _Followed) -> bool:
         """Apply new log entries; whether there were any."""
-        before = followed.log.version if followed.loaded else None
         if not followed.loaded:
             followed.log.load()
             followed.loaded = True
@@ -340,9 +340,10 @@ class Fetcher:
                     break
         except LogCleaned:
             followed.log.load()
-        if followed.log.version == before:
+        # Not the version from before this look: an earlier one may have moved on and then failed.
+        if followed.log.version == followed.published:
             self._check_quiet(followed)
-        if followed.log.version == before:
+        if followed.log.version == followed.published:
             return False
         followed.quiet_since, followed.next_check_s = self._clock.monotonic(), GAP_CHECK_S[0]
         self._publish(followed)
@@ -359,6 +360,7 @@ class Fetcher:
     def _publish(self, followed: _Followed) -> None:
         head = followed.log.head
         with self._changed:
+            followed.published = followed.log.version
             before = followed.head
             if followed.partitions_at_first is None:
                 followed.partitions_at_first = 0 if head is None else head.partitions

@@ -1,0 +1,108 @@
+"""Which position a group can have committed at a moment, and whether it ever moves back."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deltaq.testing.checker.anomaly import Anomaly
+from deltaq.testing.checker.facts import Facts
+from deltaq.testing.history import Operation, Partition
+
+__all__ = ["CommittedPositions", "Range"]
+
+Range = tuple[int, int]
+"""The lowest and the highest position that is possible."""
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A position that may be the committed one. `ended`: when it was, at the latest, if it ever was."""
+
+    position: int
+    by: Operation | None
+    ended: float = math.inf
+    is_acknowledged: bool = False
+
+
+class CommittedPositions:
+    """The committed positions of all groups, while a history is replayed in the order of time.
+
+    A position is possible from the moment its commit begins until an acknowledged commit that began after its end
+    replaces it. So a commit with an unknown outcome can take effect late, but not after a later one was acknowledged:
+    a log cannot be written behind its end. A transaction of unknown outcome can be finished by anybody at any time.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._possible: dict[tuple[str, Partition], list[_Candidate]] = defaultdict(lambda: [_Candidate(0, None, -1.0)])
+        self._begun: dict[tuple[str, Partition], tuple[list[float], list[int]]] = defaultdict(lambda: ([], []))
+        self._unfinished: dict[str, list[_Candidate]] = defaultdict(list)
+        self._asked: dict[str, dict[Partition, Range]] = {}
+        self._seeks: set[tuple[str, Partition]] = set()
+
+    def range(self, group: str, partition: Partition, since: float = math.inf) -> Range:
+        """What is possible now, or was committed after the time `since`."""
+        positions = [candidate.position for candidate in self._possible[group, partition]]
+        times, begun = self._begun[group, partition]
+        positions += begun[bisect_right(times, since) :]
+        return min(positions), max(positions)
+
+    def seek(self, process: str, partition: Partition) -> None:
+        """The process went elsewhere on purpose: what it commits next may go back."""
+        self._seeks.add((process, partition))
+
+    def crash(self, process: str, now: float) -> None:
+        """The process is gone, and what it left unfinished is not tried again."""
+        for candidate in self._unfinished.pop(process, ()):
+            candidate.ended = min(candidate.ended, now)
+
+    def begin(self, commit: Operation) -> None:
+        """A commit that does not fail begins."""
+        for partition, position in commit.positions:
+            if position is not None:
+                candidate = _Candidate(position, commit)
+                self._possible[commit.group or "", partition].append(candidate)
+                if self._facts.transaction(commit) is None:
+                    self._unfinished[commit.process].append(candidate)
+                times, begun = self._begun[commit.group or "", partition]
+                times.append(commit.invoked)
+                begun.append(position)
+
+    def end(self, commit: Operation, now: float, is_acknowledged: bool) -> Iterator[Anomaly]:
+        """A commit ends, or its transaction: commit-regression, if it moved a position back."""
+        for partition, position in commit.positions:
+            key = commit.group or "", partition
+            before = self._possible[key]
+            for own in before:
+                if own.by is commit:
+                    own.ended, own.is_acknowledged = now, is_acknowledged
+            if not is_acknowledged or position is None:
+                continue
+            replaced = [candidate for candidate in before if candidate.ended < commit.invoked]
+            self._possible[key] = [candidate for candidate in before if candidate.ended >= commit.invoked]
+            may_go_back = commit.is_reset or (commit.process, partition) in self._seeks
+            self._seeks.discard((commit.process, partition))
+            highest = max((old for old in replaced if old.is_acknowledged), key=lambda old: old.position, default=None)
+            if highest is not None and highest.by is not None and highest.position > position and not may_go_back:
+                what = f"{commit.group} had committed {highest.position}, and then {position}"
+                yield Anomaly("commit-regression", partition, what, (highest.by, commit))
+
+    def look_up(self, question: Operation) -> None:
+        """Committed positions are about to be asked for."""
+        group = question.group or ""
+        self._asked[question.process] = {partition: self.range(group, partition) for partition, _ in question.positions}
+
+    def looked_up(self, answer: Operation) -> Iterator[Anomaly]:
+        """They were told: commit-regression, if one is below all that were possible since."""
+        asked = self._asked.pop(answer.process, {})
+        for partition, position in answer.positions:
+            key = answer.group or "", partition
+            low = min(self.range(*key, answer.invoked)[0], asked.get(partition, (0, 0))[0])
+            if (position or 0) < low:
+                known = [candidate.by for candidate in self._possible[key] if candidate.by is not None]
+                what = f"{answer.group} had committed {low}, but its committed position is {position}"
+                yield Anomaly("commit-regression", partition, what, (*known[:1], answer))

@@ -1,0 +1,103 @@
+"""Which values became visible, and where: what polls returned against what was sent."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+
+from deltaq.testing.checker.anomaly import Anomaly
+from deltaq.testing.checker.facts import Facts, Sent, Transaction
+from deltaq.testing.history import Operation, Partition
+
+__all__ = ["Passages", "misplaced", "missing", "out_of_turn"]
+
+Passages = Mapping[Partition, Sequence[tuple[int, int]]]
+"""The ranges of offsets [start, end) that consumers have passed over: in order, none touching another."""
+
+
+def misplaced(facts: Facts) -> Iterator[Anomaly]:
+    """inconsistent-offsets, duplicate."""
+    for partition, log in facts.logs.items():
+        for offset, values in log.at.items():
+            if len(values) > 1:
+                what = f"offset {offset} holds {_listed(map(repr, values))}"
+                yield Anomaly("inconsistent-offsets", partition, what, tuple(values.values()))
+    for value, places in facts.places.items():
+        if len(places) > 1:
+            partitions = {partition for partition, _ in places}
+            where = _listed(f"{topic}[{number}]@{offset}" for (topic, number), offset in places)
+            only = partitions.pop() if len(partitions) == 1 else None
+            yield Anomaly("duplicate", only, f"{value!r} is at {where}", tuple(places.values()))
+
+
+def out_of_turn(facts: Facts) -> Iterator[Anomaly]:
+    """aborted-read, precommitted-read, unsent-read: one for each value."""
+    told: set[object] = set()
+    for poll in facts.polls:
+        for topic, partition, _, value in poll.records:
+            sent = facts.sends.get(value)
+            found = _why_out_of_turn(facts, poll, sent)
+            if found is not None and value not in told:
+                told.add(value)
+                name, what = found
+                where = None if partition is None else (topic, partition)
+                evidence = (poll,) if sent is None else (*sent.evidence(), poll)
+                yield Anomaly(name, where, f"{value!r} {what}", evidence)
+
+
+def _why_out_of_turn(facts: Facts, poll: Operation, sent: Sent | None) -> tuple[str, str] | None:
+    if sent is None:
+        return "unsent-read", "was read but never sent"
+    transaction = sent.transaction
+    if poll.completed is not None and poll.completed < sent.operation.invoked:
+        return "unsent-read", "was read before it was sent"
+    if transaction is not None and facts.transaction(poll) is transaction:
+        return "precommitted-read", "was read by the transaction that sent it"
+    if sent.outcome == "fail":
+        return "aborted-read", "was read, though its send failed or its transaction was not committed"
+    if transaction is not None and poll.completed is not None and poll.completed < transaction.asked:
+        return "precommitted-read", "was read before its transaction was asked to commit"
+    return None
+
+
+def missing(facts: Facts, passages: Passages) -> Iterator[Anomaly]:
+    """lost-write, unseen, torn-transaction."""
+    for sent in facts.sends.values():
+        if sent.outcome == "ok" and (why := _why_missing(facts, passages, sent)):
+            yield Anomaly(why[0], why[1], f"{sent.value!r} was acknowledged, {why[2]}", sent.evidence())
+    for transaction in facts.transactions:
+        if transaction.outcome != "fail" and any(sent.seen for sent in transaction.sends):
+            yield from _torn(facts, passages, transaction)
+
+
+def _torn(facts: Facts, passages: Passages, transaction: Transaction) -> Iterator[Anomaly]:
+    seen = next(sent for sent in transaction.sends if sent.seen)
+    for sent in transaction.sends:
+        if sent.outcome != "fail" and (why := _why_missing(facts, passages, sent)):
+            what = f"{seen.value!r} of a transaction was read; {sent.value!r} of the same, {why[2]}"
+            evidence = (transaction.begin, seen.operation, *sent.evidence(), *([seen.seen] if seen.seen else []))
+            yield Anomaly("torn-transaction", why[1], what, evidence)
+            return
+
+
+def _why_missing(facts: Facts, passages: Passages, sent: Sent) -> tuple[str, Partition | None, str] | None:
+    """Name, partition and story if nobody was handed a value, though somebody must have been."""
+    if sent.value in facts.delivered or sent.value in facts.rules.expendable:
+        return None
+    _, number, offset, _ = sent.operation.records[0]
+    partition = None if number is None else (sent.topic, number)
+    if partition is not None and offset is not None:
+        passed = passages.get(partition, ())
+        if facts.rules.drained and passed:
+            passed = [(0, passed[-1][1])]
+        at = bisect_right(passed, offset, key=lambda passage: passage[0]) - 1
+        if at >= 0 and offset < passed[at][1]:
+            return "lost-write", partition, f"at offset {offset}, and never read, though later offsets were"
+    if facts.rules.drained:
+        return "unseen", partition, "and never read by the end"
+    return None
+
+
+def _listed(texts: Iterator[str]) -> str:
+    listed = list(texts)
+    return ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, Pace, StoreError, StoreRefused
+from deltaq.store.contract import ObjectEntry, ObjectMissing, Pace, StoreError, StoreRefused, StoreUnavailable
 from deltaq.store.keys import check_folder, check_key, check_prefix, is_key
 from deltaq.store.object_errors import CLIENT_ERRORS, is_past_the_end, outcome, scrub
 from deltaq.store.object_options import ObjectSettings, object_settings
@@ -34,6 +34,8 @@ PART_BYTES = 16 * 1024 * 1024
 
 PARTS_IN_FLIGHT = 4
 LIST_CHUNK = 1000  # entries: one page of S3's listing
+
+_ABOVE_ALL = "~\x7f"  # keys are of printable ASCII; without its last character it can be asked for
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore
 _T = TypeVar("_T")
@@ -107,6 +109,7 @@ class ObjectStore:
     def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
         self._connection = connection
         self._clock = clock
+        self._known = ""  # a key that was read or written not long ago: what a listing can be judged by
 
     @property
     def url(self) -> str:
@@ -127,7 +130,9 @@ class ObjectStore:
     def get(self, key: str) -> bytes:
         check_key("get", key)
         client = self._connection.client
-        return self._attempt("get", key, lambda: obstore.get(client, key).bytes().to_bytes())
+        data = self._attempt("get", key, lambda: obstore.get(client, key).bytes().to_bytes())
+        self._known = key
+        return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_key("get_range", key)
@@ -144,12 +149,14 @@ class ObjectStore:
             key,
             lambda: obstore.put(client, key, view, chunk_size=PART_BYTES, max_concurrency=PARTS_IN_FLIGHT),
         )
+        self._known = key
 
     def create(self, key: str, data: bytes | memoryview) -> None:
         check_key("create", key)
         client, view = self._connection.create_client, memoryview(data).cast("B")
         # The condition belongs to one request, so this is never sent in parts.
         self._attempt("create", key, lambda: obstore.put(client, key, view, mode="create", use_multipart=False))
+        self._known = key
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
@@ -158,10 +165,14 @@ class ObjectStore:
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         check_folder("list_folders", prefix)
-        client = self._connection.client
-        found = self._attempt("list_folders", prefix, lambda: obstore.list_with_delimiter(client, prefix or None))
-        folders = (folder.rstrip("/") for folder in found["common_prefixes"])
-        return sorted(folder[len(prefix) :] for folder in folders if is_key(folder))
+        folders, last = self._list_folders(prefix)
+        if self._connection.lists_in_order:
+            left_out = next((meta["path"] for meta in self._left_out("list_folders", prefix, last)), None)
+            if left_out is not None:  # written since, or the listing was cut short
+                folders, last = self._list_folders(prefix)
+                if left_out > last and self._is_there(left_out):
+                    raise StoreUnavailable("list_folders", prefix, f"the listing lacks {left_out!r}, which is there")
+        return folders
 
     def delete(self, key: str) -> None:
         check_key("delete", key)
@@ -192,23 +203,77 @@ class ObjectStore:
             if isinstance(outcome("get", key, error, self.url), StoreRefused):
                 raise
 
+    def _list_folders(self, prefix: str) -> tuple[builtins.list[str], str]:
+        """The names, and what is above all keys that the listing speaks for."""
+        client = self._connection.client
+        found = self._attempt("list_folders", prefix, lambda: obstore.list_with_delimiter(client, prefix or None))
+        folders = sorted(folder.rstrip("/") for folder in found["common_prefixes"])
+        ends = [meta["path"] for meta in found["objects"]] + [f"{folder}/{_ABOVE_ALL}" for folder in folders]
+        return [folder[len(prefix) :] for folder in folders if is_key(folder)], max(ends, default="")
+
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         # The client lists whole folders only, so the rest of the prefix is filtered here; what begins with it comes
         # after the prefix without its last character, and that is where the listing starts.
-        folder = prefix[: prefix.rfind("/") + 1]
-        first = max(start_after, prefix[:-1] if prefix != folder else "")
-        stream = self._attempt("list", prefix, lambda: self._open_list(folder, first))
-        while (chunk := self._attempt("list", prefix, lambda: next(stream, None))) is not None:
-            for meta in chunk:
-                key = meta["path"]
-                if key.startswith(prefix) and key > start_after and is_key(key):
-                    yield ObjectEntry(key, meta["size"], int(meta["last_modified"].timestamp() * 1000))
-                elif self._connection.lists_in_order and key[: len(prefix)] > prefix:
+        folder = _folder_of(prefix)
+        after = max(start_after, prefix[:-1] if prefix != folder else "")
+        for meta in self._pages("list", prefix, folder, after if is_key(after) else ""):
+            key = meta["path"]
+            if self._connection.lists_in_order:
+                if key[: len(prefix)] > prefix:
                     return
+                if key <= after:
+                    continue  # a page may come twice
+                after = key
+            if key.startswith(prefix) and key > start_after and is_key(key):
+                yield _entry(meta)
+        if self._connection.lists_in_order:
+            yield from (_entry(meta) for meta in self._left_out("list", prefix, after) if is_key(meta["path"]))
 
-    def _open_list(self, folder: str, first: str) -> Iterator[Iterable[obstore.ObjectMeta]]:
-        offset = first if is_key(first) else None
-        return iter(obstore.list(self._connection.client, folder or None, offset=offset, chunk_size=LIST_CHUNK))
+    def _pages(self, operation: str, prefix: str, folder: str, after: str) -> Iterator[obstore.ObjectMeta]:
+        """All objects in `folder` from the key after `after`, on behalf of an operation on `prefix`."""
+        client = self._connection.client
+        stream = self._attempt(
+            operation,
+            prefix,
+            lambda: iter(obstore.list(client, folder or None, offset=after or None, chunk_size=LIST_CHUNK)),
+        )
+        last = ""
+        while (chunk := self._attempt(operation, prefix, lambda: next(stream, None))) is not None:
+            yield from chunk
+            if chunk[-1]["path"] == last:
+                raise StoreUnavailable(operation, prefix, "the store repeats a page of its listing")
+            last = chunk[-1]["path"]
+
+    def _left_out(self, operation: str, prefix: str, after: str) -> Iterator[obstore.ObjectMeta]:
+        """What a listing of `prefix` that ended after `after` lacks: nothing, as a rule.
+
+        Any XML that is no listing (a proxy's page, an error told with status 200) is to the client a page without
+        objects and without a successor. So an end is believed only when the store shows what follows it in the root,
+        or, if that is nothing, an object that is known to be there. StoreUnavailable if it hides even that.
+        """
+        # The lowest key that a folder can have: only where to look, so it need not exist.
+        start = after.rstrip(_ABOVE_ALL[-1])
+        shows_something = False
+        for meta in self._pages(operation, prefix, "", start if is_key(start) else f"{_folder_of(prefix)} "):
+            shows_something = True
+            if meta["path"][: len(prefix)] > prefix:
+                return
+            if meta["path"].startswith(prefix) and meta["path"] > after:
+                after = meta["path"]
+                yield meta
+        known = self._known
+        if known and not shows_something:
+            before = known[:-1] if is_key(known[:-1]) else ""
+            first = next(self._pages(operation, prefix, "", before), None)
+            if (first is None or first["path"] > known) and self._is_there(known):
+                raise StoreUnavailable(operation, prefix, f"the listing lacks {known!r}, which is there")
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.get_range(key, 0, 1)
+        except ObjectMissing:
+            return False
+        return True
 
     def _attempt(self, operation: str, key: str, call: Callable[[], _T]) -> _T:
         """Run one call of the client; every failure becomes an error of the contract."""
@@ -234,3 +299,12 @@ class ObjectStore:
                 f"this process was forked from one that had already used an object store, and {self.url} cannot be "
                 "reached from it; start processes with the 'spawn' method, or fork before the first use",
             )
+
+
+def _entry(meta: obstore.ObjectMeta) -> ObjectEntry:
+    return ObjectEntry(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+
+
+def _folder_of(prefix: str) -> str:
+    """The folder that holds all keys with `prefix`; empty for the root."""
+    return prefix[: prefix.rfind("/") + 1]

@@ -4,7 +4,7 @@
         stub.set_rules(HttpRule(fault="error_after", operation="create", key="*/_delta_log/*", times=1))
         producer = Producer(stub.conf("test"))
         ...
-        assert stub.happened()["error_after"] == 1
+        assert stub.effects()[Effect.ANSWER_LOST] == 1
 
 It keeps everything in memory, listens on this machine only, and checks that requests are signed but not by whom.
 `python -m deltaq.testing.s3_stub --port 9000` serves without a test around it.
@@ -12,7 +12,8 @@ It keeps everything in memory, listens on this machine only, and checks that req
 
 from __future__ import annotations
 
+from deltaq.testing.faults import Effect
 from deltaq.testing.s3_stub.process import S3Stub, StubRequest
-from deltaq.testing.s3_stub.rules import EFFECTS, HttpFault, HttpRule
+from deltaq.testing.s3_stub.rules import FAULTS, HttpFault, HttpRule
 
-__all__ = ["EFFECTS", "HttpFault", "HttpRule", "S3Stub", "StubRequest"]
+__all__ = ["FAULTS", "Effect", "HttpFault", "HttpRule", "S3Stub", "StubRequest"]

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+from deltaq.testing.faults import Effect
 from deltaq.testing.s3_stub.rules import HttpRule
 
 __all__ = ["S3Stub", "StubRequest"]
@@ -88,10 +89,10 @@ class S3Stub:
         """From now on requests meet these rules, and no earlier ones. The first that strikes a request counts."""
         self._ask("PUT", "rules", json.dumps([rule.as_json() for rule in rules]).encode())
 
-    def happened(self, *, clear: bool = False) -> Counter[str]:
-        """What faults did, by fault: `late_apply` counts late writes that landed, `late_apply_refused` those that found
-        their key taken. Optionally forgets it."""
-        return Counter(self._ask("GET", "happened?clear=1" if clear else "happened"))
+    def effects(self, *, clear: bool = False) -> Counter[Effect]:
+        """What faults did, which is not how often they were ordered. Optionally forgets it."""
+        found = self._ask("GET", "effects?clear=1" if clear else "effects")
+        return Counter({Effect(name): count for name, count in found.items()})
 
     def requests(self, *, clear: bool = False) -> list[StubRequest]:
         """What was asked, oldest first; control is not. Optionally forgets it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +10,10 @@ from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.testing.chance import chance
+from deltaq.testing.faults import Effect
 
-__all__ = ["EFFECTS", "HttpFault", "HttpRule", "HttpRules"]
+__all__ = ["FAULTS", "HttpFault", "HttpRule", "HttpRules"]
 
 HttpFault = Literal[
     "error_before",
@@ -22,26 +23,26 @@ HttpFault = Literal[
     "hang_before",
     "hang_after",
     "late_apply",
-    "ignore_condition",
+    "ignored_condition",
     "stale_list",
-    "repeat_page",
+    "repeated_page",
     "short_body",
     "truncate",
     "flip_bit",
     "slow",
 ]
 
-EFFECTS: Mapping[HttpFault, str] = {
+FAULTS: Mapping[HttpFault, str] = {
     "error_before": "answered with `status`, `code` and `body`; nothing was done",
     "error_after": "done, and then answered with `status`, `code` and `body`",
-    "reset_before": "nothing was done, and the connection closed without an answer",
+    "reset_before": "the connection closed without an answer; nothing was done",
     "reset_after": "done, and the connection closed without an answer",
     "hang_before": "nothing was done, and no answer came until the client gave up",
     "hang_after": "done, and no answer came until the client gave up",
     "late_apply": "answered with `status` (0: connection closed), and done `delay_ms` after that",
-    "ignore_condition": "a write on condition was done without it",
+    "ignored_condition": "a write on condition was done without it",
     "stale_list": "a listing left out the `keys` newest objects",
-    "repeat_page": "a listing's page was the one before it once more",
+    "repeated_page": "a listing's page was the one before it once more",
     "short_body": "the connection closed in the middle of the body",
     "truncate": "the body was half of what it should be, and its announced length agreed",
     "flip_bit": "one bit in the middle of the body was another",
@@ -84,7 +85,7 @@ class HttpRule:
 
     def __post_init__(self) -> None:
         if self.fault not in get_args(HttpFault):
-            raise ValueError(f"fault={self.fault!r}: must be one of {', '.join(EFFECTS)}")
+            raise ValueError(f"fault={self.fault!r}: must be one of {', '.join(FAULTS)}")
         if self.nth < 1 or (self.times is not None and self.times < 1) or self.keys < 1:
             raise ValueError(f"nth={self.nth}, times={self.times}, keys={self.keys}: must be 1 or more")
         if not 0 < self.probability <= 1:
@@ -110,7 +111,7 @@ class HttpRule:
     def delay_s(self, number: int) -> float:
         """Seconds for the rule's match `number`."""
         low, high = self.delay_ms
-        return (low + (high - low) * _chance(self.seed, "delay", number)) / 1000
+        return (low + (high - low) * chance(self.seed, "delay", number)) / 1000
 
 
 class HttpRules:
@@ -121,7 +122,7 @@ class HttpRules:
         self._rules: list[HttpRule] = []
         self._matches: list[int] = []
         self._hits: list[int] = []
-        self.happened: Counter[str] = Counter()
+        self._effects: Counter[Effect] = Counter()
 
     def replace(self, rules: Sequence[HttpRule]) -> None:
         """From now on these rules, and no earlier ones. Counts of what happened stay."""
@@ -147,27 +148,21 @@ class HttpRules:
                     struck is None
                     and number >= rule.nth
                     and (rule.times is None or self._hits[index] < rule.times)
-                    and _chance(rule.seed, f"hit {index}", number) < rule.probability
+                    and chance(rule.seed, index, number) < rule.probability
                 ):
                     self._hits[index] += 1
                     struck = rule, number
         return struck
 
-    def count(self, effect: str) -> None:
+    def count(self, effect: Effect) -> None:
         """Something happened, as opposed to having been ordered."""
         with self._lock:
-            self.happened[effect] += 1
+            self._effects[effect] += 1
 
-    def counts(self, *, clear: bool = False) -> dict[str, int]:
+    def effects(self, *, clear: bool = False) -> dict[str, int]:
         """What happened so far, since the last time that was cleared."""
         with self._lock:
-            found = dict(self.happened)
+            found = {effect.value: count for effect, count in self._effects.items()}
             if clear:
-                self.happened.clear()
+                self._effects.clear()
             return found
-
-
-def _chance(seed: int, what: str, number: int) -> float:
-    """A number in [0, 1) that depends on nothing else: which thread comes first makes no difference."""
-    digest = hashlib.sha256(f"{seed} {what} {number}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48

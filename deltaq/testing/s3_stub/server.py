@@ -2,7 +2,7 @@
 
 Control (`/-/...`; no bucket has so short a name) speaks JSON and is not subject to rules:
 
-    GET  /-/happened           what faults did, by fault     (?clear=1 forgets it)
+    GET  /-/effects            what faults did, by effect    (?clear=1 forgets it)
     GET  /-/requests           what was asked, oldest first  (?clear=1 forgets it)
     PUT  /-/rules              the rules from now on
     GET  /-/objects/<bucket>   keys and contents in base64   (?prefix=)
@@ -22,6 +22,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.testing.faults import Effect
 from deltaq.testing.s3_stub.bucket import Answer, Buckets, Request, error_answer
 from deltaq.testing.s3_stub.rules import HttpRule, HttpRules
 
@@ -89,10 +90,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = rule.fault
         if fault.endswith("_after"):
             done = self._do(request).status < 300
-            # A condition may have stopped it, and then the answer that is lost is a refusal.
-            self._count(fault if done else f"{fault}_refused")
+            self._count(Effect.ANSWER_LOST if done else Effect.REFUSAL_LOST)
         elif fault.endswith("_before"):
-            self._count(fault)
+            self._count(Effect.HUNG if fault == "hang_before" else Effect.ERROR_BEFORE)
         if fault.startswith("error"):
             self._send(_chosen(rule))
         elif fault.startswith("reset"):
@@ -103,40 +103,41 @@ class _Handler(BaseHTTPRequestHandler):
             self._late(request, rule, number)
         elif fault == "slow":
             SYSTEM_CLOCK.sleep(rule.delay_s(number))
-            self._count(fault)
+            self._count(Effect.DELAYED)
             self._send(self._do(request))
         else:
             self._lie(request, rule)
 
     def _lie(self, request: Request, rule: HttpRule) -> None:
         """Answers that look right."""
-        buckets, fault = self.server.buckets, rule.fault
-        honest = request
-        if fault == "ignore_condition":
-            was_there = buckets.has(request)
+        fault, honest = rule.fault, request
+        if fault == "ignored_condition":
+            was_there = self.server.buckets.has(request)
             answer = self._do(request, conditional=False)
-            self._count(f"{fault}_replaced" if was_there else f"{fault}_unneeded")
+            if was_there and request.operation == "create" and answer.status < 300:
+                self._count(Effect.CONDITION_IGNORED)
             self._send(answer)
-            return
-        if fault == "repeat_page":
-            query = {name: value for name, value in request.query.items() if name != "continuation-token"}
-            request = replace(request, query=query)
-        answer = self._do(request, without_newest=rule.keys if fault == "stale_list" else 0)
-        shown, announced = answer.body, len(answer.body)
-        if fault in {"stale_list", "repeat_page"}:
-            changed = shown != self._do(honest).body
-        elif fault == "short_body":
-            shown, announced, changed = shown[: len(shown) // 2], max(announced, 1), True
-        elif fault == "truncate":
-            shown, changed = shown[: len(shown) // 2], len(shown) > 0
-            announced = len(shown)
+        elif fault in {"stale_list", "repeated_page"}:
+            if fault == "repeated_page":
+                query = {name: value for name, value in request.query.items() if name != "continuation-token"}
+                request = replace(request, query=query)
+            answer = self._do(request, without_newest=rule.keys if fault == "stale_list" else 0)
+            if answer.body != self._do(honest).body:
+                self._count(Effect.KEYS_HIDDEN if fault == "stale_list" else Effect.PAGE_REPEATED)
+            self._send(answer)
         else:
-            at = len(shown) // 2
-            changed = len(shown) > 0
-            shown = shown[:at] + bytes(byte ^ 0x10 for byte in shown[at : at + 1]) + shown[at + 1 :]
-        if changed:
-            self._count(fault)
-        self._send(replace(answer, body=shown), announced)
+            self._damage(self._do(request), fault)
+
+    def _damage(self, answer: Answer, fault: str) -> None:
+        body, middle = answer.body, len(answer.body) // 2
+        if fault == "flip_bit":
+            spoilt = body[:middle] + bytes(byte ^ 0x10 for byte in body[middle : middle + 1]) + body[middle + 1 :]
+        else:
+            spoilt = body[:middle]
+        cut_short = fault == "short_body"
+        if spoilt != body or cut_short:
+            self._count(Effect.BIT_FLIPPED if fault == "flip_bit" else Effect.TRUNCATED)
+        self._send(replace(answer, body=spoilt), max(len(body), 1) if cut_short else None)
 
     def _late(self, request: Request, rule: HttpRule, number: int) -> None:
         self.close_connection = True
@@ -147,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._hang_up()
         SYSTEM_CLOCK.sleep(rule.delay_s(number))
         landed = self._do(request).status < 300
-        self._count("late_apply" if landed else "late_apply_refused")
+        self._count(Effect.LATE_WRITE_LANDED if landed else Effect.LATE_WRITE_REFUSED)
 
     def _hang_up(self) -> None:
         """Close so that the client learns of it at once, and not in order."""
@@ -162,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         while self.rfile.read1(1 << 16):
             pass
 
-    def _count(self, effect: str) -> None:
+    def _count(self, effect: Effect) -> None:
         self.server.rules.count(effect)
 
     # --- answers ---
@@ -196,8 +197,8 @@ class _Handler(BaseHTTPRequestHandler):
         found: object = None
         if what == "rules":
             server.rules.replace([HttpRule.from_json(rule) for rule in json.loads(request.body)])
-        elif what == "happened":
-            found = server.rules.counts(clear=clear)
+        elif what == "effects":
+            found = server.rules.effects(clear=clear)
         elif what == "requests":
             found = [dict(asked) for asked in tuple(server.asked)]
             if clear:

@@ -9,7 +9,7 @@ ARGS ?=
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := .venv/.installed
-CODE := $(wildcard deltaq pyspark_deltaq tests examples benchmarks)
+CODE := $(wildcard deltaq pyspark_deltaq pytest_deltaq tests examples benchmarks)
 PROGRAMS := $(filter-out examples/_%,$(wildcard examples/*.py))
 
 ##@ Try it

@@ -29,6 +29,8 @@ LEVELS = (
     {"admin", "aio", "consumer", "producer", "topic"},
     {"__main__", "cli", "spark", "testing"},
 )
+# What is installed: the package, and what other programs find by its name.
+PACKAGES = ("deltaq/", "pyspark_deltaq/", "pytest_deltaq/")
 # Ways in from outside: nothing else in deltaq builds on them.
 EDGES = {"__main__", "cli", "spark", "testing"}
 
@@ -44,7 +46,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),
     "delta": ("deltaq/spark/",),
     "pandas": ("deltaq/spark/",),
-    "pytest": ("deltaq/testing/pytest_plugin.py",),
+    "pytest": ("pytest_deltaq/",),
     # A simulator owns time, chance, threads and every kind of waiting.
     "time": ("deltaq/clock.py",),
     "random": ("deltaq/clock.py", "deltaq/testing/simulation/"),
@@ -154,7 +156,7 @@ def _imports(path: str, tree: ast.Module) -> Iterator[Import]:
 
 @cache
 def _all_imports() -> tuple[Import, ...]:
-    return tuple(found for path in _modules("deltaq/", "pyspark_deltaq/") for found in _imports(path, _tree(path)))
+    return tuple(found for path in _modules(*PACKAGES) for found in _imports(path, _tree(path)))
 
 
 def _module_name(path: str) -> str:
@@ -230,7 +232,7 @@ def test_imports_point_only_downwards() -> None:
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    names = {path: _module_name(path) for path in _modules("deltaq/", "pyspark_deltaq/")}
+    names = {path: _module_name(path) for path in _modules(*PACKAGES)}
     graph: dict[str, set[str]] = {name: set() for name in names.values()}
     for found in _all_imports():
         imported = found.name if found.name in graph else found.name.rpartition(".")[0]
@@ -248,7 +250,7 @@ def test_every_package_enters_through_its_door() -> None:
 
 
 def test_no_data_is_ever_run_as_code_and_no_clock_read_but_ours() -> None:
-    paths = (path for path in _modules("deltaq/", "pyspark_deltaq/") if path != "deltaq/clock.py")
+    paths = (path for path in _modules(*PACKAGES) if path != "deltaq/clock.py")
     assert [wrong for path in paths for wrong in _forbidden_calls(path, _tree(path))] == []
 
 
@@ -315,7 +317,7 @@ def test_no_module_is_named_after_nothing() -> None:
 
 def test_every_function_fits_one_screen() -> None:
     long = []
-    for path in _modules("deltaq/", "pyspark_deltaq/"):
+    for path in _modules(*PACKAGES):
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
                 first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0].lineno
@@ -326,7 +328,7 @@ def test_every_function_fits_one_screen() -> None:
 
 def test_every_module_and_public_name_says_what_it_is_for() -> None:
     silent = []
-    for path in _modules("deltaq/", "pyspark_deltaq/"):
+    for path in _modules(*PACKAGES):
         tree = _tree(path)
         nodes: list[ast.Module | ast.ClassDef | ast.FunctionDef] = [tree]
         nodes += [n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and not n.name.startswith("_")]

@@ -14,7 +14,7 @@ from deltaq.store.contract import (
 )
 from deltaq.store.local import LocalStore
 from deltaq.store.location import open_store
-from deltaq.store.memory import MemoryStore, forget_memory_store
+from deltaq.store.memory import MemoryStore, forget_memory_store, serve_memory_store
 from deltaq.store.probe import UnsafeStore, probe, probed
 
 __all__ = [
@@ -35,4 +35,5 @@ __all__ = [
     "open_store",
     "probe",
     "probed",
+    "serve_memory_store",
 ]

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, Pace
+from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, Pace, Store
 from deltaq.store.keys import check_folder, check_key, check_prefix
 from deltaq.store.watch import SignalWatch
 
-__all__ = ["MemoryStore", "forget_memory_store", "memory_store"]
+__all__ = ["MemoryStore", "forget_memory_store", "memory_store", "serve_memory_store"]
 
 PACE = Pace(busy_s=0.0005, idle_s=0.1)
 """A watch of this store misses nothing, so the idle look is only a safety net."""
@@ -114,13 +114,18 @@ class MemoryStore:
         return True
 
 
-_STORES: dict[str, MemoryStore] = {}
+_STORES: dict[str, Store] = {}
 
 
-def memory_store(name: str, clock: Clock = SYSTEM_CLOCK) -> MemoryStore:
+def memory_store(name: str, clock: Clock = SYSTEM_CLOCK) -> Store:
     """The store of that name in this process; made, with this clock, by the first who asks."""
     store = _STORES.get(name)
     return store if store is not None else _STORES.setdefault(name, MemoryStore(name, clock))
+
+
+def serve_memory_store(name: str, store: Store) -> None:
+    """Let `memory://name` be `store` for all who open it from now on, so that a test can put faults in its way."""
+    _STORES[name] = store
 
 
 def forget_memory_store(name: str) -> None:

@@ -4,5 +4,16 @@ from deltaq.testing.faults import Crash, Effect, Fault, Rule
 from deltaq.testing.faulty_store import FaultyStore, TracedOperation
 from deltaq.testing.manual_clock import ManualClock
 from deltaq.testing.mortal_clock import MortalClock
+from deltaq.testing.reading import messages_of
 
-__all__ = ["Crash", "Effect", "Fault", "FaultyStore", "ManualClock", "MortalClock", "Rule", "TracedOperation"]
+__all__ = [
+    "Crash",
+    "Effect",
+    "Fault",
+    "FaultyStore",
+    "ManualClock",
+    "MortalClock",
+    "Rule",
+    "TracedOperation",
+    "messages_of",
+]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 
 import pytest
 
 from deltaq.clock import SystemClock
-from deltaq.store import MemoryStore, ObjectExists
+from deltaq.store import MemoryStore, ObjectExists, forget_memory_store, open_store, serve_memory_store
 
 
 class InterruptingClock(SystemClock):
@@ -71,3 +72,13 @@ def test_a_watch_that_nobody_holds_costs_a_write_nothing() -> None:
 @pytest.mark.parametrize("name", ["a", "a-b.c_d"])
 def test_its_url_names_it(name: str) -> None:
     assert MemoryStore(name).url == f"memory://{name}"
+
+
+def test_a_name_can_be_given_to_another_store_until_it_is_forgotten() -> None:
+    name = uuid.uuid4().hex
+    before, other = open_store(f"memory://{name}"), MemoryStore("other")
+    serve_memory_store(name, other)
+    assert open_store(f"memory://{name}") is other
+    forget_memory_store(name)
+    assert open_store(f"memory://{name}") not in (before, other)
+    forget_memory_store(name)

@@ -132,8 +132,8 @@ class History:
     """Records operations; any thread may call any method.
 
     `clock`: where time and the lock come from. `file`: gets a line when an operation begins and when it ends, flushed
-    at once, so that a process that is killed leaves all it did behind; for `load_history`. Each start of a process needs
-    a file of its own, as a kill may leave half a line.
+    at once, so that a process that is killed leaves all it did behind; for `load_history`. Each start of a process
+    needs a file of its own, as a kill may leave half a line.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, file: TextSink | None = None) -> None:

@@ -79,10 +79,15 @@ def columns_from_arrow(
     return columns
 
 
+def check_arrow(data: object) -> None:
+    """TypeError for what is no Arrow data. Looks at nothing in it."""
+    if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
+        raise TypeError(f"expected an Arrow table, record batch or stream, not {type(data).__name__}")
+
+
 def _as_table(data: ArrowInput, topic: str) -> pa.Table:
     if not isinstance(data, pa.Table):
-        if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
-            raise TypeError(f"expected an Arrow table, record batch or stream, not {type(data).__name__}")
+        check_arrow(data)
         try:
             data = pa.table(data)
         except pa.ArrowException as error:

@@ -6,6 +6,7 @@ supplies its own and thereby owns every sleep, wait, thread and random number of
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -14,7 +15,21 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "Condition", "Lock", "SystemClock", "Thread"]
+__all__ = ["SYSTEM_CLOCK", "Clock", "Condition", "Lock", "SystemClock", "Thread", "checked_timeout"]
+
+
+def checked_timeout(timeout: object) -> float:
+    """How many seconds a caller is willing to wait; infinity for None and for negative numbers, as in Kafka.
+
+    TypeError for what is no number. ValueError for NaN: no deadline made of it would ever be over.
+    """
+    if timeout is None:
+        return math.inf
+    if not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds or None, not {type(timeout).__name__}")
+    if math.isnan(timeout):
+        raise ValueError("timeout is nan: give a number of seconds, or -1 or None for no limit")
+    return math.inf if timeout < 0 else timeout
 
 
 class Lock(Protocol):

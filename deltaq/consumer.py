@@ -16,7 +16,7 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from deltaq.assignment import Assignment
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
 from deltaq.group.committer import OffsetCommitter, ToCommit
@@ -204,13 +204,13 @@ class Consumer:
         """Read these partitions no longer. Raises InvalidConfig for one that is not assigned."""
         self._check_incremental("unassign")
         unwanted = _checked(partitions)
-        held = self._assignment()
+        held = self._held
         for tp in unwanted:
-            if not held.holds(tp.topic, tp.partition):
+            if held is None or not held.holds(tp.topic, tp.partition):
                 reason = f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
                 raise InvalidConfig(reason, key="partitions")
         self._callback_assigned = True
-        held.remove(unwanted)
+        self._assignment().remove(unwanted)
         self._follow()
 
     def _check_incremental(self, what: str) -> None:
@@ -323,8 +323,8 @@ class Consumer:
         assigned."""
         self._check_open()
         (wanted,) = _checked([partition])
-        held = self._assignment()
-        if not held.holds(wanted.topic, wanted.partition):
+        held = self._held
+        if held is None or not held.holds(wanted.topic, wanted.partition):
             raise WrongState(f"seek: {wanted.topic}[{wanted.partition}] is not assigned to this consumer")
         held.seek(wanted.topic, wanted.partition, wanted.offset)
 
@@ -397,13 +397,13 @@ class Consumer:
         return results
 
     def _offset_for_time(self, tp: TopicPartition) -> int:
+        if tp.offset < 0 and tp.offset not in (OFFSET_END, OFFSET_BEGINNING):
+            raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
         head = self._lookup.head(tp.topic, tp.partition)
         if tp.offset == OFFSET_END:
             return head.next_offsets[tp.partition]
         if tp.offset == OFFSET_BEGINNING:
             return head.start_offsets[tp.partition]
-        if tp.offset < 0:
-            raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
         found = self._lookup.offset_for_time(tp.topic, tp.partition, tp.offset)
         return OFFSET_END if found is None else found
 
@@ -459,7 +459,9 @@ class Consumer:
         if offsets is None:
             wanted = [] if self._committer is None else self._committer.uncommitted()
         else:
-            wanted = [self._with_topic_id(tp) for tp in _listed(offsets) if tp.offset >= 0]
+            for tp in _listed(offsets):
+                _check_place(tp)
+            wanted = [self._with_topic_id(tp) for tp in offsets if tp.offset >= 0]
         if not wanted:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
         return wanted
@@ -514,9 +516,9 @@ class Consumer:
             raise InvalidConfig("store_offsets() needs enable.auto.offset.store=false", key="enable.auto.offset.store")
         if (message is None) == (offsets is None):
             raise ValueError("expected either message or offsets")
-        held = self._assignment()
+        held = self._held
         for tp in [self._after(message).wanted] if message is not None else _listed(offsets):
-            if not held.holds(tp.topic, tp.partition):
+            if held is None or not held.holds(tp.topic, tp.partition):
                 raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
             held.store(tp.topic, tp.partition, tp.offset, tp.metadata)
 
@@ -600,7 +602,7 @@ class Consumer:
             raise RuntimeError(self._why_closed)
 
     def _deadline(self, timeout: float | None) -> float:
-        return float("inf") if timeout is None or timeout < 0 else self._clock.monotonic() + timeout
+        return self._clock.monotonic() + checked_timeout(timeout)
 
     def _is_over(self, deadline: float) -> bool:
         """Whether the time is up, and there is nothing to return all the same."""
@@ -870,13 +872,18 @@ def _listed(partitions: object) -> list[TopicPartition]:
     return partitions
 
 
+def _check_place(tp: TopicPartition) -> None:
+    """InvalidConfig for what no topic can be called and no partition can be numbered."""
+    check_topic(tp.topic)
+    if tp.partition < 0:
+        raise InvalidConfig(f"partition {tp.partition} of topic {tp.topic!r} is negative", key="partition")
+
+
 def _checked(partitions: object) -> list[TopicPartition]:
     """Partitions that can be assigned, each once and from an offset that can be. TypeError, InvalidConfig."""
     listed = _listed(partitions)
     for tp in listed:
-        check_topic(tp.topic)
-        if tp.partition < 0:
-            raise InvalidConfig(f"partition {tp.partition} of topic {tp.topic!r} is negative", key="partition")
+        _check_place(tp)
         if tp.offset < 0 and tp.offset not in _LOGICAL and tp.offset > OFFSET_TAIL_BASE:
             reason = f"offset {tp.offset} of {tp.topic}[{tp.partition}] is neither an offset nor an OFFSET_ constant"
             raise InvalidConfig(reason, key="offset")

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from deltaq import names
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
 from deltaq.log.parallel import in_parallel
@@ -180,8 +180,9 @@ def list_topics(
     A topic that cannot be read, or was asked for and does not exist, is there with its `error` set. `timeout` is in
     seconds, negative or None for none. Raises Unavailable if the root cannot be listed, KafkaException (_TIMED_OUT).
     """
+    seconds = checked_timeout(timeout)
+    limit = None if seconds == float("inf") else seconds
     wanted = topic_names(store) if topic is None else [topic]
-    limit = None if timeout is None or timeout < 0 else timeout
     found = in_parallel(clock, lambda name: _look(store, clock, name), wanted, limit)
     known = {entry.topic: entry for entry in found if topic is not None or not _does_not_exist(entry)}
     broker = BrokerMetadata(BROKER_ID, store.url, 0)

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, TypeAlias
 from weakref import WeakMethod, WeakSet, finalize
 
-from deltaq.arrow_input import ArrowInput, columns_from_arrow
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.arrow_input import ArrowInput, check_arrow, columns_from_arrow
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ProducerConfig, parse_client_config, topic_properties
 from deltaq.delivery import Deliveries
 from deltaq.errors import (
@@ -212,6 +212,9 @@ class Producer:
         """
         lane = self._lanes.get(topic)
         if lane is None:
+            self._check_before_io(topic, value, key, partition, timestamp, headers)
+            if (notify := callback or on_delivery) is not None:
+                _checked(notify)
             lane = self._open_lane(topic)
         if type(value) is lane.plain:
             size = len(value)
@@ -289,6 +292,7 @@ class Producer:
 
         Raises InvalidValue naming the column that does not fit, and what `produce` raises.
         """
+        check_arrow(data)
         lane = self._lanes.get(topic) or self._open_lane(topic)
         lane.check()
         columns = columns_from_arrow(
@@ -375,14 +379,27 @@ class Producer:
             if not 0 <= partition < count:
                 raise UnknownTopic(lane.name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
             lane.partitions = count
-        if not 0 <= timestamp <= TIMESTAMP_MS_MAX:
-            raise InvalidValue(
-                f"timestamp {timestamp} is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262); "
-                "it counts milliseconds, 0 means now",
-                field="timestamp",
-                topic=lane.name,
-            )
+        _check_timestamp(timestamp, lane.name)
         return partition, timestamp
+
+    def _check_before_io(
+        self, topic: str | Topic, value: object, key: object, partition: int, timestamp: int, headers: object
+    ) -> None:
+        """Refuse what no topic takes before the first `produce` to a topic looks for it, and perhaps creates it."""
+        if not isinstance(topic, str | Topic):
+            raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
+        name = topic.name if isinstance(topic, Topic) else check_topic(topic)
+        size = 0 if key is None else len(_as_bytes(key, "key"))
+        size += 0 if headers is None else _headers(headers)[1]
+        if isinstance(topic, Topic) and topic.schema is not None:
+            size += 0 if value is None else _size(topic.schema.accept(value))
+        elif value is not None and not isinstance(value, dict) and not hasattr(value, "model_fields_set"):
+            size += len(_as_bytes(value, "value"))  # only typed topics take dicts and models
+        if size > self._config.message_max_bytes:
+            raise MessageTooLarge(size=size, limit=self._config.message_max_bytes, topic=name)
+        if operator.index(partition) < -1:
+            raise UnknownTopic(name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+        _check_timestamp(operator.index(timestamp), name)
 
     # --- how much is waiting ---
 
@@ -484,7 +501,8 @@ class Producer:
         `token` stands in the error's text and in `OutcomeUnknown.token`. After the answer it can no longer change.
         Raises OutcomeUnknown if the answer cannot be had within `timeout` seconds.
         """
-        return topic_writer(self._store, check_topic(topic), self._clock, self._config.client_id).settle(token, timeout)
+        writer = topic_writer(self._store, check_topic(topic), self._clock, self._config.client_id)
+        return writer.settle(token, checked_timeout(timeout))
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
@@ -527,7 +545,8 @@ class Producer:
             raise RuntimeError(self._why_closed)
 
     def _deadline(self, timeout: float | None) -> float | None:
-        return None if timeout is None or timeout < 0 else self._monotonic() + timeout
+        seconds = checked_timeout(timeout)
+        return None if seconds == float("inf") else self._monotonic() + seconds
 
     # --- reports ---
 
@@ -634,6 +653,16 @@ def _checked(callback: DeliveryCallback) -> DeliveryCallback:
     if not callable(callback):
         raise TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
     return callback
+
+
+def _check_timestamp(timestamp: int, topic: str) -> None:
+    if not 0 <= timestamp <= TIMESTAMP_MS_MAX:
+        raise InvalidValue(
+            f"timestamp {timestamp} is outside 0..{TIMESTAMP_MS_MAX} ms (1970 to 2262); "
+            "it counts milliseconds, 0 means now",
+            field="timestamp",
+            topic=topic,
+        )
 
 
 def _as_bytes(data: object, what: str) -> bytes:

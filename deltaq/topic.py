@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TOPIC_SETTINGS, AdminConfig, parse_client_config, topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopic
 from deltaq.log.ranges import read_ranges
@@ -106,9 +106,10 @@ class Topic:
         With `exist_ok` an existing topic is taken as it is, as long as it has the schema that this handle gives.
         Raises TopicExists, InvalidConfig for another schema, UnsafeStore, OutcomeUnknown, Unavailable.
         """
+        deadline = self._clock.monotonic() + checked_timeout(timeout)
         log = TopicLog(self._opened(), self._name, self._clock)
         plan = self.plan(self._default_partitions)
-        there = create_topic(log, plan, self._clock.monotonic() + timeout, exist_ok=exist_ok).schema
+        there = create_topic(log, plan, deadline, exist_ok=exist_ok).schema
         if self._schema is not None and (there is None or there.arrow != self._schema.arrow):
             held = "bytes" if there is None else there.arrow.to_string(show_field_metadata=False)
             raise InvalidConfig(f"topic {self._name!r} exists with another schema: {held}", key="schema")
@@ -119,8 +120,8 @@ class Topic:
 
         Raises UnknownTopic, OutcomeUnknown, Unavailable.
         """
-        log = TopicLog(self._opened(), self._name, self._clock)
-        log.delete(self._clock.monotonic() + timeout)
+        deadline = self._clock.monotonic() + checked_timeout(timeout)
+        TopicLog(self._opened(), self._name, self._clock).delete(deadline)
 
     def describe(self) -> TopicDescription:
         """The topic as it is now. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
@@ -170,6 +171,10 @@ class Topic:
     ) -> tuple[Store, TopicLog, dict[int, tuple[int, int]]]:
         """The range of offsets to read of each wanted partition, in the log they were found in."""
         store = self._opened()
+        partitions = None if partitions is None else _partition_numbers(partitions, self._name)
+        for bound, which in ((start, "start"), (end, "end")):
+            for position in bound.values() if isinstance(bound, Mapping) else (bound,):
+                _check_position(position, which)
         log = TopicLog(store, self._name, self._clock, indexed=True)
         log.load()
         head = log.live_head
@@ -232,10 +237,8 @@ def _offset(store: Store, log: TopicLog, partition: int, position: Position | No
     if position is None:
         return earliest if which == "start" else latest
     if isinstance(position, datetime):
-        found = offset_for_time(store, log, partition, _milliseconds(position, which))
+        found = offset_for_time(store, log, partition, _milliseconds(position))
         return latest if found is None else found
-    if isinstance(position, bool) or not isinstance(position, int):
-        raise TypeError(f"{which} must be an offset (int) or a datetime, not {type(position).__name__}")
     if not earliest <= position <= latest:
         raise OffsetOutOfRange(
             topic=log.topic, partition=partition, requested=position, earliest=earliest, latest=latest
@@ -243,9 +246,27 @@ def _offset(store: Store, log: TopicLog, partition: int, position: Position | No
     return position
 
 
-def _milliseconds(time: datetime, which: str) -> int:
+def _partition_numbers(partitions: Iterable[int], topic: str) -> list[int]:
+    numbers = list(partitions)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"a partition must be an int, not {type(number).__name__}")
+        if number < 0:
+            raise UnknownTopic(topic, partition=number)
+    return numbers
+
+
+def _check_position(position: object, which: str) -> None:
+    """TypeError for what is no position, InvalidConfig for a time that could be any in a day."""
+    if isinstance(position, datetime):
+        if position.tzinfo is None:
+            reason = f"{which} {position} has no time zone: use for instance datetime(..., tzinfo=UTC)"
+            raise InvalidConfig(reason, key=which)
+    elif position is not None and (isinstance(position, bool) or not isinstance(position, int)):
+        raise TypeError(f"{which} must be an offset (int) or a datetime, not {type(position).__name__}")
+
+
+def _milliseconds(time: datetime) -> int:
     """The first whole millisecond at or after a time."""
-    if time.tzinfo is None:
-        raise InvalidConfig(f"{which} {time} has no time zone: use for instance datetime(..., tzinfo=UTC)", key=which)
     microseconds = (time - _EPOCH) // timedelta(microseconds=1)
     return -(-microseconds // 1000)

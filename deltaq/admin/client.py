@@ -10,7 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, described, replaced, topic_of
+from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
 from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, ListOffsetsResultInfo, OffsetSpec
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
@@ -33,7 +33,7 @@ from deltaq.metadata import (
 )
 from deltaq.root import open_root
 from deltaq.store import Store
-from deltaq.topic import Topic
+from deltaq.topic import Topic, checked_properties
 
 __all__ = ["AdminClient"]
 
@@ -185,6 +185,7 @@ class AdminClient:
         _check_list(resources, (ConfigResource,), "ConfigResource")
         return self._alter(
             resources,
+            lambda resource: checked_properties(resource.set_config_dict),
             lambda resource, properties: replaced(resource.set_config_dict, properties),
             self._deadline(request_timeout),
             validate_only=validate_only,
@@ -205,6 +206,7 @@ class AdminClient:
                     raise TypeError(f"{entry.name}: incremental_operation must say what to do with the setting")
         return self._alter(
             resources,
+            lambda resource: check_changes(resource.incremental_configs),
             lambda resource, properties: altered(resource.incremental_configs, properties),
             self._deadline(request_timeout),
             validate_only=validate_only,
@@ -213,12 +215,15 @@ class AdminClient:
     def _alter(
         self,
         resources: list[ConfigResource],
+        check: Callable[[ConfigResource], object],
         changes: Callable[[ConfigResource, Mapping[str, str]], Mapping[str, str | None]],
         deadline: float,
         *,
         validate_only: bool,
     ) -> dict[ConfigResource, Future[None]]:
         def alter(resource: ConfigResource) -> None:
+            check(resource)
+
             def decide(head: TopicHead, properties: Mapping[str, str]) -> TopicChange:
                 return TopicChange(head.partitions, changes(resource, properties))
 
@@ -266,9 +271,15 @@ class AdminClient:
         futures = {tp: _running_future() for tp in topic_partition_offsets}
 
         def answer(topic: str) -> None:
-            log = TopicLog(self._store, topic, self._clock, indexed=True)
+            logs: list[TopicLog] = []
+
+            def found(tp: TopicPartition) -> ListOffsetsResultInfo:
+                if not logs:
+                    logs.append(TopicLog(self._store, topic, self._clock, indexed=True))
+                return self._found(logs[0], tp.partition, topic_partition_offsets[tp])
+
             for tp in topics[topic]:
-                _settle(futures[tp], partial(self._found, log, tp.partition, topic_partition_offsets[tp]))
+                _settle(futures[tp], partial(found, tp))
 
         self._begin(answer, list(topics))
         return futures

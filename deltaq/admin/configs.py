@@ -185,6 +185,12 @@ def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> di
     return changes
 
 
+def check_changes(entries: Sequence[ConfigEntry]) -> None:
+    """Raises InvalidConfig for a change that no topic can make, whatever its settings are now."""
+    depends = (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT)
+    altered([entry for entry in entries if entry.incremental_operation not in depends], {})
+
+
 def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
     if entry.value is None:
         reason = f"configuration {entry.name!r} needs a value"

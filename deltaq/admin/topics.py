@@ -49,9 +49,15 @@ class NewTopic:
         limit = TOPIC_SETTINGS["partitions"].high
         invalid = f"Invalid NewTopic({self.topic})"
         if not -1 <= self.num_partitions <= limit:
-            raise ValueError(f"{invalid}: num_partitions out of expected range 1..{limit:.0f} or -1 for the default")
+            raise ValueError(
+                f"{invalid}: num_partitions {self.num_partitions} out of expected range 1..{limit:.0f}, "
+                "or -1 for the default"
+            )
         if not -1 <= self.replication_factor <= REPLICATION_FACTOR_MAX:
-            raise ValueError(f"{invalid}: replication_factor out of expected range -1..{REPLICATION_FACTOR_MAX}")
+            raise ValueError(
+                f"{invalid}: replication_factor {self.replication_factor} out of expected range "
+                f"-1..{REPLICATION_FACTOR_MAX}"
+            )
         if self.replica_assignment is not None and len(self.replica_assignment) != self.num_partitions:
             raise ValueError("replica_assignment must be a list of int lists with an outer size of num_partitions")
 
@@ -86,7 +92,8 @@ class NewPartitions:
         limit = TOPIC_SETTINGS["partitions"].high
         if not 1 <= self.new_total_count <= limit:
             raise ValueError(
-                f"Invalid NewPartitions({self.topic}): new_total_count out of expected range 1..{limit:.0f}"
+                f"Invalid NewPartitions({self.topic}): new_total_count {self.new_total_count} out of expected range "
+                f"1..{limit:.0f}"
             )
 
 

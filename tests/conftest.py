@@ -7,14 +7,17 @@ import os
 import re
 import shutil
 import subprocess
+import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from deltaq.store import forget_memory_store, open_store
 
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -56,7 +59,7 @@ NEEDS = (
     Need(
         "s3_server",
         "an S3 server",
-        "set DELTAQ_TEST_S3_ENDPOINT, DELTAQ_TEST_S3_BUCKET and the usual AWS_* credentials",
+        "make test-minio; or set DELTAQ_TEST_S3_ENDPOINT, DELTAQ_TEST_S3_BUCKET and the usual AWS_* credentials",
         lambda config: bool(os.environ.get("DELTAQ_TEST_S3_ENDPOINT")),
     ),
     Need(
@@ -66,6 +69,33 @@ NEEDS = (
         lambda config: "soak" in config.option.markexpr,
     ),
 )
+
+
+@pytest.fixture
+def s3_server_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A fresh root on the S3 server that the environment names, reachable from child processes too; emptied
+    afterwards."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["DELTAQ_TEST_S3_ENDPOINT"])
+    root = f"s3://{os.environ['DELTAQ_TEST_S3_BUCKET']}/deltaq-test/{uuid.uuid4().hex}"
+    yield root
+    store = open_store(root)
+    for entry in list(store.list("")):
+        store.delete(entry.key)
+
+
+@pytest.fixture
+def memory_root() -> Iterator[str]:
+    """A fresh root in this process."""
+    name = uuid.uuid4().hex
+    yield f"memory://{name}"
+    forget_memory_store(name)
+
+
+@pytest.fixture
+def local_root(tmp_path: Path) -> str:
+    """A fresh root in a folder, which is not there yet."""
+    return str(tmp_path / "root")
+
 
 NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left out
 

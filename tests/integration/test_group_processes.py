@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from queue import Queue
 from typing import Any
 
@@ -58,8 +57,8 @@ while True:
 class Child:
     """The member process, and the lines it has said."""
 
-    def __init__(self, root: Path, commit_every: int = 1) -> None:
-        command = [sys.executable, "-c", MEMBER, str(root), str(commit_every)]
+    def __init__(self, root: str, commit_every: int = 1) -> None:
+        command = [sys.executable, "-c", MEMBER, root, str(commit_every)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.lines: Queue[list[Any]] = Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -89,31 +88,31 @@ class Child:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    Topic("t", partitions=PARTITIONS, conf={"bootstrap.servers": str(tmp_path)}).create()
-    fill(tmp_path, 60)
-    return tmp_path
+def root(root: str) -> str:
+    Topic("t", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
+    fill(root, 60)
+    return root
 
 
-def fill(root: Path, count: int) -> None:
-    with Producer({"bootstrap.servers": str(root), "linger.ms": 20}) as producer:
+def fill(root: str, count: int) -> None:
+    with Producer({"bootstrap.servers": root, "linger.ms": 20}) as producer:
         for number in range(count):
             producer.produce("t", f"{number}", partition=number % PARTITIONS)
 
 
 @pytest.fixture
-def child(root: Path) -> Iterator[Child]:
+def child(root: str) -> Iterator[Child]:
     member = Child(root)
     yield member
     member.end()
 
 
-def a_member(root: Path) -> Consumer:
-    conf = {"bootstrap.servers": str(root), "group.id": "g", "auto.offset.reset": "earliest"}
+def a_member(root: str) -> Consumer:
+    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
     return Consumer(conf | SESSION | {"enable.auto.commit": False})
 
 
-def committed(root: Path) -> list[int]:
+def committed(root: str) -> list[int]:
     with a_member(root) as consumer:
         found = consumer.committed([TopicPartition("t", partition) for partition in range(PARTITIONS)])
     return [max(0, tp.offset) for tp in found]

@@ -11,8 +11,6 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from deltaq import Consumer, Producer, Topic, TopicPartition
 
 PARTITIONS = 6
@@ -87,16 +85,15 @@ def produce_in_processes(root: str, topic: str, producers: int, count: int, fold
     return [tuple(report) for path in paths for report in json.loads(path.read_text())]
 
 
-def test_four_processes_write_200_000_records_to_local_disk_without_loss_double_or_disorder(tmp_path):
-    root = str(tmp_path / "root")
+def test_four_processes_write_200_000_records_without_loss_double_or_disorder(root, tmp_path):
     Topic("events", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
     reports = produce_in_processes(root, "events", 4, 50_000, tmp_path)
     assert max(Counter(value for value, _, _ in reports).values()) == 1
     check(read_everything(root, "events", 200_000), reports, 4, 50_000)
 
 
-def test_sixteen_threads_write_to_memory_without_loss_double_or_disorder():
-    root = f"memory://{uuid.uuid4().hex}"
+def test_sixteen_threads_write_to_memory_without_loss_double_or_disorder(memory_root):
+    root = memory_root
     count = 5_000
     Topic("events", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
     reports: list[tuple[str, int, int]] = []
@@ -119,10 +116,3 @@ def test_sixteen_threads_write_to_memory_without_loss_double_or_disorder():
         for producer in own:
             producer.close()
     check(read_everything(root, "events", 16 * count), reports, 16, count)
-
-
-@pytest.mark.s3_server
-def test_two_processes_write_to_an_s3_server_without_loss_double_or_disorder(s3_server_root, tmp_path):
-    Topic("events", partitions=PARTITIONS, conf={"bootstrap.servers": s3_server_root}).create()
-    reports = produce_in_processes(s3_server_root, "events", 2, 10_000, tmp_path)
-    check(read_everything(s3_server_root, "events", 20_000), reports, 2, 10_000)

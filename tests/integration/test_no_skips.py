@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 
 import pytest
 
@@ -14,9 +13,10 @@ from deltaq.store import MemoryStore
 PARTITION = [TopicPartition("t", 0)]
 
 
-@pytest.fixture
-def root() -> str:
-    return f"memory://{uuid.uuid4().hex}"
+@pytest.fixture(params=["memory_root", pytest.param("s3_server_root", marks=pytest.mark.s3_server)])
+def root(request: pytest.FixtureRequest) -> str:
+    path: str = request.getfixturevalue(request.param)
+    return path
 
 
 def fill(root: str, tag: bytes, count: int) -> None:

@@ -33,9 +33,10 @@ RECORDS = st.fixed_dictionaries(
 SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(params=["local", "memory"])
-def root(request: pytest.FixtureRequest, tmp_path) -> str:
-    return str(tmp_path / "root") if request.param == "local" else f"memory://{uuid.uuid4().hex}"
+@pytest.fixture(params=["local_root", "memory_root", pytest.param("s3_server_root", marks=pytest.mark.s3_server)])
+def root(request: pytest.FixtureRequest) -> str:
+    path: str = request.getfixturevalue(request.param)
+    return path
 
 
 def consumed(root: str, topic: str, count: int, partitions: int = 1) -> list[Message]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -20,18 +19,11 @@ from deltaq.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from deltaq.store import MemoryStore, forget_memory_store
+from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import eventually
 
 NUMBER: Any = 5  # where a string is due
-
-
-@pytest.fixture
-def root() -> Iterator[str]:
-    name = uuid.uuid4().hex
-    yield f"memory://{name}"
-    forget_memory_store(name)
 
 
 @pytest.fixture

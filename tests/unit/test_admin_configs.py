@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,19 +19,11 @@ from deltaq.admin import (
     ResourceType,
 )
 from deltaq.config import TOPIC_SETTINGS
-from deltaq.store import forget_memory_store
 
 SET, DELETE, APPEND, SUBTRACT = AlterConfigOpType
 NOTHING: Any = None
 TOPIC = ConfigResource("topic", "t")
 UNSAID = ConfigResource("topic", "t", incremental_configs=[ConfigEntry("retention.ms", "1")])
-
-
-@pytest.fixture
-def root() -> Iterator[str]:
-    name = uuid.uuid4().hex
-    yield f"memory://{name}"
-    forget_memory_store(name)
 
 
 @pytest.fixture

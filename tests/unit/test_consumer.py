@@ -38,11 +38,6 @@ T0 = 1_700_000_000_000
 EVER = None
 
 
-@pytest.fixture
-def root() -> str:
-    return f"memory://{uuid.uuid4().hex}"
-
-
 def topic(root: str, name: str = "t", partitions: int = 1) -> Topic:
     return Topic(name, partitions=partitions, conf={"bootstrap.servers": root}).create()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from typing import Any
 
 import pytest
@@ -26,11 +25,6 @@ from deltaq import (
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually, next_message
-
-
-@pytest.fixture
-def root() -> str:
-    return f"memory://{uuid.uuid4().hex}"
 
 
 def topic(root: str, partitions: int = 1) -> Topic:

@@ -37,11 +37,6 @@ NOW_MS = 1_700_000_000_000
 LONG_MS = 600_000
 
 
-@pytest.fixture
-def root() -> str:
-    return f"memory://{uuid.uuid4().hex}"
-
-
 def topic(root: str, name: str = "t", partitions: int = 1, schema=None, **config) -> Topic:
     config = {key.replace("_", "."): value for key, value in config.items()}
     return Topic(name, schema, partitions=partitions, config=config, conf={"bootstrap.servers": root}).create()

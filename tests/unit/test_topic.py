@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from deltaq import (
 )
 from deltaq.names import topic_folder
 from deltaq.serde.typed import schema_of
-from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, forget_memory_store, open_store
+from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
 from tests.doubles.compaction import compact
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
@@ -31,13 +30,6 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 class Order(pydantic.BaseModel):
     id: int
     place: str | None = None
-
-
-@pytest.fixture
-def root() -> Iterator[str]:
-    name = uuid.uuid4().hex
-    yield f"memory://{name}"
-    forget_memory_store(name)
 
 
 def write(root: str, topic: str, *flushes: Sequence[tuple[int, int, str | None]]) -> None:

@@ -106,6 +106,7 @@ def damage(path: Path, how: Callable[[bytes], bytes | None]) -> bytes:
 # --- data files ---
 
 
+@pytest.mark.fault("B2", "B3")
 @pytest.mark.parametrize("kind", DATA_DAMAGE)
 def test_a_damaged_data_file_stops_the_consumer_at_the_damage(root, reader, kind):
     path = data_file(root)
@@ -127,6 +128,7 @@ def test_a_damaged_data_file_stops_the_consumer_at_the_damage(root, reader, kind
     assert [next_message(reader).value().decode().rstrip("x") for _ in range(3)] == ["0:2", "0:3", "0:4"]
 
 
+@pytest.mark.fault("B2")
 def test_a_damaged_file_stops_only_partitions_that_have_records_in_it(root, reader):
     with Producer(bootstrap_servers=str(root)) as producer:
         producer.produce("t", "0:5", partition=0)
@@ -140,6 +142,7 @@ def test_a_damaged_file_stops_only_partitions_that_have_records_in_it(root, read
     assert by_partition[1].value() == b"1:5"
 
 
+@pytest.mark.fault("B2")
 def test_nothing_past_the_damage_is_committed(root, reader):
     path = data_file(root)
     content = damage(path, DATA_DAMAGE["a flipped bit in a page"])
@@ -157,6 +160,7 @@ def test_nothing_past_the_damage_is_committed(root, reader):
     assert found == ["0:2", "0:3", "0:4", "1:2", "1:3", "1:4"]
 
 
+@pytest.mark.fault("B2", "B3")
 @pytest.mark.parametrize("kind", DATA_DAMAGE)
 def test_a_damaged_data_file_is_refused_by_the_table(root, kind):
     path = data_file(root)
@@ -170,6 +174,7 @@ def test_a_damaged_data_file_is_refused_by_the_table(root, kind):
     assert topic.to_arrow(start=3).num_rows == 4, "what lies beyond can still be had, by asking for it"
 
 
+@pytest.mark.fault("B4")
 def test_damage_on_the_way_only_is_read_again(root):
     path = data_file(root)
     content = path.read_bytes()
@@ -199,6 +204,7 @@ def test_damage_on_the_way_only_is_read_again(root):
 # --- log entries ---
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", LOG_DAMAGE)
 def test_a_damaged_log_entry_is_told_with_its_version(root, reader, kind):
     path = entry(root)
@@ -220,6 +226,7 @@ def test_a_damaged_log_entry_is_told_with_its_version(root, reader, kind):
     assert found == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", [kind for kind in LOG_DAMAGE if kind != "a gap"])
 def test_a_log_entry_that_is_damaged_while_it_is_followed_stops_the_consumer(root, reader, kind, tmp_path):
     contents = {}
@@ -244,6 +251,7 @@ def test_a_log_entry_that_is_damaged_while_it_is_followed_stops_the_consumer(roo
     assert found == [2, 3, 4]
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", LOG_DAMAGE)
 def test_a_damaged_log_entry_is_refused_by_the_table_and_by_the_producer(root, kind):
     content = damage(entry(root), LOG_DAMAGE[kind])

@@ -21,6 +21,7 @@ for number in range(20_000):
 """
 
 
+@pytest.mark.fault("P14")
 def test_a_program_that_closes_nothing_exits_without_an_abort_and_the_next_one_need_not_wait_for_the_group(tmp_path):
     for _ in range(5):
         done = subprocess.run(

@@ -106,6 +106,7 @@ WRITES = {
 }
 
 
+@pytest.mark.fault("W1", "W2", "W3", "W5")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
 def test_a_write_of_delta_rs_is_refused_and_changes_nothing(write, topic, table_path):
     before = contents(table_path)
@@ -115,6 +116,7 @@ def test_a_write_of_delta_rs_is_refused_and_changes_nothing(write, topic, table_
     assert topic.to_arrow().num_rows == ROWS
 
 
+@pytest.mark.fault("W4")
 def test_a_vacuum_of_delta_rs_removes_no_live_file(topic, table_path):
     before = {path for path in contents(table_path) if path.endswith(".parquet")}
     DeltaTable(table_path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)

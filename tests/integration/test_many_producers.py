@@ -92,6 +92,7 @@ def test_four_processes_write_200_000_records_without_loss_double_or_disorder(ro
     check(read_everything(root, "events", 200_000), reports, 4, 50_000)
 
 
+@pytest.mark.fault("P11")
 def test_sixteen_threads_write_to_memory_without_loss_double_or_disorder(memory_root):
     root = memory_root
     count = 5_000

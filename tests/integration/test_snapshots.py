@@ -133,6 +133,7 @@ def test_an_older_checkpoint_serves_when_the_newest_is_damaged(store, topic, tab
     assert same(opened(store), topic)
 
 
+@pytest.mark.fault("B1")
 def test_a_gap_in_the_log_is_an_error_that_names_the_entry(store, topic):
     store.delete(entry(4))
     with pytest.raises(Corrupt, match="missing") as caught:
@@ -140,6 +141,7 @@ def test_a_gap_in_the_log_is_an_error_that_names_the_entry(store, topic):
     assert caught.value.version == 4
 
 
+@pytest.mark.fault("B1")
 def test_a_log_start_above_what_can_be_read_is_not_taken_for_an_empty_topic(store, topic):
     store.create(log_start_marker("topics/t/", 5), b"")
     for version in range(11):
@@ -154,12 +156,14 @@ def test_no_table_is_no_topic(store):
     assert log.head is None
 
 
+@pytest.mark.fault("W5")
 def test_a_plain_delta_table_is_not_taken_for_a_topic(store, table_path):
     write_deltalake(str(table_path), pa.table({"x": [1]}))
     with pytest.raises(Incompatible):
         opened(store)
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
@@ -178,6 +182,7 @@ def test_a_damaged_entry_is_an_error_that_names_it(damage, why, store, topic):
     assert (caught.value.path, caught.value.version) == (entry(5), 5)
 
 
+@pytest.mark.fault("B1", "W1")
 def test_offsets_that_do_not_continue_are_an_error(store, topic):
     """An entry that is sound by itself but belongs elsewhere: entry 5 once more as entry 11."""
     store.put(entry(11), store.get(entry(5)))
@@ -186,6 +191,7 @@ def test_offsets_that_do_not_continue_are_an_error(store, topic):
     assert caught.value.version == 11
 
 
+@pytest.mark.fault("K4")
 def test_a_path_that_leaves_the_topic_is_refused(store, topic):
     found = parse_entry(store.get(entry(10)), 10, entry(10))
     assert found.info is not None

@@ -123,6 +123,7 @@ def test_native_delta_streams_the_topic_and_knows_its_history(
     assert found["history"] == len(log_before)
 
 
+@pytest.mark.fault("W1", "W2", "W3", "W5")
 @pytest.mark.parametrize(
     "operation",
     ["append", "overwrite", "insert", "delete", "update", "merge", "optimize", "alter", "restore", "vacuum"],
@@ -131,10 +132,12 @@ def test_whatever_native_delta_tries_to_change_is_refused(found: dict[str, Any],
     assert "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in found["refused"][operation]
 
 
+@pytest.mark.fault("W4")
 def test_native_delta_cannot_take_the_protection_off(found: dict[str, Any]) -> None:
     assert "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE" in found["refused"]["drop the feature"]
 
 
+@pytest.mark.fault("W1", "W2", "W3", "W4")
 def test_refused_attempts_leave_log_and_rows_as_they_were(
     topic: Topic, folder: Path, found: dict[str, Any], log_before: dict[str, bytes]
 ) -> None:

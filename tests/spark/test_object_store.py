@@ -53,6 +53,7 @@ def test_a_bucket_is_written_streamed_and_read(spark: SparkSession, options: dic
     assert sorted(int(row.value) for row in copy.collect()) == list(range(100))
 
 
+@pytest.mark.fault("K5")
 def test_an_error_does_not_show_the_keys(spark: SparkSession, options: dict[str, str]) -> None:
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("deltaq").options(subscribe="nothing", columns="table", **options).load(ROOT)

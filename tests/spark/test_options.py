@@ -91,6 +91,7 @@ def test_what_stands_behind_kafka_is_configuration_of_the_client() -> None:
         parse_sink_options({**WRITE, "kafka.compression.tipe": "zstd"})
 
 
+@pytest.mark.fault("K5")
 def test_store_options_reach_the_store_and_are_never_shown() -> None:
     options = parse_source_options({**READ, "path": "s3://bucket", "store.secret_access_key": "wJalrXUtnFEMI"})
     assert options.client.store_options == {"secret_access_key": "wJalrXUtnFEMI"}

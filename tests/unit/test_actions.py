@@ -69,6 +69,7 @@ def test_an_entry_is_delta_json_lines_with_the_commit_info_first():
     assert lines[1]["add"]["partitionValues"] == {}
 
 
+@pytest.mark.fault("B1")
 def test_every_cut_of_an_entry_is_corrupt():
     for end in range(len(SAMPLE)):
         with pytest.raises(Corrupt) as caught:
@@ -77,6 +78,7 @@ def test_every_cut_of_an_entry_is_corrupt():
         assert caught.value.version == 3
 
 
+@pytest.mark.fault("B1")
 def test_no_flipped_bit_changes_what_an_entry_says():
     clean = parse(SAMPLE)
     chance = random.Random(5)
@@ -96,6 +98,7 @@ def test_no_flipped_bit_changes_what_an_entry_says():
     assert told > len(SAMPLE) - SAMPLE.index(b"\n") - 1
 
 
+@pytest.mark.fault("B1", "K6", "W4")
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -119,26 +122,31 @@ def test_a_line_that_is_not_a_sound_action_is_corrupt(line, why):
         parse(line.encode() + b"\n")
 
 
+@pytest.mark.fault("W4")
 def test_an_action_of_an_unknown_kind_is_ignored_as_the_protocol_says():
     assert parse(b'{"cdc":{"path":"x"}}\n{"txn":{"appId":"a","version":1}}\n').actions == (Txn("a", 1),)
 
 
+@pytest.mark.fault("W1")
 def test_an_entry_without_our_seal_is_a_strangers():
     assert parse(b'{"commitInfo":{"txnId":"x","timestamp":1}}\n').info is None
 
 
+@pytest.mark.fault("W4")
 def test_an_entry_of_a_newer_format_asks_for_an_upgrade():
     data = SAMPLE.replace(b'"format":1,"client"', b'"format":2,"client"')
     with pytest.raises(Incompatible, match="Upgrade deltaq"):
         parse(data)
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize("twice", ['{"txn":{"appId":"a","version":1}}', '{"remove":{"path":"x","dataChange":true}}'])
 def test_two_actions_for_one_key_are_corrupt(twice):
     with pytest.raises(Corrupt, match="two actions for one key"):
         parse(f"{twice}\n{twice}\n".encode())
 
 
+@pytest.mark.fault("B1")
 def test_two_commit_infos_are_corrupt():
     line = SAMPLE[: SAMPLE.index(b"\n") + 1]
     with pytest.raises(Corrupt, match="two commitInfo"):

@@ -254,6 +254,7 @@ def test_what_a_log_in_a_store_does_not_have_is_unsupported_and_says_why(admin, 
     assert len(error.args[0].str()) > 30
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("ask", "error"),
     [

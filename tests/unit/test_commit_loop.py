@@ -51,6 +51,7 @@ def opened(store: Store, clock: ManualClock) -> DeltaLog:
     return log
 
 
+@pytest.mark.fault("P5", "P6", "P8")
 @pytest.mark.parametrize(
     ("fault", "effect"),
     [
@@ -70,6 +71,7 @@ def test_a_commit_whose_answer_is_wrong_stands_exactly_once(fault, effect, clock
     assert values(store.inner) == [1, 2]
 
 
+@pytest.mark.fault("P6", "P7")
 def test_a_late_write_that_lands_before_the_retry_is_recognised_as_ours(clock):
     store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, Fault.late_apply()))
     # The late write arrives while we look whether the slot is filled.
@@ -86,6 +88,7 @@ def test_a_late_write_that_lands_before_the_retry_is_recognised_as_ours(clock):
     assert store.operations["create"] == 2 + 1, "the probe's two, and one for the commit"
 
 
+@pytest.mark.fault("P7")
 def test_a_write_that_lands_after_another_writer_took_the_slot_changes_nothing(clock):
     inner = MemoryStore("test")
     slow = FaultyStore(inner, Rule("create", ENTRY, Fault.late_apply(), times=100))
@@ -97,6 +100,7 @@ def test_a_write_that_lands_after_another_writer_took_the_slot_changes_nothing(c
     assert values(inner) == [2]
 
 
+@pytest.mark.fault("P7", "P9")
 def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_change_that(clock):
     inner = MemoryStore("test")
     slow = FaultyStore(inner, Rule("create", ENTRY, Fault.late_apply(), times=100))
@@ -113,6 +117,7 @@ def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_chan
     assert values(inner) == [0]
 
 
+@pytest.mark.fault("P9", "P10")
 def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
     inner = MemoryStore("test")
     store = FaultyStore(
@@ -144,6 +149,7 @@ def test_a_definite_no_of_the_store_is_no_unknown_outcome(clock):
     assert values(store.inner) == []
 
 
+@pytest.mark.fault("P9")
 def test_a_store_that_never_answers_leaves_the_outcome_unknown_at_the_deadline(clock):
     store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, Fault.error_before(), times=None))
     log = opened(store, clock)
@@ -154,6 +160,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown_at_the_deadline(c
     assert store.effects[Effect.ERROR_BEFORE] >= 5
 
 
+@pytest.mark.fault("P9")
 def test_after_an_unknown_outcome_the_same_log_goes_on_in_the_same_slot(clock):
     store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, Fault.error_before(), times=20))
     log = opened(store, clock)
@@ -164,6 +171,7 @@ def test_after_an_unknown_outcome_the_same_log_goes_on_in_the_same_slot(clock):
     assert values(store.inner) == [2]
 
 
+@pytest.mark.fault("P11")
 def test_losing_races_moves_on_slot_by_slot_and_writes_the_draft_anew_for_each(clock):
     store = MemoryStore("test")
     late = opened(store, clock)
@@ -197,6 +205,7 @@ def test_a_writer_that_gives_up_in_a_later_slot_leaves_nothing_behind(clock):
     assert values(store) == [1]
 
 
+@pytest.mark.fault("P15")
 def test_a_commit_that_reads_back_differently_stops_the_writer(clock):
     store = FaultyStore(MemoryStore("test"))
     log = opened(store, clock)
@@ -206,6 +215,7 @@ def test_a_commit_that_reads_back_differently_stops_the_writer(clock):
         commit(log, 1)
 
 
+@pytest.mark.fault("W1")
 def test_a_foreign_entry_stops_the_writer(clock):
     store = MemoryStore("test")
     log = opened(store, clock)
@@ -255,6 +265,7 @@ def checkpoint_of(store: Store, version: int, app_version: int) -> None:
     store.put(f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode())
 
 
+@pytest.mark.fault("C4")
 def test_a_writer_that_was_away_while_its_slot_was_cleaned_up_commits_at_the_head_instead(clock):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
@@ -267,6 +278,7 @@ def test_a_writer_that_was_away_while_its_slot_was_cleaned_up_commits_at_the_hea
     assert (reader.state.version, reader.state.txns["app"].version) == (6, 100)
 
 
+@pytest.mark.fault("C4")
 def test_a_reader_that_was_away_while_its_place_was_cleaned_up_is_told_so(clock):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
@@ -293,6 +305,7 @@ def test_a_writer_in_touch_with_the_log_asks_for_no_markers(clock):
     assert store.operations["list"] == before + 1
 
 
+@pytest.mark.fault("S2")
 def test_a_store_that_ignores_the_create_condition_is_refused_by_name(clock):
     store = FaultyStore(MemoryStore("test"), Rule("create", "*", Fault.ignored_condition(), times=None))
     with pytest.raises(errors.UnsafeStore, match=r"memory://.*ignores create-if-absent"):

@@ -301,6 +301,7 @@ def test_integers_may_be_written_as_strings(value: object, expected: int) -> Non
     assert producer(batch__size=value).batch_size == expected
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     "value",
     ["x", "", "12abc", "6e3", 6000.7, True, math.nan, math.inf, b"5", [5], "1_000", "\u0661", "9" * 5000, object()],
@@ -322,6 +323,7 @@ def test_the_linger_must_be_a_number(value: object) -> None:
     assert "linger.ms" in refusal(linger__ms=value).error.str()
 
 
+@pytest.mark.fault("K1")
 def test_a_number_out_of_range_is_refused_with_key_value_and_range() -> None:
     text = 'Configuration property "linger.ms" value -1.0 is outside allowed range 0..900000'
     assert refusal(linger__ms=-1).error.str() == text
@@ -330,6 +332,7 @@ def test_a_number_out_of_range_is_refused_with_key_value_and_range() -> None:
     assert "queue.buffering.max.ms" in refusal(queue__buffering__max__ms=-1).error.str()
 
 
+@pytest.mark.fault("K1")
 def test_a_wrong_choice_is_refused_with_the_choices() -> None:
     text = 'Invalid value "foo" for configuration property "compression.type": use none, gzip, snappy, lz4, zstd'
     assert refusal(compression__type="foo").error.str() == text
@@ -373,6 +376,7 @@ def test_assignors_are_a_list_without_repetitions() -> None:
 # --- what is refused ---
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
@@ -446,6 +450,7 @@ PEER_AGREES: list[dict[str, object]] = [
 ]
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize("conf", PEER_AGREES, ids=str)
 def test_contradictions_are_refused_as_the_real_client_does(conf: dict[str, object]) -> None:
     theirs = peer_refusal(conf).removeprefix("Failed to create producer: ")
@@ -469,6 +474,7 @@ def test_what_was_not_given_adapts_to_what_was() -> None:
     assert not producer(allow__auto__create__topics=False).auto_create_topics_enable
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     "conf",
     [
@@ -486,6 +492,7 @@ def test_contradictions_of_a_consumer_are_refused(conf: dict[str, object]) -> No
         parse_client_config("consumer", {"bootstrap.servers": "memory://test", "group.id": "g", **conf})
 
 
+@pytest.mark.fault("K2")
 @pytest.mark.parametrize(
     ("key", "code"),
     [
@@ -553,6 +560,7 @@ def test_a_setting_of_the_other_client_is_checked_and_mentioned(warnings_logged:
         consumer(linger__ms=-1)
 
 
+@pytest.mark.fault("K5")
 def test_secrets_of_the_store_and_the_root_are_not_shown() -> None:
     config = parse_client_config(
         "producer",
@@ -579,6 +587,7 @@ def test_a_config_cannot_be_changed() -> None:
         producer().linger_ms = 3  # type: ignore[misc] # the refusal is under test
 
 
+@pytest.mark.fault("K1")
 @given(
     st.dictionaries(
         st.sampled_from([*CLIENT_SETTINGS, *ALIAS_OF]),

@@ -83,6 +83,7 @@ def test_a_consumer_needs_a_group(root):
         Consumer({"bootstrap.servers": root})
 
 
+@pytest.mark.fault("K1")
 def test_construction_does_no_io():
     Consumer(bootstrap_servers="/nowhere/at/all", group_id="g").close()
 
@@ -174,6 +175,7 @@ WRONG_CALLS: list[tuple[str, str, type[Exception]]] = [
 ]
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(("method", "arguments", "error"), WRONG_CALLS, ids=[f"{m}({a})" for m, a, _ in WRONG_CALLS])
 def test_wrong_arguments_are_refused(root, method, arguments, error):
     topic(root)
@@ -275,6 +277,7 @@ def test_records_come_as_arrow_too(root):
         assert reader.commit(asynchronous=False)[0].offset == 3
 
 
+@pytest.mark.fault("P14")
 @pytest.mark.skipif(sys.platform == "win32", reason="the signal cannot be sent to oneself there")
 def test_what_an_interrupted_consume_had_taken_comes_again_and_is_not_committed(root):
     topic(root)

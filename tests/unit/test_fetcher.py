@@ -173,6 +173,7 @@ def test_several_files_are_read_at_once_where_the_store_is_far_away():
     assert 1 < store.most <= REQUESTS_MAX
 
 
+@pytest.mark.fault("B2")
 def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
     class Far(FaultyStore):
         is_remote = True
@@ -215,6 +216,7 @@ def test_a_file_that_was_compacted_away_is_found_in_the_newest_snapshot():
         assert first[0] + rest[0] == list(range(10))
 
 
+@pytest.mark.fault("B3")
 def test_a_file_that_is_lost_stops_the_partition_and_does_not_spin():
     store = FaultyStore(a_store())
     fill(store, 3)
@@ -293,6 +295,7 @@ def test_what_was_fetched_for_an_earlier_position_is_marked_as_such():
         assert item.fetched.first_offset == 2
 
 
+@pytest.mark.fault("B1")
 def test_a_gap_in_the_log_of_a_quiet_topic_is_found():
     store = a_store()
     fill(store, 2)

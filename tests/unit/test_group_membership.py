@@ -481,6 +481,7 @@ def test_a_member_that_cannot_show_that_it_lives_stops_delivering(root):
         assert [m.offset() for m in drain(reader, 2)] in ([0, 1], [1, 2])
 
 
+@pytest.mark.fault("C4")
 def test_a_suspended_machine_counts_as_silence():
     class Suspended(SystemClock):
         slept = 0.0

@@ -47,6 +47,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.fault("K2")
 @pytest.mark.parametrize(("check", "code"), CHECKS)
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_a_name_outside_the_grammar_is_refused_with_the_rule(
@@ -80,6 +81,7 @@ def test_every_name_of_the_grammar_is_accepted_unchanged(name: str) -> None:
         assert check(name) == name
 
 
+@pytest.mark.fault("K2")
 @given(st.text(max_size=300))
 def test_a_topic_folder_is_exactly_one_level_below_the_topics(name: str) -> None:
     try:
@@ -108,12 +110,14 @@ def test_the_layout_is_that_of_the_format() -> None:
     assert names.data_file_name("0af3") == "0af3.parquet"
 
 
+@pytest.mark.fault("K2")
 @pytest.mark.parametrize("make", [names.topic_log, names.group_log, names.transaction_log, names.schema_folder])
 def test_no_key_is_built_from_a_hostile_name(make: Callable[[str], str]) -> None:
     with pytest.raises(InvalidConfig):
         make("../x")
 
 
+@pytest.mark.fault("K2")
 def test_neither_a_member_nor_a_data_file_may_be_named_like_a_path() -> None:
     with pytest.raises(InvalidConfig):
         names.member_key("billing", "../_delta_log")
@@ -139,6 +143,7 @@ def test_a_version_that_delta_cannot_hold_is_refused(version: int) -> None:
             make("x/", version)
 
 
+@pytest.mark.fault("B1")
 @pytest.mark.parametrize(
     "key",
     [
@@ -170,6 +175,7 @@ def test_a_commit_is_no_checkpoint_and_no_marker() -> None:
     assert names.entry_version(names.log_start_marker("x/", 7)) is None
 
 
+@pytest.mark.fault("K2")
 def test_a_case_twin_is_found_and_the_same_name_is_none() -> None:
     assert names.case_twin("Orders", ["bills", "orders"]) == "orders"
     assert names.case_twin("orders", ["bills", "orders"]) is None
@@ -177,6 +183,7 @@ def test_a_case_twin_is_found_and_the_same_name_is_none() -> None:
     assert names.case_twin("orders", []) is None
 
 
+@pytest.mark.fault("K4")
 @pytest.mark.parametrize(
     "path",
     [
@@ -221,6 +228,7 @@ def test_a_logged_path_that_leads_elsewhere_is_refused(path: str) -> None:
     assert str(caught.value).isascii()
 
 
+@pytest.mark.fault("K4")
 def test_a_logged_path_is_decoded_exactly_once() -> None:
     assert names.data_key("topics/orders/", "a%20b.parquet") == "topics/orders/a b.parquet"
     assert names.data_key("topics/orders/", "a%2520b.parquet") == "topics/orders/a%20b.parquet"
@@ -242,6 +250,7 @@ HOSTILE_PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.fault("K4")
 @given(st.lists(st.one_of(HOSTILE_PIECES, st.text(max_size=4)), max_size=8).map("".join))
 def test_whatever_a_log_says_the_key_stays_in_the_folder_or_is_refused(path: str) -> None:
     try:

@@ -82,6 +82,7 @@ def test_a_report_says_where_and_when_the_message_is(root):
     assert type(message.latency()) is float
 
 
+@pytest.mark.fault("X2")
 def test_null_and_empty_are_told_apart(root):
     pairs = [(None, None), (b"", b""), (None, b"v"), (b"k", None), ("é", "ü")]
     with Producer(bootstrap_servers=root) as producer:
@@ -91,6 +92,7 @@ def test_null_and_empty_are_told_apart(root):
     assert read_back == [(None, None), (b"", b""), (None, b"v"), (b"k", None), ("é".encode(), "ü".encode())]
 
 
+@pytest.mark.fault("X3")
 def test_headers_come_back_in_order_with_repeats(root):
     cases = [
         (None, None),
@@ -108,6 +110,7 @@ def test_headers_come_back_in_order_with_repeats(root):
     assert [m.headers() for m in read(root, len(cases))] == [expected for _, expected in cases]
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -145,6 +148,7 @@ def test_produce_needs_a_topic(root):
         producer.produce()  # type: ignore[call-arg]  # the refusal is under test
 
 
+@pytest.mark.fault("K2")
 @pytest.mark.parametrize("name", ["", "bad/name", "..", "a" * 250])
 def test_a_name_that_no_topic_can_have_is_refused_at_once(root, name):
     # The real client accepts them and reports later; the empty one not even that.
@@ -198,6 +202,7 @@ def test_create_time_is_the_producers_and_zero_is_now(root):
     assert found[1][1] > NOW_MS
 
 
+@pytest.mark.fault("C1")
 def test_log_append_time_is_that_of_the_commit_and_never_goes_back(root):
     topic(root, message_timestamp_type="LogAppendTime")
     reports = []
@@ -213,6 +218,7 @@ def test_log_append_time_is_that_of_the_commit_and_never_goes_back(root):
 # --- too large ---
 
 
+@pytest.mark.fault("X2")
 def test_too_large_a_message_is_refused_at_produce(root):
     topic(root, max_message_bytes=5000)
     with Producer(bootstrap_servers=root) as producer:
@@ -233,6 +239,7 @@ def test_too_large_a_message_is_refused_at_produce(root):
 # --- the queue ---
 
 
+@pytest.mark.fault("D2")
 def test_a_full_queue_is_a_buffer_error_and_empties_by_polling(root):
     producer = lingering(root, **{"queue.buffering.max.messages": 3})
     reports = []
@@ -250,6 +257,7 @@ def test_a_full_queue_is_a_buffer_error_and_empties_by_polling(root):
     assert producer.close()
 
 
+@pytest.mark.fault("D2")
 def test_reports_that_nobody_polls_fill_the_queue_too(root):
     with Producer({"bootstrap.servers": root, "linger.ms": 0, "queue.buffering.max.messages": 2}) as producer:
         for _ in range(2):
@@ -262,6 +270,7 @@ def test_reports_that_nobody_polls_fill_the_queue_too(root):
         producer.produce("t", "v")
 
 
+@pytest.mark.fault("D2")
 def test_the_bytes_of_all_topics_together_are_limited(root):
     with lingering(root, **{"queue.buffering.max.kbytes": 100, "batch.size": 10**9}) as producer:
         taken = 0
@@ -274,6 +283,7 @@ def test_the_bytes_of_all_topics_together_are_limited(root):
         producer.produce("t0", b"x" * 1024)
 
 
+@pytest.mark.fault("P14")
 def test_purge_drops_what_waits_and_says_so(root):
     producer = lingering(root)
     reports = []
@@ -373,6 +383,7 @@ def test_a_callback_may_produce_and_poll(root):
     assert told == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.fault("P14")
 def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root):
     told = []
 
@@ -392,6 +403,7 @@ def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root
     producer.close()
 
 
+@pytest.mark.fault("P14")
 @pytest.mark.skipif(sys.platform == "win32", reason="the signal cannot be sent to oneself there")
 def test_control_c_ends_a_blocking_poll_and_leaves_the_producer_usable(root):
     producer = lingering(root)
@@ -420,6 +432,7 @@ def test_flush_says_how_many_messages_are_left_and_takes_none_for_ever(root):
     producer.close()
 
 
+@pytest.mark.fault("P14")
 def test_close_flushes_is_idempotent_and_ends_everything(root):
     reports = []
     producer = lingering(root)
@@ -444,6 +457,7 @@ def test_close_flushes_is_idempotent_and_ends_everything(root):
             call()
 
 
+@pytest.mark.fault("P14")
 def test_a_producer_that_is_dropped_with_messages_says_so_and_they_are_written(root, caplog):
     producer = lingering(root)
     producer.produce("t", "v")
@@ -464,6 +478,7 @@ def test_a_producer_that_is_dropped_after_a_flush_is_gone_with_its_threads(root)
     eventually(lambda: not any(name in thread.name for thread in threading.enumerate()))
 
 
+@pytest.mark.fault("P14")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_is_told_to_make_its_own_producer_and_can(tmp_path):
     # In a process of its own: forking this one, with its threads, would be a risk for other tests.
@@ -517,6 +532,7 @@ def test_a_producer_that_asks_for_transactions_is_refused(root):
     assert caught.value.args[0] == KafkaError._UNSUPPORTED_FEATURE
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("conf", "error", "text"),
     [
@@ -538,6 +554,7 @@ def test_a_producer_needs_a_configuration():
         Producer()
 
 
+@pytest.mark.fault("K1")
 def test_construction_does_no_io():
     Producer(bootstrap_servers="/nowhere/at/all").close()
     Producer(bootstrap_servers="s3://no-such-bucket/prefix", store_endpoint="http://127.0.0.1:1").close()

@@ -84,6 +84,7 @@ class Reports(list[tuple[Any, Any]]):
 # --- the store is away ---
 
 
+@pytest.mark.fault("S1")
 def test_a_store_that_is_away_for_a_moment_delays_messages_and_loses_none():
     for rule in (Rule("put", DATA, Fault.error_before(), 3), Rule("create", ENTRY, Fault.error_before(), 3)):
         store = FaultyStore(MemoryStore("test"))
@@ -108,6 +109,7 @@ def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
     assert stored(store, 2) == [b"v", b"w"]
 
 
+@pytest.mark.fault("P5", "P6")
 def test_the_answer_of_a_commit_that_was_lost_changes_nothing():
     store = FaultyStore(MemoryStore("test"))
     create(store)
@@ -120,6 +122,7 @@ def test_the_answer_of_a_commit_that_was_lost_changes_nothing():
     assert stored(store, 1) == [b"v"]
 
 
+@pytest.mark.fault("P14", "S6")
 @pytest.mark.parametrize(("operation", "pattern"), [("put", DATA), ("get", ENTRY)])
 def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(operation, pattern):
     store = FaultyStore(MemoryStore("test"))
@@ -167,6 +170,7 @@ def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
     assert patient.names == [None]
 
 
+@pytest.mark.fault("D1")
 def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
     class Full(FaultyStore):
         full = True
@@ -191,6 +195,7 @@ def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
     assert stored(store, 1) == [b"kept"]
 
 
+@pytest.mark.fault("P14")
 def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting():
     class Broken(FaultyStore):
         def put(self, key, data):
@@ -229,6 +234,7 @@ def token_of(error: KafkaError) -> str:
     return found[1]
 
 
+@pytest.mark.fault("P9")
 def test_an_unknown_outcome_carries_a_token_and_is_settled_as_not_done():
     store = FaultyStore(MemoryStore("test"))
     create(store)
@@ -246,6 +252,7 @@ def test_an_unknown_outcome_carries_a_token_and_is_settled_as_not_done():
     assert stored(store, 1) == [b"kept"]
 
 
+@pytest.mark.fault("P9", "P10")
 def test_an_unknown_outcome_that_happened_is_settled_as_done():
     store = FaultyStore(MemoryStore("test"))
     create(store)
@@ -342,6 +349,7 @@ def test_producers_of_one_root_share_one_writer():
 # --- limits and purge while the store hangs ---
 
 
+@pytest.mark.fault("D2")
 def test_what_is_being_written_counts_for_the_limits():
     store = GatedStore()
     create(store)
@@ -364,6 +372,7 @@ def test_what_is_being_written_counts_for_the_limits():
         size.produce("t", b"x" * 1024)
 
 
+@pytest.mark.fault("D2")
 def test_a_table_waits_for_room_too_unless_nothing_else_waits():
     store = GatedStore()
     create(store)
@@ -378,6 +387,7 @@ def test_a_table_waits_for_room_too_unless_nothing_else_waits():
         assert producer.produce_arrow("t", table) == 200
 
 
+@pytest.mark.fault("P14")
 def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
     store = GatedStore()
     create(store)
@@ -400,6 +410,7 @@ def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
     assert found == [b"flying", b"next"], "as in Kafka, what was in flight may be there; what only waited is not"
 
 
+@pytest.mark.fault("P14")
 def test_purge_makes_a_producer_whose_store_is_away_end_at_once():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.error_before(), EVER))
     create(store)

@@ -110,6 +110,7 @@ def test_of_a_large_file_only_the_footer_and_the_needed_row_groups_are_read(larg
     assert sum(requests) < 0.3 * len(data)
 
 
+@pytest.mark.fault("B2")
 @pytest.mark.parametrize("whole", [True, False])
 def test_no_flipped_bit_anywhere_is_ever_returned_as_a_value(whole, monkeypatch):
     monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
@@ -134,6 +135,7 @@ def test_no_flipped_bit_anywhere_is_ever_returned_as_a_value(whole, monkeypatch)
     assert caught == len(places) if whole else caught > len(places) / 8
 
 
+@pytest.mark.fault("B2")
 @pytest.mark.parametrize("cut", [1, 8, 100, 1000])
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_truncated_file_is_corrupt(cut, whole, monkeypatch):
@@ -144,6 +146,7 @@ def test_a_truncated_file_is_corrupt(cut, whole, monkeypatch):
         read(bytes(encoded.data)[:-cut], described(encoded), RowRange(0, 100))
 
 
+@pytest.mark.fault("B2")
 def test_a_row_count_that_contradicts_the_log_is_corrupt():
     batch, shares = batch_of({0: 10})
     encoded = encode_segment(batch, [n for _, n in shares], "none")
@@ -151,6 +154,7 @@ def test_a_row_count_that_contradicts_the_log_is_corrupt():
         read(bytes(encoded.data), replace(described(encoded), rows=11), RowRange(0, 10))
 
 
+@pytest.mark.fault("X4")
 def test_a_file_that_would_decode_to_too_much_memory_is_refused(monkeypatch):
     table = pa.table({"value": pa.array([b"\0" * 1000] * 5000)})
     sink = pa.BufferOutputStream()
@@ -163,6 +167,7 @@ def test_a_file_that_would_decode_to_too_much_memory_is_refused(monkeypatch):
     assert len(data) < 20_000
 
 
+@pytest.mark.fault("B2")
 def test_pages_carry_checksums_that_another_reader_verifies():
     batch, shares = batch_of({0: 1000}, value_bytes=200)
     encoded = encode_segment(batch, [n for _, n in shares], "none")
@@ -172,6 +177,7 @@ def test_pages_carry_checksums_that_another_reader_verifies():
         pq.ParquetFile(pa.BufferReader(bytes(data)), page_checksum_verification=True).read()
 
 
+@pytest.mark.fault("B2")
 def test_random_bytes_are_never_a_segment():
     data = os.urandom(500)
     file = SegmentFile("topics/t/x.parquet", 1, 500, 1, zlib.crc32(data), 8, zlib.crc32(data[-8:]))

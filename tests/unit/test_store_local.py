@@ -124,6 +124,7 @@ def test_the_file_is_synced_before_it_gets_its_name(
     assert steps == ["fsync file", "link", "unlink", "fsync"]
 
 
+@pytest.mark.fault("D1", "S1")
 def test_a_failing_sync_of_the_folder_leaves_the_outcome_open(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_failing_sync_of_the_folder_leaves_the_outcome_open(
 # Failing writes
 
 
+@pytest.mark.fault("D1")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG])
 @pytest.mark.parametrize("write", ["create", "put"])
 @pytest.mark.parametrize("call", ["write", "fsync"])
@@ -164,6 +166,7 @@ def test_a_refusal_of_the_system_is_definite_and_leaves_no_trace(
     assert store.get("a/k") == b"x"
 
 
+@pytest.mark.fault("D1")
 def test_an_error_of_the_disk_is_not_taken_for_a_refusal(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_args: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -173,6 +176,7 @@ def test_an_error_of_the_disk_is_not_taken_for_a_refusal(store: LocalStore, monk
         store.create("k", b"x")
 
 
+@pytest.mark.fault("D1")
 def test_a_file_that_outgrows_the_limit_is_refused_without_a_trace(root: Path) -> None:
     script = """
 import resource, sys
@@ -210,6 +214,7 @@ def test_a_file_system_without_hard_links_is_named_and_unsafe(
         probe(store)
 
 
+@pytest.mark.fault("P1")
 def test_a_writer_killed_half_way_leaves_nothing_that_is_seen(root: Path) -> None:
     script = """
 import os, signal, sys
@@ -228,6 +233,7 @@ store.create("a/lost", b"x")
     assert store.get("a/lost") == b"again"
 
 
+@pytest.mark.fault("P1")
 def test_an_unfinished_file_is_swept_after_a_day_by_whoever_lists(store: LocalStore, root: Path) -> None:
     store.put("a/k", b"x")
     (root / "a" / ".~0123").write_bytes(b"half")
@@ -291,6 +297,7 @@ def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
         store.get("k")
 
 
+@pytest.mark.fault("K3")
 def test_a_root_may_be_a_symbolic_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -317,6 +324,7 @@ def _refused(*operations: Callable[[], object]) -> None:
             operation()
 
 
+@pytest.mark.fault("K3")
 def test_a_folder_that_links_to_the_outside_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
     (root / "link").symlink_to(outside)
     (root / "a").mkdir()
@@ -341,6 +349,7 @@ def test_a_folder_that_links_to_the_outside_is_not_followed(store: LocalStore, r
     assert (outside / "secret").read_bytes() == b"secret"
 
 
+@pytest.mark.fault("K3")
 def test_an_object_that_links_to_the_outside_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
     (root / "link").symlink_to(outside / "secret")
     (root / "nowhere").symlink_to(outside / "new")
@@ -355,6 +364,7 @@ def test_an_object_that_links_to_the_outside_is_not_followed(store: LocalStore, 
     assert (outside / "secret").read_bytes() == b"secret"
 
 
+@pytest.mark.fault("K3")
 def test_a_link_that_replaces_a_known_folder_is_not_followed(store: LocalStore, root: Path, outside: Path) -> None:
     store.put("a/secret", b"inside")
     assert store.get("a/secret") == b"inside"
@@ -364,6 +374,7 @@ def test_a_link_that_replaces_a_known_folder_is_not_followed(store: LocalStore, 
     assert (outside / "secret").read_bytes() == b"secret"
 
 
+@pytest.mark.fault("K3")
 def test_what_is_no_file_is_neither_listed_nor_waited_for(store: LocalStore, root: Path) -> None:
     root.mkdir()
     os.mkfifo(root / "pipe")
@@ -412,6 +423,7 @@ def test_case_sensitivity_is_found_out_once_and_leaves_nothing_behind(
     assert store.case_sensitive is found
 
 
+@pytest.mark.fault("K2")
 def test_a_case_folding_disk_is_noticed(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     stat_ = os.stat
 

@@ -59,6 +59,7 @@ def test_a_relative_path_begins_here_and_a_tilde_at_home(monkeypatch: pytest.Mon
     assert store.url == f"file://{tmp_path}/data"
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("url", "fault"),
     [
@@ -87,6 +88,7 @@ def test_a_url_that_names_no_store_is_refused_with_a_remedy(url: str, fault: str
         open_store(url)
 
 
+@pytest.mark.fault("K5")
 @pytest.mark.parametrize(
     "url",
     [
@@ -109,6 +111,7 @@ def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> Non
     assert "planted" not in told.lower()
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize("url", ["memory://with-options", "some/path"])
 def test_options_of_a_store_that_has_none_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"store\.endpoint, store\.region: a (memory|file):// store has no options"):
@@ -185,6 +188,7 @@ def test_stores_made_directly_are_not_shared() -> None:
     forget_memory_store("private")
 
 
+@pytest.mark.fault("K5")
 def test_a_store_with_credentials_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="open it from its URL again") as caught:
         pickle.dumps(open_store("s3://bucket/pickled", KEYS))

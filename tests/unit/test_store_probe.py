@@ -82,6 +82,7 @@ def test_a_store_that_honours_the_condition_passes() -> None:
     assert _left_in(store) == []
 
 
+@pytest.mark.fault("S2")
 @pytest.mark.parametrize("second", [_overwrites, _overwrites_and_denies_it, _loses_the_object])
 def test_a_store_that_ignores_the_condition_is_refused_by_its_url(second) -> None:
     store = OddStore(None, second)
@@ -90,12 +91,14 @@ def test_a_store_that_ignores_the_condition_is_refused_by_its_url(second) -> Non
     assert _left_in(store) == []
 
 
+@pytest.mark.fault("S2")
 def test_a_store_without_conditional_creates_is_refused_by_its_url() -> None:
     store = OddStore(CreateUnsupported("create", "k", "501 Not Implemented"))
     with pytest.raises(UnsafeStore, match=r"memory://odd: 501 Not Implemented"):
         probe(store)
 
 
+@pytest.mark.fault("S2")
 @pytest.mark.parametrize(
     "script",
     [
@@ -114,6 +117,7 @@ def test_a_lost_answer_is_asked_for_again_on_a_fresh_key(script) -> None:
     assert clock.slept_s == ([0.05, 0.1, 0.2, 0.4] if len(script) == 4 else [0.05])
 
 
+@pytest.mark.fault("S2")
 def test_a_store_that_never_answers_is_unavailable_not_unsafe() -> None:
     store = OddStore(*[StoreUnavailable("create", "k", "reset")] * 5)
     with pytest.raises(StoreUnavailable):

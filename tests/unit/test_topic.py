@@ -48,6 +48,7 @@ def seen(table: pa.Table) -> list[tuple[int, int, bytes | None]]:
 # --- the handle ---
 
 
+@pytest.mark.fault("K2")
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ä", "x" * 250])
 def test_a_wrong_name_is_refused_at_once(name):
     with pytest.raises(InvalidConfig) as refusal:
@@ -55,6 +56,7 @@ def test_a_wrong_name_is_refused_at_once(name):
     assert refusal.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -91,6 +93,7 @@ def test_a_handle_that_was_not_told_where_the_topic_is_says_so():
         Topic("orders").exists()
 
 
+@pytest.mark.fault("K5")
 def test_the_representation_names_topic_and_place_without_secrets(tmp_path):
     assert repr(Topic("orders")) == "<Topic orders>"
     assert repr(Topic("orders", bootstrap_servers=str(tmp_path))) == f"<Topic orders file://{tmp_path}>"
@@ -193,6 +196,7 @@ class FoldingStore(MemoryStore):
         return super().list(prefix.lower(), start_after.lower())
 
 
+@pytest.mark.fault("K2")
 def test_names_that_differ_only_in_case_are_kept_apart_or_refused():
     apart: Store = MemoryStore("x")
     Topic("Orders", store=apart).create()
@@ -346,6 +350,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_unknown(filled, root):
         list(batches)
 
 
+@pytest.mark.fault("B3")
 def test_a_file_that_the_log_still_has_but_the_store_has_not_is_damage(filled, root):
     store = open_store(root)
     (lost, *_) = [entry.key for entry in store.list(topic_folder("t")) if entry.key.endswith(".parquet")]

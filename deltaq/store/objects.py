@@ -116,6 +116,11 @@ class ObjectStore:
         return self._connection.url
 
     @property
+    def provider(self) -> str:
+        """Whom to ask about what this store can do, e.g. `S3 at http://localhost:9000`."""
+        return self._connection.provider
+
+    @property
     def pace(self) -> Pace:
         return PACE
 
@@ -249,7 +254,7 @@ class ObjectStore:
 
         Any XML that is no listing (a proxy's page, an error told with status 200) is to the client a page without
         objects and without a successor. So an end is believed only when the store shows what follows it in the root,
-        or, if that is nothing, an object that is known to be there. StoreUnavailable if it hides even that.
+        or, if that is nothing, any object at all. StoreUnavailable if it shows none, though one is known to be there.
         """
         # The lowest key that a folder can have: only where to look, so it need not exist.
         start = after.rstrip(_ABOVE_ALL[-1])
@@ -263,9 +268,8 @@ class ObjectStore:
                 yield meta
         known = self._known
         if known and not shows_something:
-            before = known[:-1] if is_key(known[:-1]) else ""
-            first = next(self._pages(operation, prefix, "", before), None)
-            if (first is None or first["path"] > known) and self._is_there(known):
+            anything = next(self._pages(operation, prefix, "", ""), None)
+            if anything is None and self._is_there(known):
                 raise StoreUnavailable(operation, prefix, f"the listing lacks {known!r}, which is there")
 
     def _is_there(self, key: str) -> bool:

@@ -84,8 +84,10 @@ def _read(store: Store, key: str) -> bytes | None:
 
 
 def _verdict(store: Store, fault: str) -> str:
+    provider = getattr(store, "provider", "")  # of a bucket: whose it is, its URL does not say
+    name = f"{store.url} ({provider})" if provider else store.url
     return (
-        f"{store.url} {fault}: it ignores create-if-absent, and writers would overwrite each other's data. "
+        f"{name} {fault}: it ignores create-if-absent, and writers would overwrite each other's data. "
         "Use a store, or a version of it, that honours `If-None-Match: *`"
     )
 

@@ -204,7 +204,7 @@ def test_a_server_without_conditional_writes_is_named(server, store, answer: Ans
 
 def test_a_server_that_ignores_the_condition_is_found_out(server, store) -> None:
     server.answer(Answer(headers={"ETag": '"x"'}))
-    with pytest.raises(UnsafeStore, match="s3://bucket/pre created the same key twice"):
+    with pytest.raises(UnsafeStore, match=rf"s3://bucket/pre \(S3 at {server.endpoint}\) created the same key twice"):
         probe(store)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
+
+import pytest
 from deltaq import Consumer, Producer
 
 producer = Producer({"bootstrap.servers": sys.argv[1], "queue.buffering.max.messages": 1_000_000})

@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from deltaq import Consumer, Producer, Topic, TopicPartition
 
 PARTITIONS = 6
@@ -85,6 +87,7 @@ def produce_in_processes(root: str, topic: str, producers: int, count: int, fold
     return [tuple(report) for path in paths for report in json.loads(path.read_text())]
 
 
+@pytest.mark.fault("P11")
 def test_four_processes_write_200_000_records_without_loss_double_or_disorder(root, tmp_path):
     Topic("events", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
     reports = produce_in_processes(root, "events", 4, 50_000, tmp_path)

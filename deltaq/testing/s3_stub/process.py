@@ -75,14 +75,14 @@ class S3Stub:
     ) -> None:
         self.close()
 
-    def options(self, access_key: str = "stub-access-key", **more: object) -> dict[str, object]:
-        """Options for `open_store`, and with `store.` before each for a client's configuration."""
-        keys = {"access_key_id": access_key, "secret_access_key": "stub-secret-key", "region": "us-east-1"}
+    def options(self, **more: object) -> dict[str, object]:
+        """Options for `open_store`; `more` are further ones, or other keys than the usual."""
+        keys = {"access_key_id": "stub-access-key", "secret_access_key": "stub-secret-key", "region": "us-east-1"}
         return {"endpoint": self.endpoint, **keys, **more}
 
     def conf(self, prefix: str, bucket: str = "deltaq", **more: object) -> dict[str, object]:
         """Configuration of a client whose root is `s3://<bucket>/<prefix>`; `more` are options of the store."""
-        options = {f"store.{name}": str(value) for name, value in self.options(**more).items()}  # type: ignore[arg-type]
+        options = {f"store.{name}": str(value) for name, value in self.options(**more).items()}
         return {"bootstrap.servers": f"s3://{bucket}/{prefix}", **options}
 
     def set_rules(self, *rules: HttpRule) -> None:

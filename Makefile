@@ -31,8 +31,9 @@ check: $(INSTALLED) ## Check format, lint, types and the rules of the house
 	@$(PY) -m mypy --no-error-summary $(CODE)
 	@$(PY) -m pytest --quiet tests/test_tidy.py
 
-docs: $(INSTALLED) ## Write docs/reference anew, from the code
+docs: $(INSTALLED) ## Write docs/reference and the links of the guarantees to their tests anew, from the code
 	@$(PY) tests/test_reference.py
+	@$(PY) tests/test_guarantees.py
 
 bench: $(INSTALLED) ## Measure latency and speed on local disk, every message accounted for
 	@$(PY) -m benchmarks $(ARGS)

@@ -265,7 +265,7 @@ def checkpoint_of(store: Store, version: int, app_version: int) -> None:
     store.put(f"{FOLDER}_delta_log/_last_checkpoint", json.dumps({"version": version, "size": 3}).encode())
 
 
-@pytest.mark.fault("C4")
+@pytest.mark.fault("C2", "C4")
 def test_a_writer_that_was_away_while_its_slot_was_cleaned_up_commits_at_the_head_instead(clock):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)

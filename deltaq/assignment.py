@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
 
@@ -50,6 +50,7 @@ class Assignment:
         self._records: DecodedRecords | None = None
         self._holder: _Held | None = None
         self._row = 0
+        self._under_way: list[tuple[_Held, list[FetchedMessage]]] = []  # taken, and not delivered yet
 
     # --- which partitions ---
 
@@ -114,9 +115,12 @@ class Assignment:
     def seek(self, topic: str, partition: int, offset: int) -> None:
         """Go on at another offset."""
         self._release(topic, partition)
-        held = self._held[topic, partition]
-        held.epoch = self._fetcher.seek(topic, partition, offset)
-        held.position, held.resume_at = OFFSET_INVALID, None
+        epoch = self._fetcher.seek(topic, partition, offset)
+        with self._lock:
+            # Another object, so that what was taken before the seek can be told from what comes after it.
+            held = replace(self._held[topic, partition], epoch=epoch, position=OFFSET_INVALID)
+            held.taken = held.resume_at = None
+            self._held[topic, partition] = held
 
     def pause(self, topic: str, partition: int) -> None:
         """Hand nothing out from a partition until it is resumed, not even what is ready."""
@@ -181,10 +185,18 @@ class Assignment:
         messages = list(map(FetchedMessage, repeat(records), range(first, end)))
         self._handed_out(records, end - 1, delivered=False)
         held.taken = held.position, records.topic_id
+        self._under_way.append((held, messages))
         return messages
+
+    def still_wanted(self, messages: list[Message]) -> list[Message]:
+        """Without those taken from partitions that were given up, or given anew, or sought since they were taken."""
+        held_now = set(map(id, self._held.values()))
+        unwanted = {id(message) for held, taken in self._under_way if id(held) not in held_now for message in taken}
+        return [message for message in messages if id(message) not in unwanted] if unwanted else messages
 
     def delivered(self) -> None:
         """What was taken reaches the application now, so it may be committed."""
+        self._under_way.clear()
         with self._lock:
             for held in self._held.values():
                 if held.taken is not None and self._store_on_delivery:
@@ -214,6 +226,7 @@ class Assignment:
 
     def take_back(self, messages: Iterable[Message]) -> None:
         """Records that were taken but never reached the application are handed out again."""
+        self._under_way.clear()
         firsts: dict[tuple[str, int], tuple[int, str]] = {}
         for message in messages:
             topic, partition, offset = message.topic(), message.partition(), message.offset()

@@ -265,6 +265,9 @@ class Consumer:
         try:
             while len(messages) < num_messages:
                 event = self._serve()
+                if messages and self._held is not None:
+                    # Whoever has the partition now, also this consumer, gets them from its committed offset on.
+                    messages = self._held.still_wanted(messages)
                 if event is None and self._held is not None and self._held.ready:
                     messages += self._held.take(num_messages - len(messages))
                     continue

@@ -30,7 +30,7 @@ from deltaq import (
     WrongState,
 )
 from deltaq.admin import AdminClient, NewPartitions
-from deltaq.store import MemoryStore
+from deltaq.store import MemoryStore, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually, next_message
 
@@ -296,6 +296,34 @@ def test_what_an_interrupted_consume_had_taken_comes_again_and_is_not_committed(
 
 
 # --- assignment ---
+
+
+def test_consume_returns_nothing_that_a_callback_has_moved_away_from(root):
+    topic(root)
+    fill(root, 3)
+    store = FaultyStore(open_store(root))
+    readers: list[Consumer] = []
+
+    def go_back(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        readers[0].seek(tp(offset=1))
+        fill(root, 1, start=3)
+
+    conf = {"bootstrap.servers": root, "group.id": "g", "enable.auto.commit": False, "on_commit": go_back}
+    with Consumer(conf, store=store) as reader:
+        readers.append(reader)
+        reader.assign([tp(offset=OFFSET_BEGINNING)])
+        assert offsets(reader.consume(1, 20)) == [0]
+        store.add(Rule("create", "groups/*", Fault.slow()))  # so that the callback comes after two more were taken
+
+        def let_it_come() -> None:
+            eventually(lambda: reader.position([tp()])[0].offset == 3)
+            store.release()
+
+        releasing = threading.Thread(target=let_it_come)
+        releasing.start()
+        reader.commit(asynchronous=True)
+        assert offsets(reader.consume(3, 20)) == [1, 2, 3]
+        releasing.join()
 
 
 def test_assignment_shows_what_is_assigned(root):

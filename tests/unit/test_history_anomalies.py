@@ -719,3 +719,106 @@ def test_owners_of_other_partitions_or_groups_do_not_disturb_each_other():
     story.commits("c3", 0, at=U)
     story.commits("c1", 2)
     assert story.names() == []
+
+
+# Transactions that come before each other
+
+
+def test_transactions_that_lie_in_opposite_orders_in_two_partitions_are_a_cycle_unless_it_is_allowed():
+    story = Story()
+    for process in ("p1", "p2"):
+        story.begin_transaction(process)
+    story.sends("p1", "a", 0)
+    story.sends("p1", "b", 1, at=U)
+    story.sends("p2", "c", 1)
+    story.sends("p2", "d", 0, at=U)
+    for process in ("p1", "p2"):
+        story.commit_transaction(process).ok()
+    assert story.names() == ["G0"]
+    assert story.names(isolated_writes=False) == []
+
+
+def test_the_order_of_transactions_in_two_topics_may_differ():
+    story = Story()
+    for process in ("p1", "p2"):
+        story.begin_transaction(process)
+    story.sends("p1", "a", 0)
+    story.sends("p1", "b", 1, at=X)
+    story.sends("p2", "c", 1)
+    story.sends("p2", "d", 0, at=X)
+    for process in ("p1", "p2"):
+        story.commit_transaction(process).ok()
+    assert story.names() == []
+
+
+def test_transactions_that_have_read_each_other_are_a_cycle():
+    story = Story()
+    for process in ("p1", "p2"):
+        story.begin_transaction(process)
+    story.sends("p1", "a", 0)
+    story.sends("p2", "b", 0, at=X)
+    one, two = story.poll("p1"), story.poll("p2")
+    ends = [story.commit_transaction(process) for process in ("p1", "p2")]
+    for end in ends:
+        end.ok()
+    one.ok([(*X, 0, "b")])
+    two.ok([(*T, 0, "a")])
+    assert story.names(isolated_writes=False) == ["G1c"]
+
+
+def test_a_transaction_that_has_read_another_and_lies_before_it_is_in_a_cycle_unless_it_is_allowed():
+    story = Story()
+    for process in ("p1", "p2"):
+        story.begin_transaction(process)
+    story.sends("p1", "a", 0)
+    story.sends("p1", "c", 2, at=U)
+    committing = story.commit_transaction("p1")
+    story.polls("p2", (0, "a"))
+    story.sends("p2", "b", 1, at=U)
+    for end in (committing, story.commit_transaction("p2")):
+        end.ok()
+    assert story.names() == ["G1c"]
+    assert story.names(isolated_writes=False) == []
+
+
+def test_a_chain_of_transactions_that_read_one_another_is_no_cycle():
+    story = Story()
+    story.log(0)
+    for number in range(1, 50):
+        story.begin_transaction("p1")
+        story.polls("p1", (number - 1, number - 1))
+        story.sends("p1", number, number)
+        story.commit_transaction("p1").ok()
+    story.polls("p1", (49, 49))
+    assert story.names(drained=True) == []
+
+
+# Records and positions of one transaction
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_read", "now", "names"),
+    [
+        ("info", True, 2, []),
+        ("info", True, 1, ["torn-transaction"]),
+        ("info", False, 1, []),
+        ("info", False, 2, ["torn-transaction"]),
+        ("abort", False, 1, []),
+        ("abort", False, 2, ["torn-transaction"]),
+    ],
+)
+def test_records_and_positions_of_a_transaction_take_effect_together(
+    ending: str, is_read: bool, now: int, names: list[str]
+):
+    story = group_that_has_read("a", "b", committed=1)
+    story.begin_transaction("c1")
+    story.commits("c1", 2)
+    story.sends("c1", "output", at=X)
+    if ending == "abort":
+        story.abort_transaction("c1").ok()
+    else:
+        story.commit_transaction("c1").info()
+    if is_read:
+        story.polls("c2", (0, "output"), at=X)
+    story.committed("c2", "g").ok(positions={T: now})
+    assert story.names(drained=True) == names

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable
 
 from deltaq.testing.checker.anomaly import Anomaly, report
+from deltaq.testing.checker.cycles import cycles
 from deltaq.testing.checker.facts import Rules, gather
+from deltaq.testing.checker.halves import halves
 from deltaq.testing.checker.owners import two_owners
 from deltaq.testing.checker.polls import Replay
 from deltaq.testing.checker.sends import disordered_sends, mixed_sends
@@ -36,7 +38,8 @@ def check_history(
         gaps: offsets may be missing without a reason. False, as deltaq promises it: they are 0, 1, 2, … in every
             partition, so a missing one is a record passed over, even if nobody knows of it. True for Kafka, whose
             transactions leave gaps.
-        isolated_writes: a transaction's records lie together in each partition. False for Kafka.
+        isolated_writes: a transaction's records lie together in each partition, and transactions come in the same order
+            in all partitions of a topic. False for Kafka.
         expendable: values that retention or compaction may have removed: they may be missing, and passed over.
 
     What was sent, and what of it was read:
@@ -50,7 +53,8 @@ def check_history(
         unsent-read: a value was read that nobody sent, or before it was sent.
         torn-transaction: a part of a transaction was read and another is missing: for good, as for `lost-write` and
             `unseen`, or when a poll claims the tail of another partition of the same topic (a transaction's records in
-            one topic become visible at once).
+            one topic become visible at once). Or its records took effect and the positions that it commits did not, or
+            the other way round, as `committed` says after all commits.
 
     The order of sends:
         nonmonotonic-send: a process sent one value after another into a partition, and it lies before that.
@@ -64,6 +68,11 @@ def check_history(
         int-poll-skip, int-nonmonotonic-poll: the same within one poll, or between polls of one transaction.
         realtime-lag: a poll claimed the tail of a partition but misses what had been acknowledged, or read by anybody,
             before it began.
+
+    Transactions that come before each other, in circles:
+        G0: in one partition of a topic the one lies first, in another the other. Only with `isolated_writes`.
+        G1c: each has read what the other sent; or, with `isolated_writes`, it has read what the other sent, which comes
+            after it in a partition of the same topic.
 
     Groups:
         commit-regression: a committed position moved back, without `is_reset` or a `seek` of the process that
@@ -85,4 +94,4 @@ def check_history(
     found += disordered_sends(facts)
     if isolated_writes:
         found += mixed_sends(facts)
-    return found + jumps + list(two_owners(facts))
+    return [*found, *jumps, *two_owners(facts), *halves(facts), *cycles(facts)]

@@ -24,6 +24,7 @@ class _Candidate:
 
     position: int
     by: Operation | None
+    may_go_back: bool = False
     ended: float = math.inf
     is_acknowledged: bool = False
 
@@ -38,11 +39,13 @@ class CommittedPositions:
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._possible: dict[tuple[str, Partition], list[_Candidate]] = defaultdict(lambda: [_Candidate(0, None, -1.0)])
+        self._possible: dict[tuple[str, Partition], list[_Candidate]] = defaultdict(
+            lambda: [_Candidate(0, None, ended=-math.inf)]
+        )
         self._begun: dict[tuple[str, Partition], tuple[list[float], list[int]]] = defaultdict(lambda: ([], []))
         self._unfinished: dict[str, list[_Candidate]] = defaultdict(list)
         self._asked: dict[str, dict[Partition, Range]] = {}
-        self._seeks: set[tuple[str, Partition]] = set()
+        self._sought: dict[str, set[Partition]] = defaultdict(set)
 
     def range(self, group: str, partition: Partition, since: float = math.inf) -> Range:
         """What is possible now, or was committed after the time `since`."""
@@ -53,10 +56,11 @@ class CommittedPositions:
 
     def seek(self, process: str, partition: Partition) -> None:
         """The process went elsewhere on purpose: what it commits next may go back."""
-        self._seeks.add((process, partition))
+        self._sought[process].add(partition)
 
     def crash(self, process: str, now: float) -> None:
         """The process is gone, and what it left unfinished is not tried again."""
+        self._sought.pop(process, None)
         for candidate in self._unfinished.pop(process, ()):
             candidate.ended = min(candidate.ended, now)
 
@@ -64,7 +68,7 @@ class CommittedPositions:
         """A commit that does not fail begins."""
         for partition, position in commit.positions:
             if position is not None:
-                candidate = _Candidate(position, commit)
+                candidate = _Candidate(position, commit, commit.is_reset or partition in self._sought[commit.process])
                 self._possible[commit.group or "", partition].append(candidate)
                 if self._facts.transaction(commit) is None:
                     self._unfinished[commit.process].append(candidate)
@@ -80,16 +84,11 @@ class CommittedPositions:
             for own in before:
                 if own.by is commit:
                     own.ended, own.is_acknowledged = now, is_acknowledged
-            if not is_acknowledged or position is None:
-                continue
-            replaced = [candidate for candidate in before if candidate.ended < commit.invoked]
-            self._possible[key] = [candidate for candidate in before if candidate.ended >= commit.invoked]
-            may_go_back = commit.is_reset or (commit.process, partition) in self._seeks
-            self._seeks.discard((commit.process, partition))
-            highest = max((old for old in replaced if old.is_acknowledged), key=lambda old: old.position, default=None)
-            if highest is not None and highest.by is not None and highest.position > position and not may_go_back:
-                what = f"{commit.group} had committed {highest.position}, and then {position}"
-                yield Anomaly("commit-regression", partition, what, (highest.by, commit))
+                    if is_acknowledged and own.may_go_back:
+                        self._sought[commit.process].discard(partition)
+            if is_acknowledged and position is not None:
+                self._possible[key] = [candidate for candidate in before if candidate.ended >= commit.invoked]
+                yield from _regression(commit, partition, position, before)
 
     def look_up(self, question: Operation) -> None:
         """Committed positions are about to be asked for."""
@@ -106,3 +105,16 @@ class CommittedPositions:
                 known = [candidate.by for candidate in self._possible[key] if candidate.by is not None]
                 what = f"{answer.group} had committed {low}, but its committed position is {position}"
                 yield Anomaly("commit-regression", partition, what, (*known[:1], answer))
+
+
+def _regression(commit: Operation, partition: Partition, position: int, before: list[_Candidate]) -> Iterator[Anomaly]:
+    """`before`: what was possible until the commit, and the commit itself."""
+    replaced = [old for old in before if old.is_acknowledged and old.ended < commit.invoked]
+    highest = max(replaced, key=lambda old: old.position, default=None)
+    if highest is None or highest.by is None or highest.position <= position:
+        return
+    # Another commit may have gone back first, on purpose, though nobody was told.
+    since = [old for old in before if old.by is not None and old.by.invoked > highest.by.invoked]
+    if not any(old.may_go_back and old.position <= position for old in since):
+        what = f"{commit.group} had committed {highest.position}, and then {position}"
+        yield Anomaly("commit-regression", partition, what, (highest.by, commit))

@@ -403,7 +403,8 @@ class DeltaLog:
         if self.state.version < version:
             self.commit(write, deadline)
         entry = self._read_entry(version)
-        if entry is None:
+        # What is in a slot below the log's start came there after clean-up: it says nothing, even if it is ours.
+        if entry is None or self._log_start() > version:
             raise OutcomeUnknown(
                 f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token
             )

@@ -124,7 +124,7 @@ class DeltaLog:
         return exists
 
     def _load(self) -> bool:
-        for _ in range(_LOAD_ATTEMPTS):
+        for attempt in range(1, _LOAD_ATTEMPTS + 1):
             self._restore(None)
             started_at = self.clock.uptime()
             newest = self._reading(lambda: read_newest_checkpoint(self.store, self._log_folder))
@@ -135,13 +135,16 @@ class DeltaLog:
             self._advance_to_end()
             start = self._log_start()
             if self.state.version < 0:
-                return self._exists_or_raise(start)
-            if start <= first:
+                if not self._has_entries(start):
+                    return False
+                # Created between our look and the listing; or the store lists what it does not give.
+            elif start <= first:
                 self.check_end()
                 return True
             # Entries were cleaned up while we read, and what we read in their slots may have come after that: from a
             # writer that was paused. The newer checkpoint that they gave way to has them.
-        raise Unavailable(f"the log of {self.folder!r} is cleaned up faster than it can be read; try again")
+            self._pause(attempt)
+        raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
 
     def _advance_to_end(self) -> None:
         window = 1
@@ -159,25 +162,34 @@ class DeltaLog:
 
         Lists the log. Raises Corrupt, and what `read_next` raises but LogCleaned.
         """
-        last = self._entry_key(self.state.version)
-        later = self._reading(lambda: [entry.key for entry in self.store.list(self._log_folder, start_after=last)])
-        versions = [version for key in later if (version := names.entry_version(key)) is not None]
-        if versions:
-            self._advance_to_end()  # most likely they have been written just now
-        if any(version > self.state.version for version in versions):
-            version = self.state.version + 1
-            raise Corrupt("log entry is missing, and later ones exist", path=self._entry_key(version), version=version)
+        versions = self._listed_versions(self._entry_key(self.state.version))
+        newest = max(versions, default=-1)
+        for attempt in range(1, _LOAD_ATTEMPTS + 1):
+            if newest > self.state.version:
+                self._advance_to_end()  # most likely they have been written just now
+            following = self.state.version + 1
+            if following > newest:
+                return
+            path = self._entry_key(following)
+            if following not in versions:
+                raise Corrupt("log entry is missing, and later ones exist", path=path, version=following)
+            self._pause(attempt)
+        raise Unavailable(f"the store lists {path!r} and does not find it; try again")
 
-    def _exists_or_raise(self, log_start: int) -> bool:
+    def _has_entries(self, log_start: int) -> bool:
         """There is no entry 0 and no checkpoint: fine for a table that was never created, and only for that."""
-        folder = self._log_folder
-        entries = self._reading(lambda: [entry.key for entry in self.store.list(folder)])
-        versions = [version for key in entries if (version := names.entry_version(key)) is not None]
-        if not versions and log_start == 0:
-            return False
-        if versions and min(versions) == 0:
-            return self._load()  # created between our look and the listing
-        raise Corrupt("the log's first entries are missing and no checkpoint replaces them", path=folder, version=0)
+        versions = self._listed_versions("")
+        if (versions and min(versions) > 0) or (not versions and log_start > 0):
+            reason = "the log's first entries are missing and no checkpoint replaces them"
+            raise Corrupt(reason, path=self._log_folder, version=0)
+        return bool(versions)
+
+    def _listed_versions(self, start_after: str) -> set[int]:
+        listed = self._reading(lambda: [entry.key for entry in self.store.list(self._log_folder, start_after)])
+        return {version for key in listed if (version := names.entry_version(key)) is not None}
+
+    def _pause(self, attempt: int) -> None:
+        self.clock.sleep(error_pause_s(attempt, self.clock.random()))
 
     def read_next(self) -> Entry | None:
         """The next entry, applied to `state`; None if there is none yet.
@@ -212,14 +224,21 @@ class DeltaLog:
         self.state.apply(entry)
 
     def _read_entry(self, version: int) -> Entry | None:
+        found = self._reading(lambda: self._fetch(version))
+        return None if found is None else found[0]
+
+    def _fetch(self, version: int) -> tuple[Entry, bytes] | None:
+        """An entry and its bytes; None if it is not there. Raises Corrupt, StoreError."""
         key = self._entry_key(version)
         try:
             data = self.store.get(key)
+            try:
+                return parse_entry(data, version, key), data
+            except Corrupt:
+                data = self.store.get(key)  # the damage may have happened on the way
+                return parse_entry(data, version, key), data
         except ObjectMissing:
             return None
-        except StoreError as error:
-            raise unavailable(error) from error
-        return parse_entry(data, version, key)
 
     def _log_start(self) -> int:
         """The lowest version that clean-up has promised to keep; 0 if nothing was ever removed."""
@@ -292,17 +311,17 @@ class DeltaLog:
                 maybe, refusal = True, error
             except (ObjectExists, StoreRefused) as error:
                 refusal = error
-            seen: bytes | None = None
+            entry: Entry | None = None
             try:
-                seen = body if refusal is None else self._look(key)
+                entry = parse_entry(body, version, key) if refusal is None else self._look(version, body, token, maybe)
                 self._prove_slot(version, maybe)
             except StoreError as error:
                 # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
                 maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
                 refusal = error
             else:
-                if seen is not None:
-                    return self._filled(seen, body, draft.info.txn_id, version)
+                if entry is not None:
+                    return entry
             if isinstance(refusal, StoreRefused) and not maybe:
                 raise unavailable(refusal) from refusal
             failures += 1
@@ -311,11 +330,21 @@ class DeltaLog:
                 raise self._gave_up(refusal, token, maybe)
             self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
 
-    def _look(self, key: str) -> bytes | None:
+    def _look(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
+        """Who fills the slot after an attempt that did not succeed; None if nobody does, as far as is to be seen."""
         try:
-            return self.store.get(key)
-        except ObjectMissing:
+            found = self._fetch(version)
+        except Corrupt as damage:
+            if maybe:  # what cannot be read may be ours
+                raise OutcomeUnknown(damage.error.str(), token=token) from damage
+            raise
+        if found is None:
             return None
+        entry, seen = found
+        if _token(version, entry.txn_id or "") == token and seen != sent:
+            reason = "the commit that was read back differs from the one sent"
+            raise Corrupt(reason, path=self._entry_key(version), version=version)
+        return entry
 
     def _prove_slot(self, version: int, maybe: bool) -> None:
         """Whoever was away for long makes sure that slot `version` is not one that clean-up has re-opened."""
@@ -323,16 +352,6 @@ class DeltaLog:
         if now - self._proven_at > HEAD_PROOF_S and self._log_start_raw() > version:
             raise _SlotCleaned(maybe)
         self._proven_at = now
-
-    def _filled(self, seen: bytes, sent: bytes, txn_id: str, version: int) -> Entry:
-        entry = parse_entry(seen, version, self._entry_key(version))
-        if entry.txn_id == txn_id and seen != sent:
-            raise Corrupt(
-                "the commit that was read back differs from the one sent",
-                path=self._entry_key(version),
-                version=version,
-            )
-        return entry
 
     def _gave_up(self, cause: StoreError | None, token: str, maybe: bool) -> OutcomeUnknown | Unavailable:
         reason = cause.reason if cause is not None else "the slot stayed empty"
@@ -403,8 +422,7 @@ class DeltaLog:
         if self.state.version < version:
             self.commit(write, deadline)
         entry = self._read_entry(version)
-        # What is in a slot below the log's start came there after clean-up: it says nothing, even if it is ours.
-        if entry is None or self._log_start() > version:
+        if entry is None:
             raise OutcomeUnknown(
                 f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token
             )

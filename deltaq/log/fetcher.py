@@ -523,7 +523,7 @@ class Fetcher:
         """A file is not there: compacted meanwhile, so the newest snapshot has its records; or lost."""
         followed.log.load()
         self._publish(followed)
-        if read.file.path in followed.log.index.files:
+        if followed.log.is_lost(read.file):
             segment = read.file.segment
             damage = Corrupt("data file is missing", path=segment.key, version=segment.version)
             self._damaged(topic, cursors, read, damage)

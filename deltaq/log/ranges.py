@@ -42,7 +42,7 @@ def load_again(log: TopicLog, gone: FileGone, topic_id: str) -> None:
     log.load()
     if log.head is None or log.head.topic_id != topic_id:
         raise UnknownTopic(log.topic, reason=f"topic {log.topic!r} was deleted while it was read")
-    if gone.file.path in log.index.files:
+    if log.is_lost(gone.file):
         raise Corrupt("data file is missing", path=gone.file.segment.key, version=gone.file.segment.version)
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaq.clock import Clock
 from deltaq.errors import Corrupt
+from deltaq.log.backoff import error_pause_s
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.records import TIMESTAMP
 from deltaq.log.segment import RowRange, read_rows
@@ -16,7 +18,10 @@ from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_state import Batch, DataFile
 from deltaq.store import ObjectMissing, Store, StoreError
 
-__all__ = ["Fetched", "FileGone", "FileRead", "next_read", "plan_reads", "read_file"]
+__all__ = ["Fetched", "FileGone", "FileRead", "is_lost", "next_read", "plan_reads", "read_file"]
+
+
+LOOKS_FOR_LOST_FILE = 5
 
 
 class FileGone(Exception):
@@ -50,6 +55,23 @@ class Fetched:
     sparse: bool
     log_append_time: bool
     rows: pa.RecordBatch
+
+
+def is_lost(store: Store, clock: Clock, file: DataFile) -> bool:
+    """Whether a data file that the newest log names is not there. Takes a while: a store may be late to show it.
+
+    Raises Unavailable.
+    """
+    for attempt in range(1, LOOKS_FOR_LOST_FILE + 1):
+        try:
+            store.get_range(file.segment.key, 0, 0)
+        except ObjectMissing:
+            clock.sleep(error_pause_s(attempt, clock.random()))
+        except StoreError as error:
+            raise unavailable(error) from error
+        else:
+            return False
+    return True
 
 
 def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> list[FileRead]:

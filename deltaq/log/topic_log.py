@@ -12,6 +12,7 @@ from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
 from deltaq.log.actions import Add, CommitInfo, Entry, Metadata, Remove, Txn
 from deltaq.log.delta_log import Committed, DeltaLog, Draft, LogCleaned
 from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.scan import is_lost
 from deltaq.log.table import DELTAQ_DOMAIN, TableState
 from deltaq.log.topic_state import (
     DataFile,
@@ -142,6 +143,10 @@ class TopicLog:
     def check_end(self) -> None:
         """Make sure that the position is the end of the log and not a gap in it. Raises Corrupt, Unavailable."""
         self._log.check_end()
+
+    def is_lost(self, file: DataFile) -> bool:
+        """Whether a file is named by the log, as far as it is known, and yet is not there. Raises Unavailable."""
+        return file.path in self.index.files and is_lost(self._store, self._clock, file)
 
     # --- the log's follower ---
 

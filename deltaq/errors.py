@@ -32,6 +32,15 @@ __all__ = [
 _TEXTS: dict[int, str] = {}
 
 
+def printable(text: str) -> str:
+    """The text with line breaks, escapes and the like written as in a Python string.
+
+    For what others chose (a name, a file, a server's answer): shown as it is, it could forge lines of a log file or
+    move the cursor of a terminal.
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def _code(value: int, text: str) -> int:
     """Declare an error code with the text it has when nobody gives a better one."""
     _TEXTS[value] = text
@@ -508,10 +517,9 @@ class Corrupt(KafkaException):
     """
 
     def __init__(self, reason: str, *, path: str, version: int | None = None) -> None:
-        # Escaped: a path may come from the damaged log itself and hold anything, line breaks for a log file too.
-        shown = path if path.isascii() and path.isprintable() else ascii(path)
-        where = shown if version is None else f"{shown} (version {version})"
-        super().__init__(KafkaError(KafkaError._BAD_MSG, f"{where}: {reason}"))
+        where = path if version is None else f"{path} (version {version})"
+        # Both may come from the damaged file itself and hold anything.
+        super().__init__(KafkaError(KafkaError._BAD_MSG, printable(f"{where}: {reason}")))
         self.path = path
         self.version = version
 
@@ -520,7 +528,8 @@ class Incompatible(KafkaException):
     """The table was written by a newer deltaq or by something else. Upgrade deltaq, or use another root or topic."""
 
     def __init__(self, reason: str, *, path: str | None = None) -> None:
-        super().__init__(KafkaError(KafkaError.UNSUPPORTED_VERSION, reason if path is None else f"{path}: {reason}"))
+        told = reason if path is None else f"{path}: {reason}"
+        super().__init__(KafkaError(KafkaError.UNSUPPORTED_VERSION, printable(told)))
         self.path = path
 
 

@@ -6,7 +6,7 @@ import operator
 from functools import total_ordering
 from typing import Any, Protocol
 
-from deltaq.errors import KafkaError
+from deltaq.errors import KafkaError, printable
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -191,7 +191,8 @@ class Message:
 
     def __repr__(self) -> str:
         error = self.error()
-        return f"<Message {self.topic()}[{self.partition()}]@{self.offset()}{'' if error is None else f' {error}'}>"
+        where = f"{printable(str(self.topic()))}[{self.partition()}]@{self.offset()}"
+        return f"<Message {where}{'' if error is None else f' {error}'}>"
 
 
 class FetchedRecords(Protocol):
@@ -300,7 +301,7 @@ class TopicPartition:
 
     def __str__(self) -> str:
         return (
-            f"TopicPartition{{topic={self.topic},partition={self.partition},offset={self.offset},"
+            f"TopicPartition{{topic={printable(self.topic)},partition={self.partition},offset={self.offset},"
             f"leader_epoch={self.leader_epoch},error={self.error}}}"
         )
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from deltaq.config import TOPIC_SETTINGS, topic_config
 from deltaq.config.setting import unknown_setting
 from deltaq.config.topic import PROPERTY_PREFIX
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, printable
 from deltaq.topic import checked_properties
 
 __all__ = [
@@ -78,7 +78,7 @@ class ConfigEntry:
     incremental_operation: AlterConfigOpType | None = None
 
     def __str__(self) -> str:
-        return f'{self.name}="{self.value}"'
+        return printable(f'{self.name}="{self.value}"')
 
 
 class ConfigResource:
@@ -129,7 +129,9 @@ class ConfigResource:
         return len(self.set_config_dict)
 
     def __repr__(self) -> str:
-        return f"ConfigResource({self.restype},{self.name}{'' if self.error is None else f',{self.error!r}'})"
+        return (
+            f"ConfigResource({self.restype},{printable(self.name)}{'' if self.error is None else f',{self.error!r}'})"
+        )
 
     def _key(self) -> tuple[ResourceType, str]:
         return self.restype, self.name

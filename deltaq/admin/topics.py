@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deltaq.config import TOPIC_SETTINGS
-from deltaq.errors import InvalidConfig, KafkaError
+from deltaq.errors import InvalidConfig, KafkaError, printable
 from deltaq.log.topic_state import TopicChange, TopicHead
 from deltaq.log.topic_view import NewTopicPlan
 from deltaq.topic import checked_partitions, checked_properties
@@ -37,7 +37,7 @@ class NewTopic:
         return hash(self.topic)
 
     def __str__(self) -> str:
-        return f"NewTopic(topic={self.topic},num_partitions={self.num_partitions})"
+        return f"NewTopic(topic={printable(self.topic)},num_partitions={self.num_partitions})"
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class NewTopic:
     def check(self) -> None:
         """Raises ValueError for numbers that no cluster could make sense of."""
         limit = TOPIC_SETTINGS["partitions"].high
-        invalid = f"Invalid NewTopic({self.topic})"
+        invalid = f"Invalid NewTopic({printable(self.topic)})"
         if not -1 <= self.num_partitions <= limit:
             raise ValueError(
                 f"{invalid}: num_partitions {self.num_partitions} out of expected range 1..{limit:.0f}, "
@@ -85,15 +85,15 @@ class NewPartitions:
         return hash(self.topic)
 
     def __str__(self) -> str:
-        return f"NewPartitions(topic={self.topic},new_total_count={self.new_total_count})"
+        return f"NewPartitions(topic={printable(self.topic)},new_total_count={self.new_total_count})"
 
     def check(self) -> None:
         """Raises ValueError for a number that no topic can have."""
         limit = TOPIC_SETTINGS["partitions"].high
         if not 1 <= self.new_total_count <= limit:
             raise ValueError(
-                f"Invalid NewPartitions({self.topic}): new_total_count {self.new_total_count} out of expected range "
-                f"1..{limit:.0f}"
+                f"Invalid NewPartitions({printable(self.topic)}): new_total_count {self.new_total_count} "
+                f"out of expected range 1..{limit:.0f}"
             )
 
 

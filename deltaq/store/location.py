@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import printable
 from deltaq.store.contract import Store
 from deltaq.store.keys import is_key
 from deltaq.store.local import LocalStore
@@ -98,16 +99,19 @@ def _parse_named(scheme: str, rest: str) -> Location:
     prefix = prefix.rstrip("/")
     if not _NAME.fullmatch(name):
         what = "name" if scheme == "memory" else "bucket"
-        raise ValueError(f"store URL {scheme}://{rest}: {name!r} is no {what}; use letters, digits, '.', '_' and '-'")
+        raise ValueError(
+            f"store URL {scheme}://{printable(rest)}: {name!r} is no {what}; use letters, digits, '.', '_' and '-'"
+        )
     if scheme == "memory" and prefix:
-        raise ValueError(f"store URL {scheme}://{rest}: a memory store has a name only; use memory://{name}")
+        raise ValueError(f"store URL {scheme}://{printable(rest)}: a memory store has a name only; use memory://{name}")
     if prefix and not is_key(prefix):
         raise ValueError(
-            f"store URL {scheme}://{rest}: {prefix!r} is no prefix; use parts of printable ASCII, none empty"
+            f"store URL {scheme}://{printable(rest)}: {prefix!r} is no prefix; use parts of printable ASCII, none empty"
         )
     if scheme == "s3" and name.endswith("--x-s3"):
         raise ValueError(
-            f"store URL {scheme}://{rest}: directory buckets do not list in key order; use a general purpose bucket"
+            f"store URL {scheme}://{printable(rest)}: directory buckets do not list in key order; "
+            "use a general purpose bucket"
         )
     return Location(scheme, name, prefix)
 

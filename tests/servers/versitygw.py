@@ -13,16 +13,16 @@ __all__ = ["VersityServer"]
 
 
 class VersityServer(S3Server):
-    """versitygw over a POSIX folder. It never syncs: what a power cut would leave is not its subject."""
+    """versitygw over a folder, whose file system must have extended attributes.
+
+    It never syncs: what a power cut would leave is not its subject.
+    """
 
     program = VERSITYGW
 
     def _command(self, executable: Path) -> list[str]:
-        # Attributes of objects in files beside them: not every file system has extended attributes.
-        sidecar = self._scratch / "attributes"
-        sidecar.mkdir(exist_ok=True)
         place = ["--port", f"{HOST}:{self.port}", "--keep-alive", "--quiet"]
-        return [str(executable), *place, "posix", "--sidecar", str(sidecar), str(self.data)]
+        return [str(executable), *place, "posix", str(self.data)]
 
     def _environment(self) -> dict[str, str]:
         return {"ROOT_ACCESS_KEY": self.access_key, "ROOT_SECRET_KEY": self.secret_key}

@@ -118,13 +118,17 @@ def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "place", [None, pytest.param("s3_server_root", marks=pytest.mark.s3_server)], ids=["in a folder", "on an S3 server"]
+)
 def test_the_programs_wait_for_each_other_and_end_with_the_same_file(
-    tmp_path: Path, child_environment: dict[str, str]
+    place: str | None, request: pytest.FixtureRequest, tmp_path: Path, child_environment: dict[str, str]
 ) -> None:
+    root = [] if place is None else ["--root", request.getfixturevalue(place)]
     demo = subprocess.run(
-        [sys.executable, str(DEMO), "--messages", "5", "--interval", "0"],
+        [sys.executable, str(DEMO), "--messages", "5", "--interval", "0", *root],
         cwd=tmp_path,
-        env=child_environment,
+        env={**child_environment, **os.environ, "PYTHONPATH": child_environment["PYTHONPATH"]},
         capture_output=True,
         text=True,
         timeout=110,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from weakref import WeakValueDictionary
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import (
     InvalidValue,
     KafkaError,
@@ -47,7 +47,7 @@ FLIGHTS_AHEAD_MAX = 4
 """Uploaded flights that may wait for their commit. Beyond that records stay in their buffers and make larger ones."""
 
 EXIT_WAIT_S = 2.0
-"""How long the exit of the process waits for a writer's threads."""
+"""How long the exit of the process waits for each of a writer's threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,6 +93,7 @@ class TopicWriter:
         self._running = False
         self._uploading = False
         self._stopping = False
+        self._threads: list[Thread] = []
 
     # --- what producers call ---
 
@@ -120,8 +121,8 @@ class TopicWriter:
                 self._changed.wait()  # the threads of earlier buffers are just ending
             if not self._running:
                 self._running = self._uploading = True
-                self._clock.start_thread(self._upload_loop, f"deltaq-upload-{self.topic}")
-                self._clock.start_thread(self._commit_loop, f"deltaq-commit-{self.topic}")
+                loops = {"upload": self._upload_loop, "commit": self._commit_loop}
+                self._threads = [self._clock.start_thread(loops[n], f"deltaq-{n}-{self.topic}") for n in loops]
 
     def detach(self, buffer: RecordBuffer) -> None:
         """Forget a buffer once it is empty; the threads end with the last one."""
@@ -131,12 +132,11 @@ class TopicWriter:
 
     def stop(self) -> None:
         """End the threads, with what is not written yet left unwritten: the process is about to exit."""
-        deadline = self._clock.monotonic() + EXIT_WAIT_S
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-            while self._running and (left := deadline - self._clock.monotonic()) > 0:
-                self._changed.wait(left)
+        for thread in self._threads:  # not a wait on the clock: a test's clock stands still by then
+            thread.join(EXIT_WAIT_S)
 
     def append_block(self, buffer: RecordBuffer, block: ArrowBlock) -> None:
         """Add a table behind what is in `buffer`."""
@@ -373,7 +373,7 @@ class TopicWriter:
                     self._changed.notify_all()
                 if self._flights and not self._stopping:
                     return True
-                if not self._uploading:
+                if self._stopping or not self._uploading:
                     self._running = False
                     self._changed.notify_all()
                     return False

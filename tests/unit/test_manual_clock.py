@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -201,3 +203,18 @@ def test_it_is_a_clock_for_everything_that_takes_one(clock):
     kinds: list[Clock] = [clock, MortalClock()]
     names = {name for name in vars(Clock) if not name.startswith("_")}
     assert [name for kind in kinds for name in names if not callable(getattr(kind, name, None))] == []
+
+
+def test_a_program_ends_though_its_clients_wait_for_a_clock_that_stands_still():
+    program = """
+from deltaq import Producer
+from deltaq.store import MemoryStore
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+
+clock = ManualClock()
+store = FaultyStore(MemoryStore("x"), Rule("put", "*.parquet", Fault.error_before(), times=None), clock=clock)
+producer = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store, clock=clock)
+producer.produce("t", b"never")
+clock.until_waiting()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -76,7 +76,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that stands. `entry` is what is in the log; `lost_races` counts the slots others took before it."""
+    """A commit that stands.
+
+    `entry` is what is in the log; `lost_races` counts the slots others took before it. `seconds` is for how long others
+    could come between, on the mean of all slots tried: from the last look at the log to the answer of the store.
+    """
 
     entry: Entry
     lost_races: int
@@ -110,6 +114,8 @@ class DeltaLog:
         self._log_folder = folder + names.LOG_FOLDER
         self._proven_at = float("-inf")
         self._is_partial = False  # loading has begun and not succeeded: `state` is neither old nor new
+        self._looked_at = 0.0  # when the look began that found no further entry
+        self._crowded = False  # others wrote between our last two commits, so they probably have again
 
     # --- reading ---
 
@@ -269,9 +275,12 @@ class DeltaLog:
         if self._is_partial:
             self.load()
         lost_races = 0
+        exposed_s = 0.0
+        # A look costs less than a create that is bound to fail; who writes alone is spared even that.
+        crowded = self._crowded and self._catch_up()
+        started_at = self._looked_at if self._crowded else self.clock.monotonic()
         while True:
             draft = write(self.state)
-            started_at = self.clock.monotonic()
             try:
                 entry = self._fill(draft, deadline)
             except _SlotCleaned as cleaned:
@@ -280,11 +289,14 @@ class DeltaLog:
                     return Committed(found, lost_races, self.clock.monotonic() - started_at)
                 continue
             seconds = self.clock.monotonic() - started_at
+            exposed_s += seconds
             self._apply(entry)
             if entry.txn_id == draft.info.txn_id:
-                return Committed(entry, lost_races, seconds)
+                self._crowded = crowded or lost_races > 0
+                return Committed(entry, lost_races, exposed_s / (lost_races + 1))
             lost_races += 1
             self._back_off(lost_races, seconds, deadline)
+            started_at = self._looked_at
 
     def _prove_store(self) -> None:
         """Once per process: nothing is entrusted to a store that lets two writers create the same entry."""
@@ -401,13 +413,23 @@ class DeltaLog:
                 f"commit to {self.folder!r} lost {lost_races} races against other writers before its deadline; "
                 "raise message.timeout.ms, or linger.ms so that each writer commits less often"
             )
+        self._catch_up()
+
+    def _catch_up(self) -> bool:
+        """Go to the end of the log, as far as the store tells; whether others had written.
+
+        Only an optimisation: the create that follows settles the next slot by itself.
+        """
+        before = self.state.version
+        self._looked_at = self.clock.monotonic()
         try:
             while self.read_next() is not None:
-                pass
+                self._looked_at = self.clock.monotonic()
         except LogCleaned:
             self.load()
         except Unavailable:
-            return  # only an optimisation: the create that follows settles the next slot by itself
+            pass
+        return self.state.version > before
 
     def settle(self, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
         """Find out what became of a commit that ended in OutcomeUnknown: its entry, or None if it does not and never

@@ -1,26 +1,67 @@
-"""How much longer to wait before a commit when other writers keep winning the race for the next slot."""
+"""How much longer to wait before a commit when other writers want the next slot too. Pure; the caller waits."""
 
 from __future__ import annotations
 
-__all__ = ["AdaptiveLinger"]
+from collections import Counter, deque
+from collections.abc import Mapping
 
-EXTRA_S_MAX = 2.0
+__all__ = ["EXTRA_S_MAX", "AdaptiveLinger"]
+
+EXTRA_S_MAX = 5.0
+"""Longest wait beyond `linger.ms`. A crowd that this does not thin out loses more races."""
+
+_LOAD = 0.35
+"""The share of time in which a commit of others may be under way: about every third create then meets one."""
+
+_MEMORY = 4
+"""Of how many intervals between two commits of ours the writers are remembered."""
+
+_FULL = 2
+"""A writer with this many commits in that time, half of ours, counts as one that wants as much as we do. One with fewer
+counts for what it uses, one with more for no more than that: it will have to come down."""
+
+_STEP = 2.0
+_INERTIA = 0.25
 
 
 class AdaptiveLinger:
-    """Seconds to linger beyond the configured time, learned from lost races.
+    """Seconds to linger beyond the configured time, learned from who else writes and how long a commit takes.
 
     The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one they
-    win.
-    As TCP does for a shared line: a lost race doubles the wait, a commit without one shortens it by a tenth.
+    win. All of them read the same entries, hence know how many they are; and each one waits until the others can have
+    had their turn, so that nobody starves. Who writes alone, or with others that write little, does not wait at all.
     """
 
     def __init__(self) -> None:
         self.extra_s = 0.0
+        self._wait_s = 0.0
+        self._commit_s = 0.0
+        self._committed_at: float | None = None
+        self._intervals: deque[Mapping[str, int]] = deque(maxlen=_MEMORY)
 
-    def committed(self, lost_races: int, commit_s: float) -> None:
-        """Learn from a commit that took `commit_s` seconds in its last slot after `lost_races`."""
-        if lost_races:
-            self.extra_s = min(EXTRA_S_MAX, max(commit_s, self.extra_s * 2.0))
+    def committed(self, others: Mapping[str, int], now: float, commit_s: float, chance: float) -> None:
+        """Learn from a commit that stood at `now` and took `commit_s` seconds in its last slot.
+
+        `others` has the number of commits of each other writer since the call before. `chance` is a random number in
+        [0, 1): writers that wait equally long must not come back at the same moment.
+        """
+        if self._committed_at is None:
+            self._commit_s = commit_s
         else:
-            self.extra_s = self.extra_s * 0.9 if self.extra_s > 1e-4 else 0.0
+            self._intervals.append(others)
+            # An outage is no reason to believe that all commits take that long.
+            self._commit_s += _INERTIA * (min(commit_s, 2 * self._commit_s) - self._commit_s)
+            self._adapt(max(1e-6, now - self._committed_at))
+        self._committed_at = now
+        self.extra_s = self._wait_s * (0.75 + 0.5 * chance)
+
+    def _adapt(self, interval_s: float) -> None:
+        """Bring the interval between our commits nearer to what leaves each of the others its turn."""
+        commits: Counter[str] = Counter()
+        for interval in self._intervals:
+            commits.update(interval)
+        others = sum(min(1.0, count / _FULL) for count in commits.values())
+        fair_s = others * self._commit_s / _LOAD
+        change = min(_STEP, max(1 / _STEP, (fair_s / interval_s) ** 0.5))
+        wait_s = max(self._wait_s, self._commit_s) * change
+        self._wait_s = min(EXTRA_S_MAX, wait_s) if wait_s > self._commit_s else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
 from deltaq.log.actions import Add, CommitInfo, Entry, Metadata, Remove, Txn
-from deltaq.log.delta_log import Committed, DeltaLog, Draft, LogCleaned
+from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.scan import is_lost
 from deltaq.log.table import DELTAQ_DOMAIN, TableState
@@ -34,6 +35,9 @@ __all__ = ["AlreadyCommitted", "Appended", "TopicLog"]
 
 ENGINE = f"deltaq/{__version__}"
 
+_WRITER_CHARS = 16
+"""How many characters at the start of its tokens a writer has in all of them."""
+
 
 class AlreadyCommitted(Exception):
     """The application transaction (`app_id`, `version`) is in the topic already; nothing was written."""
@@ -41,11 +45,15 @@ class AlreadyCommitted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Segments that got their offsets, with what the commit cost."""
+    """Segments that got their offsets, with what the commit cost.
+
+    `others` has the number of entries of each other writer since the append before; nothing after the first one.
+    """
 
     files: tuple[DataFile, ...]
     lost_races: int
     seconds: float
+    others: Mapping[str, int]
 
 
 class TopicLog:
@@ -63,6 +71,8 @@ class TopicLog:
         self.index = OffsetIndex()
         self._indexed = indexed
         self._last: TopicHead | None = None
+        self._writer = clock.unique_id()[-_WRITER_CHARS:]
+        self._others: Counter[str] | None = None  # entries of others since our last append; readers have none
         self._settings: tuple[Metadata, TopicSettings] | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
@@ -109,6 +119,8 @@ class TopicLog:
         Unavailable.
         """
         self._log.load()
+        if self._others is not None:
+            self._others.clear()  # who wrote before we came need not be there any more
         self._check_case()
         return self.head is not None
 
@@ -160,6 +172,9 @@ class TopicLog:
 
     def advancing(self, entry: Entry, path: str) -> None:
         self._last = check_entry(self._last, entry, self.folder, path)
+        writer = (entry.txn_id or "")[:_WRITER_CHARS]
+        if self._others is not None and writer != self._writer:
+            self._others[writer] += 1
         for action in entry.actions:
             if isinstance(action, Add):
                 self._index(action)
@@ -174,7 +189,7 @@ class TopicLog:
 
     def create(self, partitions: int, schema_string: str, properties: Mapping[str, str], deadline: float) -> TopicHead:
         """Bring the topic into being, with offsets from 0. Raises TopicExists, and what `DeltaLog.commit` raises."""
-        txn_id = self._clock.unique_id()
+        txn_id = self._new_token()
 
         def write(state: TableState) -> Draft:
             if self.head is not None:
@@ -191,7 +206,7 @@ class TopicLog:
 
     def delete(self, deadline: float) -> None:
         """End the topic: a commit that removes every file. Raises UnknownTopic, and what `DeltaLog.commit` raises."""
-        txn_id = self._clock.unique_id()
+        txn_id = self._new_token()
 
         def write(state: TableState) -> Draft:
             now = self._now()
@@ -208,7 +223,7 @@ class TopicLog:
         It is asked anew for each slot tried, so it always sees what it changes, and may raise to give up.
         Raises UnknownTopic, and what `DeltaLog.commit` raises.
         """
-        txn_id = self._clock.unique_id()
+        txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
             now = self._now()
@@ -235,7 +250,7 @@ class TopicLog:
         rows were meant for: UnknownTopic if another one has taken its name. With `txn`, AlreadyCommitted if the topic
         has that transaction version or a later one.
         """
-        txn_id = self._clock.unique_id()
+        txn_id = self._new_token()
         # Bound to the topic's id: what an earlier topic of this name has taken says nothing about this one.
         own = None if txn is None else replace(txn, app_id=f"{txn.app_id}/{topic_id}")
 
@@ -254,12 +269,13 @@ class TopicLog:
             return Draft(info, actions if own is None else [own, *actions])
 
         committed = self._log.commit(write, deadline)
-        return self._appended(committed)
+        others, self._others = self._others, Counter()
+        return Appended(self._files(committed.entry), committed.lost_races, committed.seconds, others or {})
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never
         will stand."""
-        txn_id = self._clock.unique_id()
+        txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
             return Draft(self._info(txn_id, self._now(), "SETTLE", blind=True), [])
@@ -267,11 +283,11 @@ class TopicLog:
         entry = self._log.settle(token, write, deadline)
         return None if entry is None else self._files(entry)
 
-    def _appended(self, committed: Committed) -> Appended:
-        return Appended(self._files(committed.entry), committed.lost_races, committed.seconds)
-
     def _files(self, entry: Entry) -> tuple[DataFile, ...]:
         return tuple(data_file(action, self.folder) for action in entry.actions if isinstance(action, Add))
+
+    def _new_token(self) -> str:
+        return self._writer + self._clock.unique_id()[-_WRITER_CHARS:]
 
     def _now(self) -> int:
         return max(self._clock.time_ms(), 0 if self._last is None else self._last.time_ms)

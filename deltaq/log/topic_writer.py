@@ -362,7 +362,8 @@ class TopicWriter:
                 _log.exception("committing a batch failed topic=%r", self.topic)
                 self._not_appended(taken, _defect(error))
             else:
-                self._linger.committed(appended.lost_races, appended.seconds)
+                now, chance = self._clock.monotonic(), self._clock.random()
+                self._linger.committed(appended.others, now, appended.seconds, chance)
                 self._report(taken, appended)
 
     def _wait_for_flight(self) -> bool:

@@ -190,6 +190,43 @@ def test_losing_races_moves_on_slot_by_slot_and_writes_the_draft_anew_for_each(c
     assert values(store) == [0, 1, 2, 100]
 
 
+def test_who_shares_a_log_looks_before_it_creates_and_loses_no_more_races_against_old_entries(clock):
+    store = FaultyStore(MemoryStore("test"))
+    ours, theirs = opened(store, clock), opened(store.inner, clock)
+    commit(theirs, 0)
+    assert commit(ours, 1).lost_races == 1
+    for value in (2, 4, 6):
+        commit(theirs, value)
+        creates = store.operations["create"]
+        assert commit(ours, value + 1).lost_races == 0
+        assert store.operations["create"] == creates + 1
+    assert values(store.inner) == list(range(8))
+
+
+def test_who_writes_alone_asks_nothing_before_it_creates(clock):
+    store = FaultyStore(MemoryStore("test"))
+    ours, theirs = opened(store, clock), opened(store.inner, clock)
+    commit(theirs, 0)
+    commit(ours, 1)  # lost a race
+    commit(ours, 2)  # has looked, in vain
+    gets = store.operations["get"]
+    for value in range(3, 6):
+        commit(ours, value)
+    assert store.operations["get"] == gets
+
+
+def test_a_look_that_fails_does_not_hinder_the_commit(clock):
+    store = FaultyStore(MemoryStore("test"))
+    ours, theirs = opened(store, clock), opened(store.inner, clock)
+    commit(theirs, 0)
+    commit(ours, 1)
+    commit(theirs, 2)
+    store.add(Rule("get", ENTRY, Fault.error_before()))
+    assert commit(ours, 3).lost_races == 1
+    assert store.effects[Effect.ERROR_BEFORE] == 1
+    assert values(store.inner) == [0, 1, 2, 3]
+
+
 def test_a_writer_that_gives_up_in_a_later_slot_leaves_nothing_behind(clock):
     store = MemoryStore("test")
     late = opened(store, clock)

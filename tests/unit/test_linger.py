@@ -1,0 +1,154 @@
+"""How long writers of one log hold back: not at all when alone, and in a crowd so that everybody gets its turn."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+
+import pytest
+
+from deltaq.log.backoff import race_pause_s
+from deltaq.log.linger import EXTRA_S_MAX, AdaptiveLinger
+from deltaq.log.topic_log import TopicLog
+from deltaq.store import MemoryStore
+
+COMMIT_S = 0.005
+
+
+def after(linger: AdaptiveLinger, commits: int, others: dict[str, int], interval_s: float, start: float = 0.0) -> float:
+    """What the linger has come to after so many commits, each the same time after the last one."""
+    for number in range(1, commits + 1):
+        linger.committed(others, start + number * interval_s, COMMIT_S, 0.5)
+    return linger.extra_s
+
+
+def test_who_writes_alone_never_waits():
+    assert after(AdaptiveLinger(), 50, {}, 0.001) == 0
+
+
+def test_who_writes_with_others_that_write_little_does_not_wait():
+    assert after(AdaptiveLinger(), 50, {"a": 1, "b": 1}, 0.5) == 0
+
+
+def test_in_a_crowd_the_wait_grows_and_stays_within_its_bound():
+    crowd = {f"w{number}": 1 for number in range(10)}
+    waits = [after(AdaptiveLinger(), commits, crowd, 0.01) for commits in (2, 4, 6, 50)]
+    assert 0 < waits[0] < waits[1] < waits[2] < waits[3] == EXTRA_S_MAX
+
+
+def test_when_the_crowd_is_gone_so_is_the_wait():
+    linger = AdaptiveLinger()
+    assert after(linger, 6, {"a": 5, "b": 5, "c": 5}, 0.01) > COMMIT_S
+    assert after(linger, 10, {}, 0.02, start=1.0) == 0
+
+
+def test_writers_that_wait_equally_long_do_not_come_back_at_the_same_moment():
+    early, late = AdaptiveLinger(), AdaptiveLinger()
+    for number in range(4):
+        early.committed({"a": 5}, number * 0.01, COMMIT_S, 0.0)
+        late.committed({"a": 5}, number * 0.01, COMMIT_S, 0.999)
+    assert early.extra_s * 1.5 < late.extra_s
+
+
+def test_one_commit_that_took_very_long_does_not_make_the_next_ones_wait_as_long():
+    linger = AdaptiveLinger()
+    before = after(linger, 30, {"a": 1, "b": 1}, 0.03)
+    linger.committed({"a": 1, "b": 1}, 2.0, 60.0, 0.5)
+    assert linger.extra_s <= 2 * before + COMMIT_S
+
+
+class Log:
+    """A log that takes one commit at a time, and writers that always have something to write; all of it in numbers.
+
+    A writer looks at the log, sends its commit, and has lost if another one arrived between look and arrival.
+    """
+
+    def __init__(self, writers: int, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.entries: list[int] = []
+        self.commits = [0] * writers
+        self.creates = 0
+        self.lingers = [AdaptiveLinger() for _ in range(writers)]
+        self.read = [0] * writers
+        self.lost = [0] * writers
+        self.events = [(self.chance.random() * 0.01, writer, -1, 0.0) for writer in range(writers)]
+        heapq.heapify(self.events)
+
+    def took(self) -> float:
+        return COMMIT_S * self.chance.uniform(0.3, 1.7)
+
+    def run(self, until: float) -> None:
+        while self.events[0][0] < until:
+            now, writer, seen, took = heapq.heappop(self.events)
+            if seen < 0:
+                took = self.took()
+                heapq.heappush(self.events, (now + took, writer, len(self.entries), took))
+            elif seen == len(self.entries):
+                self.stands(now, writer, took)
+            else:
+                self.creates += 1
+                self.lost[writer] += 1
+                pause = race_pause_s(self.lost[writer], took, self.chance.random())
+                heapq.heappush(self.events, (now + pause, writer, -1, 0.0))
+
+    def stands(self, now: float, writer: int, took: float) -> None:
+        self.creates += 1
+        self.commits[writer] += 1
+        others = Counter(str(other) for other in self.entries[self.read[writer] :])
+        self.entries.append(writer)
+        self.read[writer], self.lost[writer] = len(self.entries), 0
+        linger = self.lingers[writer]
+        linger.committed(others, now, took, self.chance.random())
+        heapq.heappush(self.events, (now + COMMIT_S + linger.extra_s, writer, -1, 0.0))
+
+
+@pytest.mark.fault("P11")
+@pytest.mark.parametrize("writers", [2, 4, 16])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_of_many_writers_none_starves_and_most_creates_succeed(writers, seed):
+    log = Log(writers, seed)
+    log.run(60.0)
+    assert min(log.commits) >= 0.5 * max(log.commits)
+    assert log.creates < 2 * len(log.entries)
+    assert len(log.entries) * COMMIT_S > 0.2 * 60.0, "they hold back, but not more than they must"
+
+
+@pytest.mark.fault("P11")
+def test_a_newcomer_gets_its_share_and_those_who_stay_take_over_that_of_one_who_left():
+    log = Log(8, seed=3)
+    late = [event for event in log.events if event[1] == 0]
+    log.events = [event for event in log.events if event[1] != 0]
+    heapq.heapify(log.events)
+    log.run(20.0)
+    heapq.heappush(log.events, (20.0, *late[0][1:]))
+    log.run(25.0)  # time to settle
+    before = list(log.commits)
+    log.run(60.0)
+    got = [after - before for after, before in zip(log.commits, before, strict=True)]
+    assert got[0] >= 0.5 * max(got)
+    log.events = [event for event in log.events if event[1] == 0]
+    log.run(70.0)
+    assert log.lingers[0].extra_s == 0
+
+
+def test_a_log_tells_how_often_each_other_writer_came_between_two_appends():
+    store = MemoryStore("test")
+    ours, theirs, third = (TopicLog(store, "t") for _ in range(3))
+    topic_id = ours.create(1, "{}", {}, float("inf")).topic_id
+    for log in (theirs, third):
+        log.load()
+
+    def append(log: TopicLog) -> list[int]:
+        return sorted(log.append(list, topic_id, float("inf")).others.values())
+
+    append(theirs)
+    assert append(ours) == [], "who wrote before it came need not be there any more"
+    for _ in range(3):
+        append(theirs)
+    append(third)
+    assert append(ours) == [1, 3]
+    assert append(ours) == []
+    append(theirs)
+    assert ours.load(), "what was read anew is no news"
+    assert append(ours) == []

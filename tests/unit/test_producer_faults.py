@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import tracemalloc
 import uuid
 from collections import Counter
 from functools import partial
@@ -370,6 +371,37 @@ def test_what_is_being_written_counts_for_the_limits():
         assert rows.flush(20) == size.flush(20) == 0
         rows.produce("t", "v")
         size.produce("t", b"x" * 1024)
+
+
+@pytest.mark.fault("D2", "S6")
+def test_a_store_that_does_not_answer_takes_no_more_memory_the_longer_it_lasts():
+    store = FaultyStore(MemoryStore("test"))
+    create(store)
+    store.add(Rule("put", DATA, Fault.slow(), EVER))
+    with make(store, queue_buffering_max_kbytes=1000) as producer:
+        sent = 0
+        tracemalloc.start()
+        try:
+            in_use = [0, 0]
+            for at in range(len(in_use)):
+                refused = 0
+                while refused < 5_000:
+                    try:
+                        producer.produce("t", b"x" * 1024)
+                        sent += 1
+                    except QueueFull:
+                        refused += 1
+                eventually(lambda: store.blocked)
+                in_use[at] = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert sent <= 1000
+        assert in_use[0] < 5_000_000
+        assert in_use[1] < in_use[0] + 100_000
+        store.clear()
+        store.release()
+        assert producer.flush(20) == 0
+    assert len(stored(store, sent)) == sent
 
 
 @pytest.mark.fault("D2")

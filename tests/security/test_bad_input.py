@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from deltaq import Consumer, KafkaException, Message, Producer, Topic, TopicPartition
+from deltaq import Consumer, KafkaException, Message, MessageTooLarge, Producer, Topic, TopicPartition
 from deltaq.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -26,7 +26,7 @@ from deltaq.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from deltaq.store import ObjectEntry, Pace, Watch
+from deltaq.store import MemoryStore, ObjectEntry, Pace, Watch
 
 pytestmark = pytest.mark.fault("K1")
 
@@ -344,3 +344,43 @@ NUMBERS = st.one_of(
 def test_no_number_out_of_range_becomes_a_setting(name, number):
     with pytest.raises(KafkaException, match=re.escape(name)):
         Producer(ROOT | {name: number})
+
+
+@pytest.mark.fault("X2")
+@pytest.mark.parametrize("size", [1_000_001, 2**31, 2**31 + 1])
+def test_a_value_beyond_every_limit_is_refused_with_both_sizes(store, size):
+    with Producer(ROOT, store=store) as producer:
+        with pytest.raises(MessageTooLarge) as caught:
+            producer.produce("t", bytes(size))  # zeros take no memory until they are looked at
+        assert (caught.value.size, caught.value.limit, caught.value.topic) == (size, 1_000_000, "t")
+        assert len(producer) == 0
+    assert store.touched == []
+
+
+@pytest.mark.fault("X2", "X3")
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"\0",
+        b"\xff\xfe invalid UTF-8 \x80",
+        b"x" * 1_000_000,
+        b"NaN",
+        "\U0010ffff \u0000 \u202e".encode(),
+        b"9" * 5000,
+        b"[" * 100_000 + b"]" * 100_000,
+    ],
+    ids=["null", "empty", "NUL", "no UTF-8", "the limit", "NaN", "odd letters", "a huge number", "deep JSON"],
+)
+def test_a_value_comes_back_byte_for_byte_as_value_key_and_header(value):
+    store = MemoryStore("bytes")
+    with Producer(ROOT, store=store, message_max_bytes=10**7) as producer:
+        Topic("t", store=store, config={"max.message.bytes": 10**7}).create()
+        producer.produce("t", value, value, headers=[("h", value), ("h", b"")])
+        assert producer.flush(20) == 0
+    with Consumer(ROOT, group_id="g", store=store) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        message = consumer.poll(20)
+    assert message is not None
+    assert (message.value(), message.key(), message.headers()) == (value, value, [("h", value), ("h", b"")])

@@ -1,4 +1,4 @@
-"""Measure how fast deltaq is, and check that nothing is lost, doubled, disordered or changed."""
+"""Measure how fast and how fair deltaq is, and check that nothing is lost, doubled, disordered or changed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from time import monotonic
 from typing import TypeAlias
 from uuid import uuid4
 
+from benchmarks.fairness import Crowd, Fairness, measure_fairness
 from benchmarks.latency import Latency, Load, measure_latency
 from benchmarks.machine import describe
 from benchmarks.report import Findings, as_json, as_text
 from benchmarks.throughput import WAYS, Run, fill_topic, measure_throughput
 from deltaq.store import open_store
 
-__all__ = ["FULL", "QUICK", "Plan", "main", "run"]
+__all__ = ["CROWDS", "FULL", "QUICK", "QUICK_CROWDS", "Plan", "main", "run"]
 
 _Tell: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure. Without loads no latency, without messages no throughput."""
+    """What to measure. Without loads no latency, without messages no throughput, without crowds no fairness."""
 
     loads: tuple[Load, ...]
     messages: int
     rounds: int
     floor_rounds: int
     ways: tuple[str, ...] = WAYS
+    crowds: tuple[Crowd, ...] = ()
 
 
 FULL = Plan(
@@ -46,6 +48,10 @@ QUICK = Plan(
     tuple(Load(rate, 20.0, 3.0, 1.0) for rate in (10_000, 100_000)), messages=200_000, rounds=1, floor_rounds=50
 )
 
+# Minutes, and of interest only where many processes share a topic: not part of the rest.
+CROWDS = (Crowd(16, 60.0), Crowd(16, 60.0, rate=100))
+QUICK_CROWDS = (Crowd(4, 5.0),)
+
 
 def run(plan: Plan, root: str) -> Findings:
     """Carry a plan out on an empty root. Tells on standard error how far it is."""
@@ -56,7 +62,8 @@ def run(plan: Plan, root: str) -> Findings:
 
     latencies = tuple(_latencies(plan, root, tell))
     runs = tuple(_runs(plan, root, tell))
-    return Findings(started, describe(root), latencies, runs)
+    crowds = tuple(_crowds(plan, root, tell))
+    return Findings(started, describe(root), latencies, runs, crowds)
 
 
 def _latencies(plan: Plan, root: str, tell: _Tell) -> Iterator[Latency]:
@@ -81,6 +88,16 @@ def _runs(plan: Plan, root: str, tell: _Tell) -> Iterator[Run]:
             yield outcome
 
 
+def _crowds(plan: Plan, root: str, tell: _Tell) -> Iterator[Fairness]:
+    for crowd in plan.crowds:
+        tell(f"fairness, {crowd}: {crowd.seconds:g} s")
+        outcome = measure_fairness(root, crowd)
+        tell(
+            f"  slowest to fastest {outcome.fairness:.2f}, {outcome.puts_per_commit:.2f} PUTs/commit, {outcome.verdict}"
+        )
+        yield outcome
+
+
 @contextmanager
 def _root(given: str | None, results: Path) -> Iterator[str]:
     """A root of our own, emptied afterwards: below the given one, or in the folder of the results, which is on a real
@@ -100,6 +117,8 @@ def _root(given: str | None, results: Path) -> Iterator[str]:
 
 def _plan(arguments: argparse.Namespace) -> Plan:
     plan = QUICK if arguments.quick else FULL
+    if arguments.only == "fairness":
+        return replace(plan, loads=(), messages=0, crowds=QUICK_CROWDS if arguments.quick else CROWDS)
     if arguments.only == "latency":
         return replace(plan, messages=0)
     return replace(plan, loads=()) if arguments.only == "throughput" else plan
@@ -109,7 +128,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small version: half a minute, for a first impression")
     parser.add_argument("--root", help="measure another store: a path or URL, such as s3://bucket/prefix")
-    parser.add_argument("--only", choices=("latency", "throughput"), help="measure only this half")
+    parser.add_argument("--only", choices=("latency", "throughput", "fairness"), help="measure only this")
     parser.add_argument("--results", type=Path, default=Path("bench-results"), help="folder for figures as JSON")
     arguments = parser.parse_args(given)
     if arguments.root is not None and arguments.root.startswith("memory:"):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.distribution import histogram
+from benchmarks.fairness import Fairness
 from benchmarks.latency import Latency
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.throughput import Run
@@ -23,11 +24,13 @@ class Findings:
     machine: dict[str, str]
     latencies: tuple[Latency, ...]
     runs: tuple[Run, ...]
+    crowds: tuple[Fairness, ...] = ()
 
     @property
     def is_clean(self) -> bool:
         """Whether every message of every load arrived as it should. (A throughput run that went wrong has raised.)"""
-        return all(latency.verdict.is_clean for latency in self.latencies)
+        verdicts = [latency.verdict for latency in self.latencies] + [crowd.verdict for crowd in self.crowds]
+        return all(verdict.is_clean for verdict in verdicts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ _SPEED_AIMS = {"produce, calls": 800_000, "produce_arrow, acknowledged": 3_000_0
 _NAMES = {"consume_500": "consume(500)"}
 _LATENCY_AIM = 100_000, 20.0, 100.0
 """Messages a second, linger.ms, and the 99th percentile in milliseconds that is aimed at."""
+
+_FAIRNESS_AIM = 0.5
+_PUTS_AIM = 2.0
 
 
 def speeds(runs: Sequence[Run]) -> list[Speed]:
@@ -94,12 +100,20 @@ def targets(findings: Findings) -> list[Target]:
         aim = _SPEED_AIMS.get(speed.name)
         if aim is not None:
             found.append(Target(speed.name, f">= {aim:,}/s", f"{speed.median:,.0f}/s", speed.median >= aim))
+    for crowd in findings.crowds:
+        share, puts = crowd.fairness, crowd.puts_per_commit
+        found += [
+            Target(f"slowest/fastest, {crowd.crowd}", f">= {_FAIRNESS_AIM:g}", f"{share:.2f}", share >= _FAIRNESS_AIM),
+            Target(f"PUTs/commit, {crowd.crowd}", f"< {_PUTS_AIM:g}", f"{puts:.2f}", puts < _PUTS_AIM),
+        ]
     return found
 
 
 def as_json(findings: Findings) -> str:
     """Everything, for comparisons between runs."""
     content = asdict(findings)
+    for crowd, measured in zip(content["crowds"], findings.crowds, strict=True):
+        crowd |= {"fairness": measured.fairness, "puts_per_commit": measured.puts_per_commit}
     content["speeds"] = [asdict(speed) for speed in speeds(findings.runs)]
     content["targets"] = [asdict(target) for target in targets(findings)]
     return json.dumps(content, indent=1)
@@ -114,6 +128,8 @@ def as_text(findings: Findings) -> str:
             lines += ["", f"from produce to consumer, {latency.load}", *histogram(latency.from_send)]
     if findings.runs:
         lines += ["", *_speed_table(findings.runs)]
+    if findings.crowds:
+        lines += ["", *_crowd_table(findings.crowds)]
     if aimed_at := targets(findings):
         rows = [(target.name, target.aim, target.found, "met" if target.met else "MISSED") for target in aimed_at]
         lines += ["", *_table(("target", "aim", "found", ""), rows)]
@@ -171,6 +187,46 @@ def _conditions_table(latencies: Sequence[Latency]) -> list[str]:
     return [title, *_table(head, rows)]
 
 
+def _crowd_table(crowds: Sequence[Fairness]) -> list[str]:
+    title = "Many processes on one topic: messages acknowledged in time, and requests for each commit"
+    head = (
+        "crowd",
+        "slowest",
+        "fastest",
+        "ratio",
+        "commits/s",
+        "PUTs/commit",
+        "lost races",
+        "files/commit",
+        "GETs/commit",
+        "ack p50 ms",
+        "p99",
+        "max",
+        "others",
+        "messages",
+    )
+    rows = []
+    for crowd in crowds:
+        commits = max(1, crowd.commits)
+        rows.append(
+            (
+                str(crowd.crowd),
+                f"{crowd.in_time[0]:,}",
+                f"{crowd.in_time[-1]:,}",
+                f"{crowd.fairness:.2f}",
+                f"{crowd.commits / crowd.crowd.seconds:.1f}",
+                f"{crowd.puts_per_commit:.2f}",
+                f"{crowd.lost_races:,}",
+                f"{crowd.data_puts / commits:.2f}",
+                f"{crowd.entry_gets / commits:.1f}",
+                *(f"{mark:,.0f}" for mark in (crowd.acknowledged.p50, crowd.acknowledged.p99, crowd.acknowledged.max)),
+                _cores(crowd.others_cores),
+                str(crowd.verdict),
+            )
+        )
+    return [title, *_table(head, rows)]
+
+
 def _speed_table(runs: Sequence[Run]) -> list[str]:
     times = max(sum(1 for run in runs if run.way == way) for way in {run.way for run in runs})
     title = f"Messages of {MESSAGE_BYTES} random bytes a second: {runs[0].messages:,} messages, best of {times}"
@@ -180,7 +236,8 @@ def _speed_table(runs: Sequence[Run]) -> list[str]:
 
 def _quiet(findings: Findings) -> str:
     """Whether the machine was ours, in a sentence."""
-    told = [*(latency.others_cores for latency in findings.latencies), *(run.others_cores for run in findings.runs)]
+    told = [latency.others_cores for latency in findings.latencies]
+    told += [run.others_cores for run in findings.runs] + [crowd.others_cores for crowd in findings.crowds]
     cores = [cores for cores in told if cores is not None]
     if not cores:
         return "How much of the machine others were using meanwhile is unknown."

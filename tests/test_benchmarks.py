@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks import latency
 from benchmarks.__main__ import Plan, main, run
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
+from benchmarks.fairness import Crowd, Share, judge_values, summarise
 from benchmarks.history import judge
 from benchmarks.latency import Load
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
@@ -191,3 +192,44 @@ def test_a_store_that_two_processes_cannot_share_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--root", "memory://benchmark"])
     assert "one process" in capsys.readouterr().err
+
+
+def test_the_shares_of_a_crowd_are_added_up_and_judged():
+    requests = {"entry create ok": 3, "entry create exists": 2, "data put ok": 4, "entry get missing": 5}
+    shares = [
+        Share(sent=3, in_time=in_time, requests=requests, waited_ns=array("q", [10**6] * 3)) for in_time in (3, 1, 2)
+    ]
+    found = summarise(Crowd(3, 1.0), shares, 9, judge(3, array("q", [0, 1, 2])), None)
+    assert (found.in_time, found.fairness) == ((1, 2, 3), 1 / 3)
+    assert (found.creates, found.lost_races, found.data_puts, found.entry_gets) == (15, 6, 12, 15)
+    assert found.puts_per_commit == 15 / 9
+    aims = {target.name.split(",")[0]: target.met for target in targets(Findings("", {}, (), (), (found,)))}
+    assert aims == {"slowest/fastest": False, "PUTs/commit": True}
+    assert "0.33" in as_text(Findings("", {}, (), (), (found,)))
+
+
+def test_messages_of_a_crowd_that_are_missing_doubled_or_strange_are_noticed():
+    def value(producer, sequence):
+        return f"{producer}:{sequence}:".encode().ljust(MESSAGE_BYTES, b".")
+
+    sent = [value(1, 0), value(0, 0), value(0, 1), value(1, 1)]
+    assert judge_values([2, 2], sent).is_clean
+    assert str(judge_values([2, 2], sent[:-1])) == "1 lost"
+    assert str(judge_values([2, 2], [*sent, sent[0]])) == "1 doubled"
+    assert str(judge_values([2, 2], [*sent, value(2, 0)])) == "1 foreign"
+    assert str(judge_values([2, 2], [*sent, b"0:0:"])) == "1 foreign"
+    assert str(judge_values([2, 2], [sent[0], sent[2], sent[1], sent[3]])) == "1 disordered"
+
+
+@pytest.mark.fault("P11")
+@pytest.mark.parametrize("rate", [0, 500])
+def test_a_small_crowd_writes_everything_once_and_every_request_is_counted(rate, tmp_path):
+    crowd = Crowd(3, 1.0, rate, window=50)
+    findings = run(Plan((), messages=0, rounds=0, floor_rounds=0, crowds=(crowd,)), str(tmp_path))
+    (found,) = findings.crowds
+    assert findings.is_clean, found.verdict
+    assert found.verdict.sent >= sum(found.in_time)
+    assert found.acknowledged.count == found.verdict.sent - crowd.producers, "all but those of the warm-up"
+    assert found.creates == found.commits + found.lost_races
+    assert found.data_puts >= found.commits > 0
+    assert json.loads(as_json(findings))["crowds"][0]["puts_per_commit"] == found.puts_per_commit

@@ -1,0 +1,218 @@
+"""Fairness: many processes write one topic at once; who gets how much of it, and what the crowd costs in requests."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
+from time import monotonic, monotonic_ns
+from uuid import uuid4
+
+from benchmarks.counting_store import CountingStore
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.history import Verdict, judge
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import MESSAGE_BYTES
+from deltaq import KafkaError, Message, Producer, Topic
+from deltaq.names import topic_log
+from deltaq.store import open_store
+
+__all__ = ["Crowd", "Fairness", "Share", "judge_values", "measure_fairness", "summarise"]
+
+START_TIMEOUT_S = 120.0
+"""How long all processes together may take to start; then the benchmark fails."""
+
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Who writes: `producers` processes for `seconds`.
+
+    Each one sends `rate` messages a second; with a rate of 0 it is greedy: it always keeps `window` messages on their
+    way, so that what it gets acknowledged is what the others leave it.
+    """
+
+    producers: int
+    seconds: float
+    rate: int = 0
+    window: int = 1_000
+
+    def __str__(self) -> str:
+        pace = f"{self.rate:,}/s each" if self.rate else f"{self.window:,} on their way each"
+        return f"{self.producers} producers, {pace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one process got: `in_time` messages acknowledged before the time was up, of `sent` in the end.
+
+    Requests and `sent` include a message to warm up.
+    """
+
+    sent: int
+    in_time: int
+    requests: Mapping[str, int]
+    waited_ns: array[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Fairness:
+    """The outcome of one crowd.
+
+    `in_time` has the messages acknowledged in time of each process, fewest first. `creates` are all attempts to create
+    a log entry, `commits` those that stand, `lost_races` those that met others; `data_puts` the uploaded files.
+    """
+
+    crowd: Crowd
+    verdict: Verdict
+    in_time: tuple[int, ...]
+    commits: int
+    creates: int
+    lost_races: int
+    data_puts: int
+    entry_gets: int
+    acknowledged: Distribution
+    others_cores: float | None
+
+    @property
+    def fairness(self) -> float:
+        """What the slowest got, as a share of what the fastest got."""
+        return self.in_time[0] / max(1, self.in_time[-1])
+
+    @property
+    def puts_per_commit(self) -> float:
+        """Attempts to create a log entry for each one that stands; 1 is the least possible."""
+        return self.creates / max(1, self.commits)
+
+
+def measure_fairness(root: str, crowd: Crowd) -> Fairness:
+    """Let a crowd write a new topic of one partition below `root`, and read everything back."""
+    name = f"fairness-{uuid4().hex[:12]}"
+    topic = Topic(name, conf={"bootstrap.servers": root})
+    topic.create()
+    store = open_store(root)
+    entries_before = sum(1 for _ in store.list(topic_log(name)))
+    others = OthersLoad()
+    shares = _run_all(root, name, crowd)
+    others_cores = others.cores()
+    commits = sum(1 for _ in store.list(topic_log(name))) - entries_before
+    verdict = judge_values([share.sent for share in shares], topic.to_arrow().column("value").to_pylist())
+    return summarise(crowd, shares, commits, verdict, others_cores)
+
+
+def summarise(
+    crowd: Crowd, shares: Sequence[Share], commits: int, verdict: Verdict, others_cores: float | None
+) -> Fairness:
+    """Add up what the processes counted. Pure."""
+    requests: Counter[str] = Counter()
+    for share in shares:
+        requests.update(share.requests)
+    return Fairness(
+        crowd,
+        verdict,
+        tuple(sorted(share.in_time for share in shares)),
+        commits,
+        sum(count for name, count in requests.items() if name.startswith("entry create")),
+        requests["entry create exists"],
+        requests["data put ok"] + requests["data put error"] + requests["data create ok"],
+        sum(count for name, count in requests.items() if name.startswith("entry get")),
+        distribution(waited for share in shares for waited in share.waited_ns),
+        others_cores,
+    )
+
+
+def judge_values(sent: Sequence[int], values: Sequence[bytes]) -> Verdict:
+    """Judge what is in the topic, in its order: `sent[p]` messages of each producer p, each once and in order."""
+    arrivals = [array("q") for _ in sent]
+    foreign = 0
+    for value in values:
+        producer, sequence = _understood(value)
+        if 0 <= producer < len(sent):
+            arrivals[producer].append(sequence)
+        else:
+            foreign += 1
+    judged = [judge(count, numbers) for count, numbers in zip(sent, arrivals, strict=True)]
+    parts = ("sent", "received", "lost", "doubled", "disordered", "foreign")
+    total = [sum(getattr(verdict, part) for verdict in judged) for part in parts]
+    total[1] += foreign
+    total[5] += foreign
+    return Verdict(*total)
+
+
+def _value(producer: int, sequence: int) -> bytes:
+    return f"{producer}:{sequence}:".encode().ljust(MESSAGE_BYTES, b".")
+
+
+def _understood(value: bytes) -> tuple[int, int]:
+    """Producer and sequence; (-1, -1) for what was never sent."""
+    producer, _, rest = value.partition(b":")
+    sequence = rest.partition(b":")[0]
+    if producer.isdigit() and sequence.isdigit() and value == _value(int(producer), int(sequence)):
+        return int(producer), int(sequence)
+    return -1, -1
+
+
+# --- the processes ---------------------------------------------------------------------------------------------------
+
+_all_ready: Barrier | None = None
+
+
+def _share_barrier(barrier: Barrier) -> None:
+    global _all_ready
+    _all_ready = barrier
+
+
+def _run_all(root: str, topic: str, crowd: Crowd) -> list[Share]:
+    context = get_context("spawn")
+    barrier = context.Barrier(crowd.producers)
+    with ProcessPoolExecutor(crowd.producers, context, _share_barrier, (barrier,)) as pool:
+        return list(pool.map(_produce, *zip(*_tasks(root, topic, crowd), strict=True)))
+
+
+def _tasks(root: str, topic: str, crowd: Crowd) -> Iterator[tuple[str, str, int, Crowd]]:
+    for number in range(crowd.producers):
+        yield root, topic, number, crowd
+
+
+def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
+    """One process of the crowd."""
+    assert _all_ready is not None
+    store = CountingStore(open_store(root), topic_log(topic))
+    failures: list[KafkaError] = []
+    waited_ns = array("q")
+    produced_ns = array("q")
+
+    def acknowledged(error: KafkaError | None, _: Message) -> None:
+        # One partition: messages are acknowledged in the order in which they were sent.
+        if error is not None:
+            failures.append(error)
+        waited_ns.append(monotonic_ns() - produced_ns[len(waited_ns)])
+
+    conf = {"bootstrap.servers": root, "client.id": f"producer-{number}"}
+    with Producer(conf, store=store, on_delivery=acknowledged) as producer:
+        # What is loaded at first use, and the proof that the store is safe, are no matter of fairness.
+        produced_ns.append(monotonic_ns())
+        producer.produce(topic, _value(number, 0))
+        producer.flush()
+        _all_ready.wait(START_TIMEOUT_S)
+        start_ns, end = monotonic_ns(), monotonic() + crowd.seconds
+        while monotonic() < end:
+            for sequence in range(len(produced_ns), _wanted(crowd, monotonic_ns() - start_ns, len(waited_ns))):
+                produced_ns.append(monotonic_ns())
+                producer.produce(topic, _value(number, sequence))
+            producer.poll(0.01)
+        in_time = len(waited_ns) - 1
+        producer.flush()
+    if failures:
+        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
+    return Share(len(produced_ns), in_time, dict(store.counts), waited_ns[1:])
+
+
+def _wanted(crowd: Crowd, elapsed_ns: int, acknowledged: int) -> int:
+    """How many messages should have been sent by now."""
+    return 1 + elapsed_ns * crowd.rate // _SECOND_NS if crowd.rate else acknowledged + crowd.window

@@ -19,7 +19,7 @@ from tests.doubles.reading import eventually
 pytestmark = pytest.mark.s3
 
 OLD, NEW = b"0123456789", b"new"
-TIMEOUT_MS = 250
+PATIENT_MS, IMPATIENT_MS = 30_000, 200  # for an answer; the second where none will come
 
 READS: dict[str, Callable[[Store], object]] = {
     "get": lambda store: store.get("old"),
@@ -59,7 +59,7 @@ class Bucket:
         stub.effects(clear=True)
 
     def open(self, **options: object) -> Store:
-        options = {"retries": 0, "timeout_ms": TIMEOUT_MS} | options
+        options = {"retries": 0, "timeout_ms": PATIENT_MS} | options
         return open_store(f"s3://deltaq/{self.prefix}", self.stub.options(**options))
 
     @property
@@ -110,7 +110,8 @@ NOT_DONE: dict[str, tuple[HttpRule, Any, Any, Any, Any]] = {
 def test_what_the_server_did_not_do_is_never_told_as_done(bucket: Bucket, fault: str, operation: str) -> None:
     rule, read, put, create, delete = NOT_DONE[fault]
     bucket.stub.set_rules(rule)
-    told = ended(lambda: (READS | WRITES)[operation](bucket.open()))
+    store = bucket.open(timeout_ms=IMPATIENT_MS if fault == "hang" else PATIENT_MS)
+    told = ended(lambda: (READS | WRITES)[operation](store))
     assert told is {"put": put, "create": create, "delete": delete}.get(operation, read)
     assert bucket.objects == BEFORE
     assert bucket.stub.effects() == {Effect.HUNG if fault == "hang" else Effect.ERROR_BEFORE: 1}
@@ -123,7 +124,7 @@ def test_a_write_that_the_server_did_without_saying_so_is_told_as_unknown(
     bucket: Bucket, fault: Any, operation: str
 ) -> None:
     bucket.stub.set_rules(HttpRule(fault=fault))
-    store = bucket.open()
+    store = bucket.open(timeout_ms=IMPATIENT_MS if fault == "hang_after" else PATIENT_MS)
     assert ended(lambda: (READS | WRITES)[operation](store)) is StoreUnavailable
     effect = Effect.LATE_WRITE_LANDED if fault == "late_apply" else Effect.ANSWER_LOST
     eventually(lambda: bucket.stub.effects() == {effect: 1}, "the effect")
@@ -175,7 +176,7 @@ def test_a_body_that_breaks_off_is_not_passed_on(bucket: Bucket, operation: str)
 @pytest.mark.parametrize("operation", READS | WRITES)
 def test_a_slow_answer_is_an_answer(bucket: Bucket, operation: str) -> None:
     bucket.stub.set_rules(HttpRule(fault="slow", delay_ms=(1, 10)))
-    assert ended(lambda: (READS | WRITES)[operation](bucket.open(timeout_ms=20_000))) == HONEST.get(operation)
+    assert ended(lambda: (READS | WRITES)[operation](bucket.open())) == HONEST.get(operation)
     assert bucket.objects == AFTER.get(operation, BEFORE)
     assert bucket.stub.effects()[Effect.DELAYED] >= 1
 
@@ -194,14 +195,14 @@ def test_what_may_be_repeated_is_repeated_by_the_client_itself(bucket: Bucket, f
 def test_a_large_object_whose_upload_ends_in_an_error_told_as_success_is_not_taken_for_stored(bucket: Bucket) -> None:
     """S3 tells some failures of the last step with status 200."""
     content = bytes(17 * 1024 * 1024)
-    store = bucket.open(timeout_ms=20_000)
+    store = bucket.open()
     bucket.stub.set_rules(
         answering(200, operation="multipart", nth=4, times=1, body="<Error><Code>Internal</Code></Error>")
     )
     assert ended(lambda: store.put("large", content)) is StoreUnavailable
     assert "large" not in bucket.objects
     bucket.stub.set_rules(HttpRule(fault="error_before", operation="multipart", probability=0.3, seed=7))
-    bucket.open(timeout_ms=20_000, retries=9).put("large", content)
+    bucket.open(retries=9).put("large", content)
     assert bucket.objects["large"] == content
     assert bucket.stub.effects()[Effect.ERROR_BEFORE] >= 2
 
@@ -221,7 +222,7 @@ def test_a_store_that_ignores_the_condition_is_refused_by_its_name(bucket: Bucke
 def test_a_probe_is_not_misled_by_lost_answers(bucket: Bucket, fault: Any) -> None:
     for nth in (1, 2, 3):
         bucket.stub.set_rules(HttpRule(fault=fault, operation="create", nth=nth, times=1))
-        probe_store(bucket.open())
+        probe_store(bucket.open(timeout_ms=IMPATIENT_MS if fault == "hang_after" else PATIENT_MS))
     bucket.stub.set_rules()
     eventually(lambda: sum(bucket.stub.effects().values()) >= 2, "two faults")
     probe_store(bucket.open())

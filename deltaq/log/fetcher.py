@@ -501,10 +501,7 @@ class Fetcher:
 
     def _try_read(self, read: FileRead) -> list[Fetched] | FileGone | Corrupt:
         try:
-            try:
-                return read_file(self._store, read)
-            except Corrupt:
-                return read_file(self._store, read)  # the damage may have happened on the way
+            return read_file(self._store, read)
         except (FileGone, Corrupt) as error:
             return error
 

@@ -106,7 +106,14 @@ def next_read(
 
 
 def read_file(store: Store, read: FileRead) -> list[Fetched]:
-    """Read and verify. Raises FileGone, Corrupt, Unavailable."""
+    """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable."""
+    try:
+        return _read_once(store, read)
+    except Corrupt:
+        return _read_once(store, read)  # the damage may have happened on the way, or in a cache
+
+
+def _read_once(store: Store, read: FileRead) -> list[Fetched]:
     key = read.file.segment.key
     ranges = [_row_range(batch, start, end) for batch, start, end in read.wanted]
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Message, Producer, Topic, TopicPartition
+from deltaq.store import MemoryStore
 from tests.doubles.reading import next_message
 
 COMMITS = 5
@@ -199,6 +200,36 @@ def test_damage_on_the_way_only_is_read_again(root):
             del store.get  # the class's own again
     assert damaged
     assert path.read_bytes() == content
+
+
+class DamagingStore(MemoryStore):
+    """Cuts the last byte off what is read of keys with an ending, a number of times, and counts the readings."""
+
+    ending, times, readings = "none", 0, 0
+
+    def get(self, key: str) -> bytes:
+        data = super().get(key)
+        if not key.endswith(self.ending):
+            return data
+        self.readings += 1
+        return data[:-1] if self.readings <= self.times else data
+
+
+@pytest.mark.fault("B4")
+@pytest.mark.parametrize("ending", [".parquet", f"{1:020d}.json"], ids=["data file", "log entry"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_arrives_damaged_is_fetched_once_more_and_then_told(ending, times):
+    store = DamagingStore("damaging")
+    with Producer(bootstrap_servers="memory://damaging", store=store) as producer:
+        producer.produce("t", "v")
+    store.ending, store.times = ending, times
+    topic = Topic("t", store=store)
+    if times == 1:
+        assert topic.to_arrow()["value"].to_pylist() == [b"v"]
+    else:
+        with pytest.raises(Corrupt, match=r"\.parquet|1\.json"):
+            topic.to_arrow()
+    assert store.readings == 2
 
 
 # --- log entries ---

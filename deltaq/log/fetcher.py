@@ -114,7 +114,8 @@ class _Cursor:
 
 @dataclass(slots=True)
 class _Followed:
-    """A topic that is followed. `published`: the version that `head` and `view` are of. `partitions_at_first`: those that came later have nothing but new records."""
+    """A topic that is followed. `published`: the version that `head` and `view` are of. `partitions_at_first`: those
+    that came later have nothing but new records."""
 
     log: TopicLog
     plan: NewTopicPlan | None

@@ -242,6 +242,7 @@ BAD_KEYS = [
 ]
 
 
+@pytest.mark.fault("K2", "K4")
 @pytest.mark.parametrize("key", BAD_KEYS)
 def test_a_bad_key_is_refused_by_every_operation(store: Store, key: str) -> None:
     operations: list[Callable[[], object]] = [
@@ -276,6 +277,7 @@ def test_a_folder_must_be_named_with_its_slash(store: Store) -> None:
 # Several at once
 
 
+@pytest.mark.fault("P11")
 def test_of_many_racing_creators_exactly_one_wins_each_key(store: Store, in_threads) -> None:
     keys = [f"{LOG}{number:020d}.json" for number in range(50)]
     winners: Counter[str] = Counter()
@@ -410,6 +412,7 @@ def _chain(error: BaseException) -> str:
     return told + "".join(map(_chain, below))
 
 
+@pytest.mark.fault("K5")
 @pytest.mark.s3
 @pytest.mark.parametrize("planted_in", ["options", "environment"])
 def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeypatch, planted_in: str) -> None:

@@ -413,6 +413,7 @@ def _told(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)) + repr(vars(error)) + "".join(map(_told, linked))
 
 
+@pytest.mark.fault("K5")
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_a_server_quotes_of_the_signature_is_not_shown(server, store, operation: str) -> None:
     leak = (
@@ -430,15 +431,18 @@ def test_what_a_server_quotes_of_the_signature_is_not_shown(server, store, opera
         assert secret not in told
 
 
+@pytest.mark.fault("K5")
 @given(secret=st.text("abcXYZ019+/=", min_size=4), before=st.text(max_size=20), after=st.text(max_size=20))
 def test_a_known_secret_is_masked_wherever_it_stands(secret: str, before: str, after: str) -> None:
     assert secret not in scrub(f"{before}{secret}{after}", {secret}) or secret in "***"
 
 
+@pytest.mark.fault("K5")
 def test_a_secret_within_another_one_does_not_uncover_the_rest() -> None:
     assert scrub("key: abcdef, abcd", {"abcd", "abcdef"}) == "key: ***, ***"
 
 
+@pytest.mark.fault("K5")
 @pytest.mark.parametrize("length", range(180, 205))
 def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(server, store, length: int) -> None:
     server.answer(Answer(403, _error("AccessDenied", "x" * length + SECRET)))
@@ -447,6 +451,7 @@ def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(server, store,
     assert SECRET[:4] not in _told(caught.value)
 
 
+@pytest.mark.fault("K5")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -460,6 +465,7 @@ def test_signatures_and_user_information_are_masked(text: str, expected: str) ->
     assert scrub(text) == expected
 
 
+@pytest.mark.fault("K5")
 def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
     with pytest.raises(ValueError, match=r"az://c: .*check the store\.\* options") as caught:
         open_store("az://c", {"account_name": "a", "account_key": f"!{SECRET}"})
@@ -469,6 +475,7 @@ def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
 # Options
 
 
+@pytest.mark.fault("K1")
 @pytest.mark.parametrize(
     ("scheme", "options", "fault"),
     [
@@ -679,6 +686,7 @@ def test_azures_listing_is_put_into_key_order(server) -> None:
 # Processes
 
 
+@pytest.mark.fault("P14")
 def test_a_forked_child_is_refused_instead_of_hanging(server, store) -> None:
     server.answer(Answer(404))
     with pytest.raises(ObjectMissing):

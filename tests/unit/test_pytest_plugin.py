@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -179,3 +181,11 @@ def test_light():
     )
     result = pytester.runpytest_subprocess("-p", "pytest_deltaq", "-p", "no:randomly", "-p", "no:hypothesispytest")
     result.assert_outcomes(passed=1)
+
+
+def test_the_tests_in_the_guide_pass(pytester):
+    guide = (Path(__file__).parent.parent.parent / "docs/guides/testing.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    pytester.makepyfile(test_guide="\n".join(blocks))
+    result = pytester.runpytest_subprocess("-p", "pytest_deltaq", "-p", "no:randomly", "-W", "error")
+    result.assert_outcomes(passed=guide.count("\ndef test_"))

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo examples test check docs bench clean
+.PHONY: help demo demo-minio examples minio servers test test-minio check docs bench clean simulate
 
 PYTHON ?= python3
 ARGS ?=
@@ -16,6 +16,12 @@ PROGRAMS := $(filter-out examples/_%,$(wildcard examples/*.py))
 demo: $(INSTALLED) ## Run the main job: two topics in two time zones become one
 	@$(PY) examples/timezone_etl/demo.py $(ARGS)
 
+demo-minio: $(INSTALLED) servers ## The same on MinIO, started for it
+	@$(PY) -m tests.servers.minio -- $(PY) examples/timezone_etl/demo.py --root s3://deltaq-test $(ARGS)
+
+minio: $(INSTALLED) servers ## Run MinIO for tests of your own until Ctrl-C, and say how to reach it
+	@$(PY) -m tests.servers.minio
+
 examples: $(INSTALLED) ## Run every example, one after the other
 	@$(if $(PROGRAMS),,echo "There is no examples/*.py." >&2; exit 1;) \
 	for program in $(PROGRAMS); do echo "== $$program"; $(PY) "$$program" </dev/null || exit 1; done
@@ -25,28 +31,38 @@ test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commi
 	@java -version >/dev/null 2>&1 || echo "No Java here: the tests that need it will not run; the report ends with how to get it."
 	@$(PY) -m pytest $(ARGS)
 
+test-minio: $(INSTALLED) servers ## Run what can run on an object store on MinIO, and the contract of stores on versitygw too
+	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m s3_server $(ARGS)
+	@$(PY) -m tests.servers.versitygw -- $(PY) -m pytest -m s3_server tests/contract $(ARGS)
+
+servers: ## Build MinIO and versitygw into .tools, once; needs Go and the network, 4 minutes
+	@$(PYTHON) -m tests.servers.go_programs
+
 check: $(INSTALLED) ## Check format, lint, types and the rules of the house
 	@$(PY) -m ruff format --check --quiet $(CODE) || { echo "Not formatted; remedy: $(PY) -m ruff format $(CODE)" >&2; exit 1; }
 	@$(PY) -m ruff check --quiet $(CODE)
 	@$(PY) -m mypy --no-error-summary $(CODE)
 	@$(PY) -m pytest --quiet tests/test_tidy.py
 
+simulate: $(INSTALLED) ## Play many seeds on a store that fails, each promise checked: RUNS=1000, or SEED=7 for one
+	@$(PY) -m tests.simulation --seed $(or $(SEED),0) --runs $(or $(RUNS),$(if $(SEED),1,1000))
+
 docs: $(INSTALLED) ## Write docs/reference and the links of the guarantees to their tests anew, from the code
 	@$(PY) tests/test_reference.py
 	@$(PY) tests/test_guarantees.py
 
-bench: $(INSTALLED) ## Measure latency and speed on local disk, every message accounted for
+bench: $(INSTALLED) ## Measure latency and speed, or with ARGS="--only fairness" how a crowd shares a topic
 	@$(PY) -m benchmarks $(ARGS)
 
 ##@ Tidy up
 clean: ## Remove all that make made, .venv included; topics and results stay
-	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## Show this
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)'. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }

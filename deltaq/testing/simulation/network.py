@@ -30,7 +30,7 @@ class Faults:
 
     `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
     arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
-    written in the last two seconds.
+    written in the last two seconds. `stall` suspends the process, with the request in hand, for up to `stall_s`.
     """
 
     lost_request: float = 0.0
@@ -38,7 +38,9 @@ class Faults:
     late: float = 0.0
     conflict: float = 0.0
     stale_list: float = 0.0
+    stall: float = 0.0
     late_s: float = 3.0
+    stall_s: float = 10.0
 
 
 NONE = Faults()
@@ -141,7 +143,7 @@ class SimulatedStore:
             self._network.count("a create was refused though the key was free" if self._is_free(key) else "lost race")
             raise ObjectExists("create", key, "conflicting request in flight")
         try:
-            self._write("create", key, lambda: self._disk.create(key, content))
+            self._write("create", key, lambda: self._create(key, content))
         except ObjectExists:
             self._network.count("lost race")
             raise
@@ -153,6 +155,11 @@ class SimulatedStore:
         watch = SignalWatch(self._process.clock)
         self._network.watches.append((self._process, watch))
         return watch
+
+    def _create(self, key: str, content: bytes) -> None:
+        self._disk.create(key, content)
+        if len(self._disk.history[key]) > 1:
+            self._network.count("a slot that had been cleaned up was filled again")
 
     # --- what happens to a request ---
 
@@ -177,11 +184,13 @@ class SimulatedStore:
             self._arrive_later(operation, key, write, delay_s)
             self._lose(operation, key, "a write was told as failed while on its way")
         number = self._send(operation, key, write)
-        write()
-        network.written(key)
-        if network.chance(faults.lost_answer):
-            self._lose(operation, key, "an answer was lost after the write")
-        self._answer(number)
+        try:
+            write()
+            network.written(key)
+            if network.chance(faults.lost_answer):
+                self._lose(operation, key, "an answer was lost after the write")
+        finally:
+            self._answer(number)
 
     def _send(self, operation: str, key: str, write: Callable[[], None] | None = None) -> int:
         """The way there. A process that dies meanwhile has perhaps sent its `write` all the same."""
@@ -190,6 +199,9 @@ class SimulatedStore:
         number = network.operations[self._process.name]
         network.scheduler.note(f"{self._process.name} {operation} {key}")
         self._crash(number, after=False)
+        if network.chance(network.faults.stall):
+            network.count("a process stood still with a request in hand")
+            self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
         try:
             self._process.clock.sleep(network.delay_s())
         except Killed:

@@ -1,0 +1,1 @@
+"""Whole programs on a simulated store: producers, readers and group members, and what befalls them."""

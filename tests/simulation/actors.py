@@ -1,0 +1,264 @@
+"""The parts of a play: clients as a service would write them, who put down all they did and saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from deltaq import (
+    Consumer,
+    Fenced,
+    GroupInUse,
+    KafkaError,
+    KafkaException,
+    Message,
+    OutcomeUnknown,
+    Producer,
+    TopicPartition,
+    Unavailable,
+)
+from deltaq.message import FetchedMessage
+from deltaq.testing.history import Invocation
+from deltaq.testing.simulation.world import Machine
+from tests.simulation.audit import life
+from tests.simulation.script import TOPIC
+from tests.simulation.stage import ROOT, Stage
+
+__all__ = ["Member", "Reader", "Seen", "Sender", "seen", "token_in"]
+
+GROUP = "g"
+GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
+
+
+def token_in(error: KafkaError) -> str | None:
+    """The token of an outcome that is unknown; None where the outcome is known."""
+    _, mark, rest = error.str().rpartition("(token ")
+    return rest.rstrip(")") if mark else None
+
+
+class Sender:
+    """Produces its messages, one after the other, whoever kills it; it never sends one twice."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self._stage = stage
+        self._sent = 0
+
+    def act(self, machine: Machine) -> None:
+        stage, script = self._stage, self._stage.script
+        conf = {
+            "bootstrap.servers": ROOT,
+            "linger.ms": script.linger_ms,
+            "message.timeout.ms": script.timeout_ms,
+            "num.partitions": script.partitions,
+            "client.id": self.name,
+        }
+        with Producer(conf, store=machine.store, clock=machine.clock) as producer:
+            while self._sent < script.messages:
+                for _ in range(min(1 + stage.pick(5), script.messages - self._sent)):
+                    self._send(producer, machine)
+                producer.poll(0)
+                if stage.chance(0.1):
+                    producer.flush(5.0)
+                machine.clock.sleep(stage.between(0, script.rest_s))
+        self.is_done = True
+
+    def _send(self, producer: Producer, machine: Machine) -> None:
+        stage = self._stage
+        value = f"{self.name}:{self._sent}"
+        self._sent += 1
+        partition = stage.pick(stage.script.partitions) if stage.chance(0.7) else -1
+        sending = stage.history.send(machine.name, TOPIC, value, None if partition < 0 else partition)
+
+        def told(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                sending.ok(partition=message.partition(), offset=message.offset())
+            elif (token := token_in(error)) is not None:
+                stage.tokens.append((value, token))
+                sending.info(error)
+            else:
+                sending.fail(error)
+
+        try:
+            key = f"key {stage.pick(4)}" if stage.chance(0.5) else None
+            producer.produce(TOPIC, value, key=key, partition=partition, on_delivery=told)
+        except KafkaException as error:
+            sending.fail(error)
+
+
+class Reader:
+    """Reads all partitions from their beginning, and now and then goes back."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self._stage = stage
+
+    def act(self, machine: Machine) -> None:
+        stage = self._stage
+        conf = {"bootstrap.servers": ROOT, "group.id": self.name, "enable.auto.commit": False}
+        with Consumer(conf | {"auto.offset.reset": "earliest"}, store=machine.store, clock=machine.clock) as consumer:
+            mine = [TopicPartition(TOPIC, number) for number in range(stage.script.partitions)]
+            stage.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in mine})
+            consumer.assign(mine)
+            reached: dict[int, int] = {}
+            while not stage.is_calm:
+                records = polled(stage, machine, consumer)
+                reached |= {record.partition: record.offset for record in records}
+                if reached and stage.chance(0.05):
+                    self._seek(machine, consumer, reached)
+                if stage.chance(0.05):
+                    self._pause(machine, consumer, mine)
+                machine.clock.sleep(stage.between(0, 0.3))
+        self.is_done = True
+
+    def _seek(self, machine: Machine, consumer: Consumer, reached: Mapping[int, int]) -> None:
+        partition = sorted(reached)[self._stage.pick(len(reached))]
+        offset = self._stage.pick(reached[partition] + 1)
+        consumer.seek(TopicPartition(TOPIC, partition, offset))
+        self._stage.history.seek(machine.name, {(TOPIC, partition): None if self._stage.script.lives else offset})
+
+    def _pause(self, machine: Machine, consumer: Consumer, mine: list[TopicPartition]) -> None:
+        some = [mine[self._stage.pick(len(mine))]]
+        consumer.pause(some)
+        machine.clock.sleep(self._stage.between(0, 1))
+        consumer.resume(some)
+
+
+class Member:
+    """Reads as a member of a group, and commits what it has read."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self._stage = stage
+        self._committing: list[Invocation] = []
+        self._read: dict[tuple[str, int], int] = {}  # read, not committed: what is to be committed
+
+    def act(self, machine: Machine) -> None:
+        while not self._stage.is_calm:
+            try:
+                self._take_part(machine)
+            except Fenced:
+                self._stage.network.count("a member was fenced")
+                self._stage.history.unassign(machine.name)
+        self.is_done = True
+
+    def _take_part(self, machine: Machine) -> None:
+        stage = self._stage
+        conf: dict[str, Any] = {
+            "bootstrap.servers": ROOT,
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6_000,
+            "heartbeat.interval.ms": 1_000,
+            "on_commit": self._committed,
+        }
+        with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
+            stage.history.subscribe(machine.name, GROUP)
+            consumer.subscribe([TOPIC], on_assign=self._assigned(machine), on_revoke=self._revoked(machine))
+            until = machine.clock.monotonic() + stage.between(1, 60)
+            self._read = {}
+            while not stage.is_calm and machine.clock.monotonic() < until:
+                try:
+                    records = polled(stage, machine, consumer)
+                except GroupInUse:
+                    stage.network.count("a group was in use")
+                    records = []
+                for record in records:
+                    # What was read in an earlier life of the topic is nobody's business any more.
+                    self._read = {place: to for place, to in self._read.items() if place[0] == record.topic}
+                    self._read[record.topic, record.partition] = record.offset + 1
+                if self._read and stage.chance(0.3):
+                    read, self._read = self._read, {}
+                    self._commit(machine, consumer, read)
+                machine.clock.sleep(stage.between(0, 0.5))
+
+    def _assigned(self, machine: Machine) -> Any:
+        def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            places = [(tp.topic, tp.partition) for tp in partitions]
+            self._stage.history.assign(machine.name, places, group=GROUP)
+            consumer.assign(partitions)
+
+        return on_assign
+
+    def _revoked(self, machine: Machine) -> Any:
+        def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._stage.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
+            self._read = {}
+
+        return on_revoke
+
+    def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
+        offsets = [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
+        committing = self._stage.history.commit(machine.name, GROUP, read)
+        if self._stage.chance(0.5):
+            self._committing.append(committing)
+            consumer.commit(offsets=offsets, asynchronous=True)
+            return
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            end(committing, error)
+            if isinstance(error, Fenced):
+                raise
+        else:
+            committing.ok()
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        # In the order in which they were asked for; commits that wait are told as well.
+        if error is None and self._committing:
+            self._committing.pop(0).ok()
+        elif self._committing:
+            self._committing.pop(0).info(error)
+
+
+def end(invocation: Invocation, error: KafkaException) -> None:
+    """What did not succeed may all the same have happened, unless the client says that it did not."""
+    if isinstance(error, Fenced | Unavailable) and not isinstance(error, OutcomeUnknown):
+        invocation.fail(error)
+    else:
+        invocation.info(error)
+
+
+class Seen(NamedTuple):
+    """A record as a consumer handed it out."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: str
+
+
+def seen(message: Message) -> Seen:
+    """A message that is a record, so that it has all of them."""
+    partition, offset = message.partition(), message.offset()
+    assert isinstance(message, FetchedMessage)
+    assert partition is not None
+    assert offset is not None
+    return Seen(life(message.topic_id), partition, offset, message.value().decode())
+
+
+def polled(stage: Stage, machine: Machine, consumer: Consumer) -> list[Seen]:
+    """Poll, put down what came, and complain about every event that none of the faults explains."""
+    polling = stage.history.poll(machine.name)
+    count = stage.pick(20)
+    timeout_s = stage.between(0, 1)
+    try:
+        if count:
+            messages = consumer.consume(count, timeout_s)
+        else:
+            one = consumer.poll(timeout_s)
+            messages = [] if one is None else [one]
+    except KafkaException:
+        polling.ok()
+        raise
+    events = [error for message in messages if (error := message.error()) is not None]
+    for error in events:
+        if error.code() not in GONE or not (stage.script.lives or stage.script.auto_create):
+            stage.surprise(f"{machine.name} was told: {error}")
+    records = [seen(message) for message in messages if message.error() is None]
+    polling.ok(records)
+    return records

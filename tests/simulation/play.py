@@ -1,0 +1,152 @@
+"""One play: the script of a seed, acted out, and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+
+from deltaq import (
+    OFFSET_BEGINNING,
+    AdminClient,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    NewTopic,
+    Producer,
+    TopicPartition,
+)
+from deltaq.testing.checker import check_history, report
+from deltaq.testing.history import Operation
+from deltaq.testing.simulation.network import CrashPoint
+from tests.simulation.actors import Member, Reader, Sender, seen
+from tests.simulation.audit import Place, by_life, places
+from tests.simulation.chaos import Died, befall, live_again, waited
+from tests.simulation.cleaning import Cleaner
+from tests.simulation.script import TOPIC, Script, script_of
+from tests.simulation.stage import ROOT, Actor, Stage
+
+__all__ = ["Verdict", "play"]
+
+PATIENCE_S = 600.0
+"""Once the faults are over, everything has to be over within this simulated time: nothing waits for ever."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a play ended. `problems` is empty if every promise was kept."""
+
+    script: Script
+    problems: str
+    happened: Counter[str]
+    operations: list[Operation]
+    trace: str
+    seconds: float
+    store_operations: Counter[str]
+
+
+def play(seed: int, script: Script | None = None, crash: CrashPoint | None = None) -> Verdict:
+    """Act out and judge the play of `seed`; `script` replaces its own. SimulationError if it comes to no end."""
+    stage = Stage(script or script_of(seed), seed, crash)
+    with stage.world:
+        stage.world.run(lambda: _direct(stage), stage.director)
+        truth = places(stage.network.disk)
+        stored = {value: found[0] for value, found in truth.items()}
+        problems = [*stage.surprises, *_judged(stage, truth), *stage.world.run(lambda: _settled(stage, stored))]
+        return Verdict(
+            stage.script,
+            "\n".join(problems),
+            stage.network.happened,
+            stage.history.operations,
+            stage.world.scheduler.trace,
+            stage.world.scheduler.now,
+            stage.network.operations,
+        )
+
+
+def _direct(stage: Stage) -> None:
+    """From the first message to the last look."""
+    script, clock = stage.script, stage.director.clock
+    if not script.auto_create:
+        _found(stage)
+    senders: list[Actor] = [Sender(stage, f"sender-{number}") for number in range(script.producers)]
+    others: list[Actor] = [Reader(stage, f"reader-{number}") for number in range(script.readers)]
+    others += [Member(stage, f"member-{number}") for number in range(script.members)]
+    others += [Cleaner(stage, "cleaner")] if script.cleaning else []
+    sending = [clock.start_thread(stage.keep_alive(actor), actor.name) for actor in senders]
+    following = [clock.start_thread(stage.keep_alive(actor), actor.name) for actor in others]
+    chaos = clock.start_thread(lambda: befall(stage), "chaos")
+    living = clock.start_thread(lambda: live_again(stage), "lives")
+    for thread in sending:
+        thread.join()
+    stage.calm()
+    for thread in [*following, chaos, living]:
+        thread.join()
+    _drain(stage)
+
+
+def _found(stage: Stage) -> None:
+    """Create the topic; whoever dies over it leaves that to the first sender."""
+    script, machine = stage.script, stage.world.machine("founder")
+    settings = {"message.timestamp.type": "LogAppendTime" if script.log_append_time else "CreateTime"}
+    admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
+    with suppress(Died):
+        waited(machine, admin.create_topics([NewTopic(TOPIC, script.partitions, config=settings)])[TOPIC])
+
+
+def _drain(stage: Stage) -> None:
+    """A new consumer reads everything, until it has seen what the watermarks promise."""
+    machine = stage.world.machine("last reader")
+    conf = {"bootstrap.servers": ROOT, "group.id": "last", "enable.auto.commit": False, "enable.partition.eof": True}
+    with Consumer(conf | {"auto.offset.reset": "earliest"}, store=machine.store, clock=machine.clock) as consumer:
+        metadata = consumer.list_topics(TOPIC).topics[TOPIC]
+        partitions = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in metadata.partitions]
+        stage.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in partitions})
+        consumer.assign(partitions)
+        ends: set[int] = set()
+        deadline = machine.clock.monotonic() + PATIENCE_S
+        while len(ends) < len(partitions):
+            polling = stage.history.poll(machine.name)
+            message = consumer.poll(1.0)
+            polling.ok([seen(message)] if message is not None and message.error() is None else [])
+            if message is not None and message.error() == KafkaError._PARTITION_EOF:
+                ends.add(message.partition() or 0)
+            if machine.clock.monotonic() > deadline:
+                stage.surprise("the topic could not be read to its end")
+                return
+
+
+def _judged(stage: Stage, truth: dict[str, list[Place]]) -> list[str]:
+    """What the log itself and the checker of histories find."""
+    problems = [
+        f"{value!r} is in the log {len(found)} times: {found}" for value, found in truth.items() if len(found) > 1
+    ]
+    operations = stage.history.operations
+    for operation in operations:
+        (sent,) = operation.records if operation.kind == "send" else (None,)
+        if sent is None:
+            continue
+        found = truth.get(sent.value, [])
+        if operation.outcome == "ok" and (sent.partition, sent.offset) not in [(p.partition, p.offset) for p in found]:
+            problems.append(f"was acknowledged, and is not there: {operation}")
+        if operation.outcome == "fail" and found:
+            problems.append(f"was told as failed, and is there: {operation}")
+    # What ended with an earlier life of the topic need not have been read by anybody.
+    anomalies = check_history(by_life(operations, truth), drained=not stage.script.lives)
+    return [*problems, report(anomalies)] if anomalies else problems
+
+
+def _settled(stage: Stage, stored: dict[str, Place]) -> list[str]:
+    """Whether the outcomes that were unknown can be found out, and are what the log says."""
+    machine, problems = stage.world.machine("settler"), []
+    with Producer({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock) as producer:
+        for value, token in stage.tokens:
+            try:
+                stands = producer.resolve(TOPIC, token)
+            except KafkaException as error:
+                problems += [] if stage.script.cleaning else [f"{value!r} could not be settled: {error}"]
+            else:
+                stage.network.count("an unknown outcome was settled")
+                if stands != (value in stored):
+                    problems.append(f"{value!r} was settled as {stands}, and the log says otherwise")
+    return problems

@@ -1,0 +1,94 @@
+"""The simulation finds what it is for: no deltaq with a defect in the way of a record gets through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from deltaq.errors import Unavailable
+from deltaq.group import group_log, group_state
+from deltaq.log.delta_log import DeltaLog
+from deltaq.log.fetcher import Fetcher
+from deltaq.log.topic_writer import TopicWriter
+from tests.simulation.__main__ import run_seed
+
+SEEDS_MAX = 300
+
+
+def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
+    """Takes a slot that refused it for somebody else's, and writes the same files again."""
+    look = DeltaLog._look
+
+    def blind(self, *arguments):
+        entry = look(self, *arguments)
+        return None if entry is None else replace(entry, info=replace(entry.info, txn_id="somebody else"))
+
+    patch.setattr(DeltaLog, "_look", blind)
+
+
+def calls_what_is_unknown_a_failure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeltaLog, "_gave_up", lambda self, cause, token, maybe: Unavailable("no answer in time"))
+
+
+def believes_slots_that_clean_up_has_re_opened(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DeltaLog, "_prove_slot", lambda self, version, maybe: None)
+
+
+def acknowledges_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """Gives the writer what it would have committed, and lets the outcome be what it may."""
+    patch.setattr(TopicWriter, "_not_appended", lambda self, taken, error: self._fail([], error))
+
+
+def forgets_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
+    hand_over = Fetcher._hand_over
+
+    def careless(self, topic, followed, cursors, parts):
+        parts = [replace(part, rows=part.rows.slice(0, max(1, part.rows.num_rows - 1))) for part in parts]
+        hand_over(self, topic, followed, cursors, parts)
+
+    patch.setattr(Fetcher, "_hand_over", careless)
+
+
+def does_not_publish_what_it_read_before_an_error(patch: pytest.MonkeyPatch) -> None:
+    """Keeps in mind the version it has read, not the one it has made known."""
+    tail = Fetcher._tail
+
+    def forgetful(self, followed):
+        try:
+            return tail(self, followed)
+        except Unavailable:
+            followed.published = followed.log.version
+            raise
+
+    patch.setattr(Fetcher, "_tail", forgetful)
+
+
+def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
+    """Commits of members that were put out of the group count too."""
+    commit_actions = group_state.commit_actions
+
+    def lax(state, head, group, member_id, offsets, now_ms):
+        member = next(iter(head.members), None)
+        return commit_actions(state, head, group, member, offsets, now_ms)
+
+    patch.setattr(group_log, "commit_actions", lax)
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        does_not_recognise_its_own_entry,
+        calls_what_is_unknown_a_failure,
+        believes_slots_that_clean_up_has_re_opened,
+        acknowledges_before_the_commit,
+        forgets_a_record_of_each_file,
+        does_not_publish_what_it_read_before_an_error,
+        lets_anybody_commit,
+    ],
+)
+def test_a_deltaq_that_does_not_get_through(mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch):
+    mutation(monkeypatch)
+    found = next((problems for seed in range(SEEDS_MAX) if (problems := run_seed(seed)[1])), "")
+    assert found, f"{SEEDS_MAX} seeds did not notice"

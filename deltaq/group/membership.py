@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock
-from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, Unavailable
+from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
 from deltaq.log.store_errors import unavailable
@@ -122,6 +122,10 @@ class Membership:
                     self._stay()
                 else:
                     self._join()
+            except OutcomeUnknown as error:
+                # Joining or leaving once more does no harm, so nobody has to be asked what to do.
+                _log.warning("it is not known yet whether this is a member group=%r: %s", self._log.group, error)
+                self._wait(self._settings.heartbeat_interval_s)
             except KafkaException as error:
                 self._tell(error)
             except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever

@@ -15,6 +15,7 @@ from deltaq import (
     GroupInUse,
     KafkaError,
     KafkaException,
+    OutcomeUnknown,
     Producer,
     Topic,
     TopicPartition,
@@ -460,6 +461,26 @@ def test_a_store_that_is_away_is_survived_if_it_comes_back_in_time(root):
         eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 2 and store.operations["put"] > 8)
         assert [m.offset() for m in drain(reader, 2)] == [1, 2]
         assert reader.memberid() == member_id
+
+
+def test_joining_with_an_unknown_outcome_is_tried_again_and_not_told(root, monkeypatch):
+    topic(root)
+    fill(root, 1)
+    join, tries = GroupLog.join, []
+
+    def first_without_an_answer(self, *arguments):
+        generation = join(self, *arguments)
+        tries.append(generation)
+        if len(tries) == 1:
+            raise OutcomeUnknown("no answer", token="0:x")
+        return generation
+
+    monkeypatch.setattr(GroupLog, "join", first_without_an_answer)
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        assert next_message(reader).value() == b"v0"
+        assert len(tries) == 2
+        assert len(GroupLog(open_store(root), "g").head().members) == 1
 
 
 def test_a_member_that_cannot_show_that_it_lives_stops_delivering(root):

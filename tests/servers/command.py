@@ -23,11 +23,12 @@ def run(server: S3Server, arguments: Sequence[str]) -> int:
     That is the command's own; 69 if this machine cannot build the server; 1 if it does not run.
     """
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    parent = os.getppid()  # before anything takes time: it may be gone by then
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     try:
         server.start()
-        return _run_command(server, command) if command else _run_alone(server)
+        return _run_command(server, command) if command else _run_alone(server, parent)
     except CannotBuild as error:
         print(f"NOT RUN: {error}", file=sys.stderr)
         return UNAVAILABLE
@@ -54,11 +55,10 @@ def _run_command(server: S3Server, command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _run_alone(server: S3Server) -> int:
+def _run_alone(server: S3Server, parent: int) -> int:
     print(f"# {server.program.name} {server.program.version}, until Ctrl-C. For another shell:")
     for name, value in server.environment.items():
         print(f"export {name}={value}", flush=True)
-    parent = os.getppid()
     # Without the one who started us, nobody could stop us any more.
     while os.getppid() == parent:
         if server.has_ended():

@@ -98,7 +98,7 @@ class S3Server(ABC):
     def restart(self) -> None:
         """Start it again where it was; it runs and answers when this returns. ServerFailed."""
         self._end(signal.SIGTERM)
-        self._run(self.program.path)
+        self._run(self.program.path, READY_S)
 
     def stop(self) -> None:
         """End it and remove its files. Idempotent."""
@@ -157,19 +157,18 @@ class S3Server(ABC):
 
     # --- one process of it ---
 
-    def _run(self, executable: Path) -> None:
-        deadline = time.monotonic() + READY_S
+    def _run(self, executable: Path, patience_s: float = 0.0) -> None:
+        """Until it answers. `patience_s`: how long to try again while its port is held by what was killed."""
+        give_up_at = time.monotonic() + patience_s
         while True:
             self._spawn(executable)
-            if self._answers(deadline):
+            if self._answers():
                 return
             said = self._log().read_text(errors="replace")
-            # What a killed server held may take a moment to be free again.
-            if "address already in use" not in said or time.monotonic() > deadline:
-                self._end(signal.SIGKILL)
-                raise ServerFailed(
-                    f"{self.program.name} does not answer at {self.endpoint}; its log ends:\n{said[-2000:]}"
-                )
+            self._end(signal.SIGKILL)
+            if "address already in use" not in said.lower() or time.monotonic() > give_up_at:
+                text = f"{self.program.name} does not answer at {self.endpoint}; its log ends:\n{said[-2000:]}"
+                raise ServerFailed(text)
 
     def _spawn(self, executable: Path) -> None:
         # Nothing of our own environment or home can change what it does, and it leaves nothing there.
@@ -185,7 +184,7 @@ class S3Server(ABC):
             )
         self._tell_guard(self._process.pid)
 
-    def _answers(self, deadline: float) -> bool:
+    def _answers(self) -> bool:
         """Wait until it serves the bucket, which is made if it is not there; False if it ended or time is over."""
         client = Minio(
             f"{HOST}:{self.port}",
@@ -195,6 +194,7 @@ class S3Server(ABC):
             region=REGION,
             http_client=urllib3.PoolManager(retries=False, timeout=5.0),
         )
+        deadline = time.monotonic() + READY_S
         while not self.has_ended() and time.monotonic() < deadline:
             try:
                 if not client.bucket_exists(self.bucket):

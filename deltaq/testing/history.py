@@ -207,8 +207,9 @@ class History:
     def begin_transaction(self, process: str) -> None:
         """What the process sends, polls and commits is part of a transaction from now on.
 
-        It ends with a `commit_transaction` or `abort_transaction` that is ok, a `crash`, or the next begin. Polls in a
-        transaction that is not committed count as undone: the process must read the same records again.
+        It ends with a `commit_transaction` or `abort_transaction` that is ok, a `crash`, or the next begin, before
+        which its outcome must be settled. Polls in a transaction that is not committed count as undone: the process
+        must read the same records again.
         """
         self._event(process, "begin")
 

@@ -210,7 +210,7 @@ def stretched(operations: list[Operation], random: Random) -> list[Operation]:
         if operation.completed is not None:
             # The answer to a send does not hold up what its process does next.
             limit = math.inf if operation.kind == "send" else following.get(operation.process, math.inf)
-            until = min(limit, operation.completed + 20)
+            until = min(math.nextafter(limit, 0), operation.completed + 20)
             operation = replace(operation, completed=random.uniform(operation.completed, until))
         following[operation.process] = operation.invoked
         longer.append(operation)

@@ -34,7 +34,8 @@ class CommittedPositions:
 
     A position is possible from the moment its commit begins until an acknowledged commit that began after its end
     replaces it. So a commit with an unknown outcome can take effect late, but not after a later one was acknowledged:
-    a log cannot be written behind its end. A transaction of unknown outcome can be finished by anybody at any time.
+    a log cannot be written behind its end. A transaction of unknown outcome can be finished by anybody at any time,
+    until the process begins its next one, which takes that the last is settled.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -43,7 +44,8 @@ class CommittedPositions:
             lambda: [_Candidate(0, None, ended=-math.inf)]
         )
         self._begun: dict[tuple[str, Partition], tuple[list[float], list[int]]] = defaultdict(lambda: ([], []))
-        self._unfinished: dict[str, list[_Candidate]] = defaultdict(list)
+        self._unfinished: dict[str, list[_Candidate]] = defaultdict(list)  # by process
+        self._unsettled: dict[str, list[_Candidate]] = defaultdict(list)  # the same, of transactions
         self._asked: dict[str, dict[Partition, Range]] = {}
         self._sought: dict[str, set[Partition]] = defaultdict(set)
 
@@ -64,14 +66,19 @@ class CommittedPositions:
         for candidate in self._unfinished.pop(process, ()):
             candidate.ended = min(candidate.ended, now)
 
+    def begin_transaction(self, process: str, now: float) -> None:
+        """The process begins a transaction: its last one has been settled."""
+        for candidate in self._unsettled.pop(process, ()):
+            candidate.ended = min(candidate.ended, now)
+
     def begin(self, commit: Operation) -> None:
         """A commit that does not fail begins."""
         for partition, position in commit.positions:
             if position is not None:
                 candidate = _Candidate(position, commit, commit.is_reset or partition in self._sought[commit.process])
                 self._possible[commit.group or "", partition].append(candidate)
-                if self._facts.transaction(commit) is None:
-                    self._unfinished[commit.process].append(candidate)
+                unfinished = self._unfinished if self._facts.transaction(commit) is None else self._unsettled
+                unfinished[commit.process].append(candidate)
                 times, begun = self._begun[commit.group or "", partition]
                 times.append(commit.invoked)
                 begun.append(position)

@@ -57,7 +57,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transaction. What was never asked to commit has failed.
+    """A transaction. What was never asked to commit has failed. `is_seen`: something that it sent was read.
 
     `asked`: when it was first told to commit; `acknowledged`: when that was confirmed; infinity if never.
     """
@@ -68,6 +68,7 @@ class Transaction:
     polls: list[Operation] = field(default_factory=list)
     commits: list[Operation] = field(default_factory=list)
     outcome: Outcome = "fail"
+    is_seen: bool = False
     asked: float = math.inf
     acknowledged: float = math.inf
 
@@ -153,6 +154,8 @@ def gather(operations: Iterable[Operation], rules: Rules) -> Facts:
             sent = facts.sends.get(value)
             if sent is not None and (sent.seen is None or _end(poll) < _end(sent.seen)):
                 sent.seen = poll
+                if sent.transaction is not None:
+                    sent.transaction.is_seen = True
             if not undone:
                 facts.delivered.add(value)
             if partition is not None and offset is not None:
@@ -212,9 +215,7 @@ def _settle(facts: Facts) -> None:
 def _is_committed(sent: Sent) -> bool:
     if sent.outcome != "info":
         return sent.outcome == "ok"
-    if sent.seen is not None:
-        return True
-    return sent.transaction is not None and any(other.seen is not None for other in sent.transaction.sends)
+    return sent.seen is not None or (sent.transaction is not None and sent.transaction.is_seen)
 
 
 def _place(facts: Facts, partition: Partition, offset: int, value: object, shown_by: Operation) -> None:

@@ -97,6 +97,7 @@ class Replay:
                 self._seek(operation, partition, to)
         elif kind == "begin":
             self._end_transaction(process, "fail")
+            self._committed.begin_transaction(process, operation.invoked)
             self._before_transaction[process] = {}
         elif kind == "crash":
             positions.clear()

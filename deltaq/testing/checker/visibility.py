@@ -66,7 +66,7 @@ def missing(facts: Facts, passages: Passages) -> Iterator[Anomaly]:
         if sent.outcome == "ok" and (why := _why_missing(facts, passages, sent)):
             yield Anomaly(why[0], why[1], f"{sent.value!r} was acknowledged, {why[2]}", sent.evidence())
     for transaction in facts.transactions:
-        if transaction.outcome != "fail" and any(sent.seen for sent in transaction.sends):
+        if transaction.outcome != "fail" and transaction.is_seen:
             yield from _torn(facts, passages, transaction)
 
 

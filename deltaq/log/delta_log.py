@@ -79,7 +79,7 @@ class Committed:
     """A commit that stands.
 
     `entry` is what is in the log; `lost_races` counts the slots others took before it. `seconds` is for how long others
-    could come between, on the mean of all slots tried: from the last look at the log to the answer of the store.
+    could come between, in all slots tried: from the last look at the log to the answer of the store.
     """
 
     entry: Entry
@@ -286,14 +286,14 @@ class DeltaLog:
             except _SlotCleaned as cleaned:
                 found = self._look_in_snapshot(draft, cleaned.maybe, deadline)
                 if found is not None:
-                    return Committed(found, lost_races, self.clock.monotonic() - started_at)
+                    return Committed(found, lost_races, exposed_s)
                 continue
             seconds = self.clock.monotonic() - started_at
             exposed_s += seconds
             self._apply(entry)
             if entry.txn_id == draft.info.txn_id:
                 self._crowded = crowded or lost_races > 0
-                return Committed(entry, lost_races, exposed_s / (lost_races + 1))
+                return Committed(entry, lost_races, exposed_s)
             lost_races += 1
             self._back_off(lost_races, seconds, deadline)
             started_at = self._looked_at

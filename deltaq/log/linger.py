@@ -10,8 +10,9 @@ __all__ = ["EXTRA_S_MAX", "AdaptiveLinger"]
 EXTRA_S_MAX = 5.0
 """Longest wait beyond `linger.ms`. A crowd that this does not thin out loses more races."""
 
-_LOAD = 0.35
-"""The share of time in which a commit of others may be under way: about every third create then meets one."""
+_LOAD = 0.45
+"""The share of time in which commits of others, lost races included, may be under way: about every third create then
+meets one."""
 
 _MEMORY = 4
 """Of how many intervals between two commits of ours the writers are remembered."""
@@ -40,7 +41,7 @@ class AdaptiveLinger:
         self._intervals: deque[Mapping[str, int]] = deque(maxlen=_MEMORY)
 
     def committed(self, others: Mapping[str, int], now: float, commit_s: float, chance: float) -> None:
-        """Learn from a commit that stood at `now` and took `commit_s` seconds in its last slot.
+        """Learn from a commit that stood at `now`, and for `commit_s` seconds was exposed to commits of others.
 
         `others` has the number of commits of each other writer since the call before. `chance` is a random number in
         [0, 1): writers that wait equally long must not come back at the same moment.

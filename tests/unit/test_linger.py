@@ -72,6 +72,7 @@ class Log:
         self.lingers = [AdaptiveLinger() for _ in range(writers)]
         self.read = [0] * writers
         self.lost = [0] * writers
+        self.exposed_s = [0.0] * writers
         self.events = [(self.chance.random() * 0.01, writer, -1, 0.0) for writer in range(writers)]
         heapq.heapify(self.events)
 
@@ -84,22 +85,23 @@ class Log:
             if seen < 0:
                 took = self.took()
                 heapq.heappush(self.events, (now + took, writer, len(self.entries), took))
-            elif seen == len(self.entries):
-                self.stands(now, writer, took)
+                continue
+            self.creates += 1
+            self.exposed_s[writer] += took
+            if seen == len(self.entries):
+                self.stands(now, writer)
             else:
-                self.creates += 1
                 self.lost[writer] += 1
                 pause = race_pause_s(self.lost[writer], took, self.chance.random())
                 heapq.heappush(self.events, (now + pause, writer, -1, 0.0))
 
-    def stands(self, now: float, writer: int, took: float) -> None:
-        self.creates += 1
+    def stands(self, now: float, writer: int) -> None:
         self.commits[writer] += 1
         others = Counter(str(other) for other in self.entries[self.read[writer] :])
         self.entries.append(writer)
-        self.read[writer], self.lost[writer] = len(self.entries), 0
         linger = self.lingers[writer]
-        linger.committed(others, now, took, self.chance.random())
+        linger.committed(others, now, self.exposed_s[writer], self.chance.random())
+        self.read[writer], self.lost[writer], self.exposed_s[writer] = len(self.entries), 0, 0.0
         heapq.heappush(self.events, (now + COMMIT_S + linger.extra_s, writer, -1, 0.0))
 
 

@@ -425,6 +425,12 @@ def test_probability_is_kept_and_a_seed_repeats_it(inner):
     assert struck(1, Rule("get", "*", Fault.slow(0), EVER, probability=0.5)) == struck(1), "each has its own chance"
 
 
+def test_two_rules_of_one_probability_do_not_strike_in_step(inner):
+    rules = [Rule("get", key, Fault.error_before(), EVER, probability=0.5) for key in ("a/1", "a/2")]
+    store = FaultyStore(inner, *rules)
+    assert reads(store, 100, "a/1") != reads(store, 100, "a/2")
+
+
 def test_rules_can_be_added_and_cleared_while_it_is_used(inner):
     store = FaultyStore(inner)
     assert reads(store, 2) == ".."

@@ -104,7 +104,11 @@ def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, ret
 
 
 class ObjectStore:
-    """Objects in a bucket, under the prefix of the URL."""
+    """Objects in a bucket, under the prefix of the URL.
+
+    What something other than the store answers with status 200 is taken for the content by `get`, whose callers check
+    what they read, and for success by `delete`, which then leaves an object over. No other operation is misled.
+    """
 
     def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
         self._connection = connection

@@ -154,7 +154,7 @@ class History:
         return self._begin(process, "send", records=(Record(topic, partition, None, value),))
 
     def poll(self, process: str) -> Invocation:
-        """Records are about to be polled."""
+        """Records are about to be polled. What is recorded meanwhile, as by `on_assign`, comes before these records."""
         return self._begin(process, "poll")
 
     def assign(

@@ -16,25 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltaq.clock import SystemClock
 from deltaq.testing.checker import check_history, report
 from deltaq.testing.history import History, Kind, Operation, Outcome, Partition, Record
+from tests.doubles.stories import TickingClock
 
 GROUP = "g"
 PARTITIONS: tuple[Partition, ...] = (("t", 0), ("t", 1), ("x", 0))
 PRODUCERS = ("p1", "p2")
 MEMBERS = ("c1", "c2")
-
-
-class TickingClock(SystemClock):
-    """Every look at it takes a second."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        self.now += 1
-        return self.now
 
 
 class World:

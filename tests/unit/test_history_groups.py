@@ -191,6 +191,61 @@ def test_a_committed_position_that_is_looked_up_and_too_low_moved_back():
     assert story.names() == ["commit-regression"]
 
 
+@pytest.mark.parametrize("ending", ["crash", "next transaction", "none"])
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_a_commit_of_unknown_outcome_is_possible_until_it_is_settled_and_another_follows(
+    ending: str, in_transaction: bool
+):
+    """c1 does not learn what became of its commit of 4; then c2 commits 3; may c3 start at 4?"""
+    story = group_that_has_read(*"abcde", committed=2)
+    if in_transaction:
+        story.begin_transaction("c1")
+        story.commits("c1", 4)
+        story.commit_transaction("c1").info()
+    else:
+        story.commit("c1", "g", {T: 4})
+    if ending == "crash":
+        story.crash("c1")
+    elif ending == "next transaction":
+        story.begin_transaction("c1")
+    story.assign("c2", [T], group="g")
+    story.polls("c2", (2, "c"))
+    story.commits("c2", 3)
+    story.unassign("c2")
+    story.assign("c3", [T], group="g")
+    story.polls("c3", (4, "e"))
+    is_settled = ending == ("next transaction" if in_transaction else "crash")
+    assert story.names() == (["poll-skip"] if is_settled else [])
+
+
+def test_what_is_committed_while_positions_are_looked_up_may_be_in_the_answer_or_not():
+    for answer, names in ((1, ["commit-regression"]), (2, []), (3, [])):
+        story = group_that_has_read("a", "b", "c", committed=2)
+        asking = story.committed("c9", "g")
+        story.commits("c1", 3)
+        asking.ok(positions={T: answer})
+        assert story.names() == names
+
+
+def test_a_position_may_go_back_only_once_for_each_seek_and_not_in_the_next_life_of_a_process():
+    story = group_that_has_read("a", "b", "c", committed=3)
+    story.seek("c1", {T: 0})
+    story.commits("c1", 2)
+    story.commits("c1", 1)
+    story.seek("c1", {T: 0})
+    story.crash("c1")
+    story.commits("c1", 0)
+    assert story.names() == ["commit-regression"] * 2
+
+
+def test_a_commit_may_go_back_to_where_another_of_unknown_outcome_went_on_purpose():
+    for position, names in ((1, []), (0, ["commit-regression"])):
+        story = group_that_has_read("a", "b", "c", committed=3)
+        story.commit("admin", "g", {T: 1}, is_reset=True).info()
+        story.commits("c1", position)
+        assert story.names() == names
+
+
 def test_two_owners_that_both_commit_are_found():
     story = group_that_has_read("a", "b", committed=1)
     story.assign("c2", [T], group="g")

@@ -117,7 +117,7 @@ def test_polls_of_one_transaction_count_as_one():
     assert story.names() == ["int-poll-skip", "int-nonmonotonic-poll", "poll-skip"]
 
 
-@pytest.mark.parametrize("how", ["assign", "seek", "crash", "subscribe", "other process"])
+@pytest.mark.parametrize("how", ["assign", "unassign", "unassign all", "seek", "crash", "subscribe", "other process"])
 def test_a_jump_is_legal_after_what_makes_it_so(how: str):
     story = Story()
     story.log("a", "b", "c", "d")
@@ -125,6 +125,10 @@ def test_a_jump_is_legal_after_what_makes_it_so(how: str):
     match how:
         case "assign":
             story.assign("c1", {T: 0, U: 0})
+        case "unassign":
+            story.unassign("c1", [T])
+        case "unassign all":
+            story.unassign("c1")
         case "seek":
             story.seek("c1", {T: None})
         case "crash":
@@ -141,6 +145,7 @@ def test_assigning_or_seeking_another_partition_does_not_make_a_jump_legal():
     story.polls("c1", (0, "a"))
     story.assign("c1", {U: 0})
     story.seek("c1", {X: 0})
+    story.unassign("c1", [U])
     story.polls("c1", (2, "c"))
     assert story.names(expendable={"b"}) == []
     assert story.names() == ["lost-write", "poll-skip"]

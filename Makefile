@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio examples minio servers test test-minio check docs bench clean simulate
+.PHONY: help demo demo-minio examples minio servers test test-minio crash check docs bench clean simulate
 
 PYTHON ?= python3
 ARGS ?=
@@ -34,6 +34,9 @@ test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commi
 test-minio: $(INSTALLED) servers ## Run what can run on an object store on MinIO, and the contract of stores on versitygw too
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m s3_server $(ARGS)
 	@$(PY) -m tests.servers.versitygw -- $(PY) -m pytest -m s3_server tests/contract $(ARGS)
+
+crash: $(INSTALLED) servers ## Kill writers, readers and MinIO a hundred times each on local disk and on MinIO; 20 minutes
+	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash/test_soak.py $(ARGS)
 
 servers: ## Build MinIO and versitygw into .tools, once; needs Go and the network, 4 minutes
 	@$(PYTHON) -m tests.servers.go_programs

@@ -1,0 +1,330 @@
+"""Writers and readers of one topic as child processes, what happens to them, and the judgement of what they wrote down.
+
+A writer or reader that was killed is started again under the same name. Nothing is decided by time: a process is left
+alone until it has got something done, and then for a random moment more, so that the kill finds it anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltaq import Consumer, Topic, TopicPartition
+from deltaq.log.actions import Add, parse_entry
+from deltaq.names import entry_version, topic_folder, topic_log
+from deltaq.store import open_store
+from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
+
+__all__ = ["PARTITIONS", "Actor", "Findings", "Scene"]
+
+TOPIC = "events"
+GROUP = "readers"
+PARTITIONS = 3
+
+PATIENCE_S = 60.0
+"""How long something that must happen may take, on a machine with other things to do."""
+
+MOMENT_S = 0.4
+"""Longest time between a sign of life and a kill: many commits."""
+
+SESSION = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 100}
+
+
+@dataclass
+class Actor:
+    """A writer or reader under one name, however often it is started."""
+
+    name: str
+    arguments: Callable[[int, Path], list[str]]
+    """The command's arguments for a start number and a history file."""
+
+    settings: dict[str, object]
+    sign_of_life: str
+    """What its history has once it got something done."""
+
+    folder: Path
+    starts: int = 0
+    seen: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def history(self) -> Path:
+        """The file of its latest start."""
+        return self.folder / f"{self.name}-{self.starts}.jsonl"
+
+    def start(self) -> None:
+        """Start it, once more."""
+        self.starts += 1
+        self.seen = 0
+        command = [sys.executable, "-m", *self.arguments(self.starts, self.history)]
+        log = self.history.with_suffix(".log").open("wb")
+        with log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, cwd=_ROOT_FOLDER)
+        assert self.process.stdin is not None
+        with self.process.stdin as settings:
+            settings.write(json.dumps(self.settings).encode())
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def has_lived(self) -> bool:
+        """Whether its latest start got something done. AssertionError if it ended by itself."""
+        self.check_alive()
+        return self.history.exists() and self.sign_of_life in self.history.read_text()
+
+    def gets_on(self) -> bool:
+        """Whether it got something done since the last time that this was asked and true."""
+        self.check_alive()
+        done = self.history.read_text().count(self.sign_of_life) if self.history.exists() else 0
+        gets_on = done > self.seen
+        self.seen = done if gets_on else self.seen
+        return gets_on
+
+    def check_alive(self) -> None:
+        """AssertionError, with what it said, if it ended by itself."""
+        assert self.process is not None
+        assert self.process.poll() is None, f"{self.name} ended by itself: {self.said()}"
+
+    def end(self) -> None:
+        """Let it end in order. AssertionError if it did not end well."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(PATIENCE_S) == 0, f"{self.name} did not end well: {self.said()}"
+
+    def said(self) -> str:
+        """The end of its standard error."""
+        return self.history.with_suffix(".log").read_text(errors="replace")[-2000:]
+
+
+_ROOT_FOLDER = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Findings:
+    """What a scene came to. `kills`: how many of those of writers found records on their way in which place."""
+
+    sends: Counter[str] = field(default_factory=Counter)
+    commits: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
+    stored: int = 0
+    orphans: int = 0
+
+    def __str__(self) -> str:
+        parts = {"records": self.stored, "orphan files": self.orphans}
+        counts = [f"{name} {count}" for name, count in parts.items()]
+        counts += [f"{count} sends {outcome}" for outcome, count in sorted(self.sends.items())]
+        counts += [f"{count} offset commits {outcome}" for outcome, count in sorted(self.commits.items())]
+        return ", ".join(counts + [f"{count} kills {place}" for place, count in sorted(self.kills.items())])
+
+
+class Scene:
+    """One topic below `root`, and everybody who uses it. A context manager that leaves no process behind."""
+
+    def __init__(self, root: str, folder: Path, seed: int) -> None:
+        self.root = root
+        self.folder = folder
+        self.chance = random.Random(seed)
+        self.writers: list[Actor] = []
+        self.readers: list[Actor] = []
+        Topic(TOPIC, partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
+
+    def __enter__(self) -> Scene:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for actor in self.actors:
+            if actor.process is not None and actor.process.poll() is None:
+                actor.kill()
+
+    @property
+    def actors(self) -> list[Actor]:
+        """All of them."""
+        return [*self.writers, *self.readers]
+
+    def writer(self, name: str, **settings: object) -> Actor:
+        """A producer, started."""
+
+        def arguments(start: int, history: Path) -> list[str]:
+            return ["tests.crash.writer", self.root, TOPIC, str(PARTITIONS), name, str(start), str(history)]
+
+        actor = Actor(name, arguments, settings, '"kind":"send","outcome":"ok"', self.folder)
+        self.writers.append(actor)
+        actor.start()
+        return actor
+
+    def reader(self, name: str, **settings: object) -> Actor:
+        """A member of the group, started."""
+
+        def arguments(_: int, history: Path) -> list[str]:
+            return ["tests.crash.reader", self.root, TOPIC, GROUP, name, str(history)]
+
+        actor = Actor(name, arguments, SESSION | settings, '"kind":"commit","outcome":"ok"', self.folder)
+        self.readers.append(actor)
+        actor.start()
+        return actor
+
+    # --- what happens ---
+
+    def moment(self) -> None:
+        """Let a random time pass, so that what comes next may find everybody anywhere."""
+        time.sleep(self.chance.uniform(0, MOMENT_S))
+
+    def kill(self, actor: Actor) -> None:
+        """Kill an actor at a random moment after it got something done, and start it again."""
+        self.wait(actor.has_lived, f"a sign of life from {actor.name}")
+        self.moment()
+        actor.check_alive()
+        actor.kill()
+        actor.start()
+
+    def active_reader(self) -> Actor:
+        """The reader that the group belongs to, once one has it."""
+        found: list[Actor] = []
+
+        def look() -> bool:
+            found[:] = [reader for reader in self.readers if reader.has_lived()]
+            return bool(found)
+
+        self.wait(look, "a sign of life from any reader")
+        return self.chance.choice(found)
+
+    def pause(self, actor: Actor, seconds: float) -> None:
+        """Stop an actor (SIGSTOP) for about this long at a random moment after it got something done."""
+        self.wait(actor.has_lived, f"a sign of life from {actor.name}")
+        self.moment()
+        actor.signal(signal.SIGSTOP)
+        time.sleep(self.chance.uniform(0.8, 1.2) * seconds)
+        actor.signal(signal.SIGCONT)
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until something has come true."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come within {PATIENCE_S:g} s"
+            time.sleep(0.01)
+
+    # --- the end ---
+
+    def settle(self) -> None:
+        """The faults are over: every writer ends with all outcomes, and the group reads all there is (G8)."""
+        for actor in self.writers:
+            self.wait(actor.has_lived, f"a sign of life from {actor.name}")
+        for actor in self.writers:
+            actor.end()
+        if self.readers:
+            self.wait(lambda: self.committed() == self.ends(), "the end of the topic to be committed by the group")
+        for actor in self.readers:
+            actor.end()
+
+    def ends(self) -> list[int]:
+        """The offset after the last record of each partition."""
+        with self._asking() as consumer:
+            return [consumer.get_watermark_offsets(TopicPartition(TOPIC, n))[1] for n in range(PARTITIONS)]
+
+    def committed(self) -> list[int]:
+        """The committed offsets."""
+        with self._asking() as consumer:
+            return [tp.offset for tp in consumer.committed([TopicPartition(TOPIC, n) for n in range(PARTITIONS)])]
+
+    def _asking(self) -> Consumer:
+        return Consumer({"bootstrap.servers": self.root, "group.id": GROUP, "enable.auto.commit": False})
+
+    def judge(self) -> Findings:
+        """Check everything that everybody wrote down against what is in the topic. AssertionError."""
+        paths = sorted(self.folder.glob("*.jsonl"))
+        operations = load_history(*(path.read_text().splitlines(keepends=True) for path in paths))
+        reading = History()
+        polling = reading.poll("judge")
+        stored = [
+            (TOPIC, m.partition() or 0, m.offset() or 0, m.value().decode()) for m in messages_of(self.root, TOPIC)
+        ]
+        polling.ok(stored, at_tail=[(TOPIC, partition) for partition in range(PARTITIONS)])
+        anomalies = check_history([*operations, *reading.operations], drained=True)
+        assert not anomalies, report(anomalies)
+        self._check_sends(operations, stored)
+        findings = Findings(stored=len(stored))
+        findings.sends = Counter(operation.outcome for operation in operations if operation.kind == "send")
+        findings.commits = Counter(operation.outcome for operation in operations if operation.kind == "commit")
+        uploaded = [self._values(path) for path in set(self._data_files()) - set(self._named_files())]
+        findings.orphans = len(uploaded)
+        self._phases(findings, operations, {value for *_, value in stored}, set().union(*uploaded))
+        return findings
+
+    def _check_sends(self, operations: Sequence[Operation], stored: Sequence[tuple[str, int, int, str]]) -> None:
+        """What the checker says, said once more in another way."""
+        where = {value: (partition, offset) for _, partition, offset, value in stored}
+        assert len(where) == len(stored), "a value is there twice"
+        last: dict[tuple[str, int], tuple[int, int]] = {}
+        for _, partition, _, value in stored:
+            name, start, number = value.split(".")
+            here = int(start), int(number)
+            assert last.get((name, partition), (0, -1)) < here, f"{value} is out of order"
+            last[name, partition] = here
+        for operation in operations:
+            if operation.kind == "send":
+                (record,) = operation.records
+                if operation.outcome == "fail":
+                    assert record.value not in where, f"{record} has failed and is there"
+                elif operation.outcome == "ok":
+                    found = where.get(record.value)
+                    assert found is not None, f"{record} was acknowledged and is not there"
+                    assert record.offset is None or (record.partition, record.offset) == found
+
+    def _phases(
+        self, findings: Findings, operations: Sequence[Operation], stored: set[str], uploaded: set[str]
+    ) -> None:
+        """Where the kills of writers found the records on their way; one kill may find some in each place."""
+        open_sends: dict[str, set[str]] = {}
+        for operation in operations:
+            if operation.kind == "send" and operation.outcome == "invoke":
+                value = str(operation.records[0].value)
+                open_sends.setdefault(value.rpartition(".")[0], set()).add(value)
+        for actor in self.writers:
+            for start in range(1, actor.starts):  # the last one ended in order
+                values = open_sends.get(f"{actor.name}.{start}", set())
+                places = {
+                    "between commit and acknowledgement": values & stored,
+                    "between upload and commit": values & uploaded,
+                    "before upload": values - stored - uploaded,
+                }
+                findings.kills.update(place for place, found in places.items() if found)
+
+    def _values(self, path: str) -> set[str]:
+        """The values in a data file, read without deltaq."""
+        data = pa.BufferReader(open_store(self.root).get(path))
+        return {value.decode() for value in pq.read_table(data, columns=["value"]).column("value").to_pylist()}
+
+    def _data_files(self) -> Iterator[str]:
+        folder, log = topic_folder(TOPIC), topic_log(TOPIC)
+        for entry in open_store(self.root).list(folder):
+            if entry.key.endswith(".parquet") and not entry.key.startswith(log):
+                yield entry.key
+
+    def _named_files(self) -> Iterator[str]:
+        store = open_store(self.root)
+        for entry in store.list(topic_log(TOPIC)):
+            version = entry_version(entry.key)
+            if version is not None:
+                for action in parse_entry(store.get(entry.key), version, entry.key).actions:
+                    if isinstance(action, Add):
+                        yield topic_folder(TOPIC) + action.path

@@ -1,0 +1,97 @@
+"""A producer that writes down all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME START HISTORY`.
+
+It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes, and settles what it does
+not know. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+
+from deltaq import KafkaError, Message, Producer
+from deltaq.testing import History, Invocation
+
+UNDER_WAY = 100
+"""Messages on their way at a time. Few, so that a history of many kills stays one that can be checked."""
+
+TOKEN = re.compile(r"\(token ([^)]+)\)")
+
+_stopping = False
+
+
+def _stop(*_: object) -> None:
+    global _stopping
+    _stopping = True
+
+
+class Writer:
+    """The producer of this process, and what became of its messages."""
+
+    def __init__(self, root: str, topic: str, partitions: int, name: str, start: int, history: History) -> None:
+        self.root = root
+        self.topic = topic
+        self.partitions = partitions
+        self.name = name
+        self.prefix = f"{name}.{start}"
+        self.history = history
+        self.sent = 0
+        self.unknown: dict[str, list[Invocation]] = defaultdict(list)
+        conf = {"bootstrap.servers": root, "client.id": name, "linger.ms": 2, **json.load(sys.stdin)}
+        self.producer = Producer(conf)
+
+    def run(self) -> None:
+        """Send until told to stop, then wait for every outcome."""
+        self.history.crash(self.name)  # whoever had this name before is gone
+        while not _stopping:
+            if len(self.producer) < UNDER_WAY:
+                self.send()
+            self.producer.poll(0.002)
+        self.producer.close()
+        self.settle()
+
+    def send(self) -> None:
+        """One message more."""
+        value, partition = f"{self.prefix}.{self.sent}", self.sent % self.partitions
+        self.sent += 1
+        sending = self.history.send(self.name, self.topic, value, partition)
+        self.producer.produce(self.topic, value, partition=partition, on_delivery=partial(self.ended, sending))
+
+    def ended(self, sending: Invocation, error: KafkaError | None, message: Message) -> None:
+        """The delivery report of one message."""
+        if error is None:
+            sending.ok(partition=message.partition(), offset=message.offset())
+        elif token := TOKEN.search(error.str()):
+            self.unknown[token[1]].append(sending)
+        else:
+            sending.fail(error)
+
+    def settle(self) -> None:
+        """Find out about every commit that got no answer."""
+        if not self.unknown:
+            return
+        with Producer({"bootstrap.servers": self.root}) as settling:
+            for token, sendings in self.unknown.items():
+                stands = settling.resolve(self.topic, token)
+                for sending in sendings:
+                    if stands:
+                        sending.ok()
+                    else:
+                        sending.fail("settled: it does not stand")
+
+
+def main() -> None:
+    """Run until SIGTERM."""
+    root, topic, partitions, name, start, path = sys.argv[1:]
+    signal.signal(signal.SIGTERM, _stop)
+    with Path(path).open("a") as file:
+        Writer(root, topic, int(partitions), name, int(start), History(file=file)).run()
+
+
+if __name__ == "__main__":
+    main()

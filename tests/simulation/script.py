@@ -44,10 +44,11 @@ class Script:
     auto_create: bool
 
 
-def script_of(seed: int) -> Script:
-    """The play of `seed`: one of a few kinds, and the rest by chance."""
+def script_of(seed: int, kind: str | None = None) -> Script:
+    """The play of `seed`: of one of a few kinds (`kind`, if it is given), and the rest by chance."""
     chance = random.Random(f"script of {seed}")
-    kind = chance.choice(["all goes well", "storm", "sleepers", "a bit of all", "a bit of all", "a bit of all"])
+    chosen = chance.choice(["all goes well", "storm", "sleepers", "a bit of all", "a bit of all", "a bit of all"])
+    kind = kind or chosen
     # Healthy systems lose messages too.
     well, mixed = kind == "all goes well", kind == "a bit of all"
 
@@ -57,7 +58,7 @@ def script_of(seed: int) -> Script:
     return Script(
         producers=chance.randint(2 if kind == "sleepers" else 1, 4),
         readers=chance.randint(1, 2),
-        members=chance.choice([0, 1, 2, 2]),
+        members=2 if kind == "sleepers" else chance.choice([0, 1, 2, 2]),
         partitions=chance.randint(1, 3),
         messages=chance.choice([10, 30, 60]),
         rest_s=5.0 if kind == "sleepers" else 1.0,
@@ -91,13 +92,13 @@ def _faults(chance: random.Random, kind: str) -> Faults:
     if kind == "storm":
         return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2))
     if kind == "sleepers":
-        return Faults(stall=0.02, stall_s=chance.choice([15.0, 5 * HEAD_PROOF_S]), late=rate(0.05))
+        return Faults(stall=0.1, stall_s=chance.choice([15.0, 5 * HEAD_PROOF_S]), late=rate(0.05))
     return Faults(
         lost_request=rate(0.1),
         lost_answer=rate(0.15),
         late=rate(0.15),
         conflict=rate(0.1),
         stale_list=rate(0.3),
-        stall=rate(0.01),
+        stall=rate(0.04),
         late_s=chance.choice([0.02, 3.0]),
     )

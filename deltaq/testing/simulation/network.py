@@ -30,7 +30,8 @@ class Faults:
 
     `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
     arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
-    written in the last two seconds. `stall` suspends the process, with the request in hand, for up to `stall_s`.
+    written in the last two seconds. `stall` suspends the process, with a create in hand (more rarely another request), for up to
+    `stall_s`.
     """
 
     lost_request: float = 0.0
@@ -199,7 +200,7 @@ class SimulatedStore:
         number = network.operations[self._process.name]
         network.scheduler.note(f"{self._process.name} {operation} {key}")
         self._crash(number, after=False)
-        if network.chance(network.faults.stall):
+        if network.chance(network.faults.stall if operation == "create" else network.faults.stall / 20):
             network.count("a process stood still with a request in hand")
             self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
         try:

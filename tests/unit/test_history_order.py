@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from deltaq.testing.checker import check_history
 from tests.doubles.stories import Story, T, U, X
 
 
@@ -269,6 +270,32 @@ def test_transactions_that_have_read_each_other_are_a_cycle():
     one.ok([(*X, 0, "b")])
     two.ok([(*T, 0, "a")])
     assert story.names(isolated_writes=False) == ["G1c"]
+
+
+def test_a_cycle_is_shown_step_by_step_without_what_does_not_belong_to_it():
+    """p1 read p3, p2 read p1, p3 read p2; p4 read them all."""
+    story = Story()
+    names = ("p1", "p2", "p3")
+    for process in (*names, "p4"):
+        story.begin_transaction(process)
+    for offset, process in enumerate(names):
+        story.sends(process, process, offset, at=X)
+    polls = [story.poll(process) for process in (*names, "p4")]
+    ends = [story.commit_transaction(process) for process in (*names, "p4")]
+    for end in ends:
+        end.ok()
+    everything = [(*X, offset, process) for offset, process in enumerate(names)]
+    for poll, read in zip(polls, (everything[2:], everything[:1], everything[1:2], everything), strict=True):
+        poll.ok(read)
+    (cycle,) = check_history(story.operations)
+    assert cycle.name == "G1c"
+    steps = cycle.what.removeprefix("each of them comes before the other: ").split("; ")
+    assert sorted(steps) == [
+        "'p1' at x[0]@0 was read by p2",
+        "'p2' at x[0]@1 was read by p3",
+        "'p3' at x[0]@2 was read by p1",
+    ]
+    assert {operation.process for operation in cycle.operations} == set(names)
 
 
 def test_a_transaction_that_has_read_another_and_lies_before_it_is_in_a_cycle_unless_it_is_allowed():

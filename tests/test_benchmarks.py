@@ -18,10 +18,12 @@ from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percenti
 from benchmarks.fairness import Crowd, Share, judge_values, summarise
 from benchmarks.history import judge
 from benchmarks.latency import Load
+from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
 from benchmarks.report import Findings, as_json, as_text, speeds, targets
 from benchmarks.throughput import WAYS, Run, WrongContent, _check, _measured, fill_topic
 from deltaq import Consumer, Producer, Topic
+from deltaq.store import open_store
 
 
 def test_a_history_without_faults_is_clean():
@@ -233,3 +235,18 @@ def test_a_small_crowd_writes_everything_once_and_every_request_is_counted(rate,
     assert found.creates == found.commits + found.lost_races
     assert found.data_puts >= found.commits > 0
     assert json.loads(as_json(findings))["crowds"][0]["puts_per_commit"] == found.puts_per_commit
+
+
+def test_every_operation_of_a_store_is_measured_and_nothing_is_left_behind(local_root):
+    store = open_store(local_root)
+    measured = measure_operations(store, rounds=3)
+    assert tuple(measured) == OPERATIONS
+    assert {taken.count for taken in measured.values()} == {3}
+    assert list(store.list("")) == []
+
+
+def test_an_operation_with_the_wrong_outcome_is_not_measured_as_if_it_had_the_right_one(memory_root, monkeypatch):
+    store = open_store(memory_root)
+    monkeypatch.setattr(store, "create", store.put)  # a store that ignores the condition
+    with pytest.raises(AssertionError, match="no ObjectExists"):
+        measure_operations(store, rounds=1)

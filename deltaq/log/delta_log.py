@@ -37,7 +37,7 @@ from deltaq.store import (
     probed,
 )
 
-__all__ = ["HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
+__all__ = ["CLEAN_UP_GRACE_S", "HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
 
 T = TypeVar("T")
 
@@ -45,6 +45,12 @@ HEAD_PROOF_S = 30.0
 """How long a position at the head of the log is trusted without looking for log-start markers, in seconds of uptime.
 
 Far below the shortest time in which maintenance removes an entry, far above a normal commit.
+"""
+
+CLEAN_UP_GRACE_S = 2 * HEAD_PROOF_S
+"""How long clean-up waits between its log-start marker and the removal of entries below it, in seconds.
+
+Whoever may still go by what it saw before the marker finds its slots as they were.
 """
 
 READ_AHEAD_MAX = 64
@@ -141,16 +147,23 @@ class DeltaLog:
             self._advance_to_end()
             start = self._log_start()
             if self.state.version < 0:
-                if not self._has_entries(start):
+                if not self._has_entries(start, is_last_look=attempt == _LOAD_ATTEMPTS):
                     return False
-                # Created between our look and the listing; or the store lists what it does not give.
-            elif start <= first:
-                self.check_end()
+                # Created, or cleaned up, between our look and the listing; or the store lists what it does not give.
+            elif start <= first and self._is_whole():
                 return True
             # Entries were cleaned up while we read, and what we read in their slots may have come after that: from a
             # writer that was paused. The newer checkpoint that they gave way to has them.
             self._pause(attempt)
         raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
+
+    def _is_whole(self) -> bool:
+        """Whether the position is the end of the log, and no clean-up came in between. Raises what `check_end` does."""
+        try:
+            self.check_end()
+        except LogCleaned:
+            return False
+        return True
 
     def _advance_to_end(self) -> None:
         window = 1
@@ -166,29 +179,35 @@ class DeltaLog:
     def check_end(self) -> None:
         """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot.
 
-        Lists the log. Raises Corrupt, and what `read_next` raises but LogCleaned.
+        Lists the log. Raises what `read_next` raises.
         """
+        first = self.state.version + 1
         versions = self._listed_versions(self._entry_key(self.state.version))
         newest = max(versions, default=-1)
         for attempt in range(1, _LOAD_ATTEMPTS + 1):
             if newest > self.state.version:
                 self._advance_to_end()  # most likely they have been written just now
             following = self.state.version + 1
+            # What is missing, and what was read just now, may have been cleaned up meanwhile.
+            if following != first and not self._reading(lambda: self._is_proven(first)):
+                raise LogCleaned(self.folder)
             if following > newest:
                 return
             path = self._entry_key(following)
+            if following not in versions and self._log_start() > following:
+                raise LogCleaned(self.folder)
             if following not in versions:
                 raise Corrupt("log entry is missing, and later ones exist", path=path, version=following)
             self._pause(attempt)
         raise Unavailable(f"the store lists {path!r} and does not find it; try again")
 
-    def _has_entries(self, log_start: int) -> bool:
+    def _has_entries(self, log_start: int, *, is_last_look: bool) -> bool:
         """There is no entry 0 and no checkpoint: fine for a table that was never created, and only for that."""
         versions = self._listed_versions("")
-        if (versions and min(versions) > 0) or (not versions and log_start > 0):
+        if is_last_look and ((versions and min(versions) > 0) or (not versions and log_start > 0)):
             reason = "the log's first entries are missing and no checkpoint replaces them"
             raise Corrupt(reason, path=self._log_folder, version=0)
-        return bool(versions)
+        return bool(versions) or log_start > 0
 
     def _listed_versions(self, start_after: str) -> set[int]:
         listed = self._reading(lambda: [entry.key for entry in self.store.list(self._log_folder, start_after)])
@@ -207,10 +226,11 @@ class DeltaLog:
         version = self.state.version + 1
         looked_at = self.clock.uptime()
         entry = self._read_entry(version)
-        # Of the time after the look: whoever was suspended during it may have been shown a slot that was re-opened.
-        if self.clock.uptime() - self._proven_at > HEAD_PROOF_S and self._log_start() > version:
+        # Counted from after the look: whoever was suspended during it may have been shown a slot that was re-opened.
+        if not self._reading(lambda: self._is_proven(version)):
             raise LogCleaned(self.folder)
-        self._proven_at = looked_at
+        if entry is None:
+            self._proven_at = max(self._proven_at, looked_at)
         if entry is not None:
             self._apply(entry)
         return entry
@@ -258,6 +278,20 @@ class DeltaLog:
             return read()
         except StoreError as error:
             raise unavailable(error) from error
+
+    def _is_proven(self, version: int) -> bool:
+        """Whether slot `version` is none that clean-up has re-opened, as far as was seen up to this call.
+
+        `_proven_at` is a time at which the slot was empty, or above the log's start. Clean-up leaves
+        `CLEAN_UP_GRACE_S` between its marker and what it removes, so that is proof enough for `HEAD_PROOF_S`. That
+        somebody else has filled a slot proves nothing about the next one: it may be as old.
+        """
+        asked_at = self.clock.uptime()  # before the listing: what it shows is no older
+        if asked_at - self._proven_at > HEAD_PROOF_S:
+            if self._log_start_raw() > version:
+                return False
+            self._proven_at = asked_at
+        return True
 
     # --- writing ---
 
@@ -315,8 +349,10 @@ class DeltaLog:
         token = _token(version, draft.info.txn_id)
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
+        first_tried_at = self.clock.uptime()
         while True:
             refusal: StoreError | None = None
+            tried_at = self.clock.uptime()
             try:
                 self.store.create(key, body)
             except StoreUnavailable as error:
@@ -326,14 +362,18 @@ class DeltaLog:
             entry: Entry | None = None
             try:
                 entry = parse_entry(body, version, key) if refusal is None else self._look(version, body, token, maybe)
-                self._prove_slot(version, maybe)
+                if not self._is_proven(version):
+                    raise _SlotCleaned(maybe)
             except StoreError as error:
                 # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
                 maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
                 refusal = error
             else:
+                if entry is not None and entry.txn_id == draft.info.txn_id:
+                    self._proven_at = max(self._proven_at, first_tried_at)
                 if entry is not None:
                     return entry
+                self._proven_at = max(self._proven_at, tried_at)
             if isinstance(refusal, StoreRefused) and not maybe:
                 raise unavailable(refusal) from refusal
             failures += 1
@@ -357,13 +397,6 @@ class DeltaLog:
             reason = "the commit that was read back differs from the one sent"
             raise Corrupt(reason, path=self._entry_key(version), version=version)
         return entry
-
-    def _prove_slot(self, version: int, maybe: bool) -> None:
-        """Whoever was away for long makes sure that slot `version` is not one that clean-up has re-opened."""
-        now = self.clock.uptime()
-        if now - self._proven_at > HEAD_PROOF_S and self._log_start_raw() > version:
-            raise _SlotCleaned(maybe)
-        self._proven_at = now
 
     def _gave_up(self, cause: StoreError | None, token: str, maybe: bool) -> OutcomeUnknown | Unavailable:
         reason = cause.reason if cause is not None else "the slot stayed empty"

@@ -153,8 +153,14 @@ class TopicLog:
         return self.head is not None
 
     def check_end(self) -> None:
-        """Make sure that the position is the end of the log and not a gap in it. Raises Corrupt, Unavailable."""
-        self._log.check_end()
+        """Make sure that the position is the end of the log and not a gap in it; go on to the end, if it is not.
+
+        Raises what `load` raises.
+        """
+        try:
+            self._log.check_end()
+        except LogCleaned:
+            self.load()
 
     def is_lost(self, file: DataFile) -> bool:
         """Whether a file is named by the log, as far as it is known, and yet is not there. Raises Unavailable."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from deltaq import KafkaException, names
-from deltaq.log.delta_log import HEAD_PROOF_S
+from deltaq.log.delta_log import CLEAN_UP_GRACE_S
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import Store, StoreError
 from deltaq.testing.simulation.world import Machine
@@ -20,9 +20,6 @@ __all__ = ["Cleaner"]
 
 FOLDER = names.topic_folder(TOPIC)
 LOG = names.topic_log(TOPIC)
-
-AGE_S_MIN = 1.5 * HEAD_PROOF_S
-"""An entry is kept until whoever has seen its slot empty has to look at the markers before it believes that."""
 
 
 class Cleaner:
@@ -48,15 +45,13 @@ class Cleaner:
         if not log.load():
             return
         checkpointed = _checkpoint(store, log.version)
-        now_ms = self._stage.director.clock.time_ms()
-        old = [entry for entry in store.list(LOG) if now_ms - entry.modified_ms > AGE_S_MIN * 1000]
-        versions = [version for entry in old if (version := names.entry_version(entry.key)) is not None]
-        start = min(checkpointed, max(versions, default=-1) + 1)
+        start = checkpointed - self._stage.pick(3)
         if start <= 0:
             return
         marker = names.log_start_marker(FOLDER, start)
         if marker not in [entry.key for entry in store.list(names.log_start_folder(FOLDER))]:
             store.create(marker, b"")
+        machine.clock.sleep(CLEAN_UP_GRACE_S)
         for entry in list(store.list(LOG)):
             version = names.entry_version(entry.key)
             if version is not None and version < start:

@@ -60,8 +60,8 @@ def script_of(seed: int, kind: str | None = None) -> Script:
         readers=chance.randint(1, 2),
         members=2 if kind == "sleepers" else chance.choice([0, 1, 2, 2]),
         partitions=chance.randint(1, 3),
-        messages=chance.choice([10, 30, 60]),
-        rest_s=5.0 if kind == "sleepers" else 1.0,
+        messages=60 if kind == "sleepers" else chance.choice([10, 30, 60]),
+        rest_s=15.0 if kind == "sleepers" else chance.choice([1.0, 1.0, 10.0]),
         linger_ms=chance.choice([0, 5, 50]),
         # In a storm, time runs out before the outcome is known.
         timeout_ms=2_500 if kind == "storm" else chance.choice([8_000, 60_000, 300_000]),

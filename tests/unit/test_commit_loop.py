@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from deltaq import errors
-from deltaq.log.actions import CommitInfo, Txn, parse_entry
+from deltaq.log.actions import CommitInfo, Txn, encode_entry, parse_entry
 from deltaq.log.delta_log import HEAD_PROOF_S, DeltaLog, Draft, LogCleaned
 from deltaq.log.table import PROTOCOL, TableState
 from deltaq.names import log_entry, log_start_marker
-from deltaq.store import MemoryStore, Store
+from deltaq.store import MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 
 FOLDER = "topics/t/"
@@ -326,6 +327,157 @@ def test_a_reader_that_was_away_while_its_place_was_cleaned_up_is_told_so(clock)
         paused.read_next()
     paused.load()
     assert paused.state.version == 5
+
+
+def ghost(store: Store, clock: ManualClock, version: int) -> None:
+    """What a writer that was paused leaves in a slot that clean-up has re-opened: an entry that does not count."""
+    info = CommitInfo(clock.unique_id(), 0, "GHOST")
+    store.create(log_entry(FOLDER + "_delta_log/", version), encode_entry(info, [Txn("app", 666)]))
+
+
+class Interrupted(FaultyStore):
+    """The process stands still just before it sends the `nth` `operation` on `key`; meanwhile the world goes on."""
+
+    def __init__(self, inner: Store, operation: str, key: str, meanwhile: Callable[[], None], nth: int = 1) -> None:
+        super().__init__(inner)
+        self._at = operation, key
+        self._meanwhile = meanwhile
+        self._left = nth
+
+    def _interrupt(self, operation: str, key: str) -> None:
+        if (operation, key) == self._at:
+            self._left -= 1
+            if self._left == 0:
+                self._meanwhile()
+
+    def get(self, key: str) -> bytes:
+        self._interrupt("get", key)
+        return super().get(key)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        self._interrupt("list", prefix)
+        return super().list(prefix, start_after)
+
+
+def slot(version: int) -> str:
+    return log_entry(FOLDER + "_delta_log/", version)
+
+
+@pytest.mark.fault("C4")
+def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re_opened_slot(clock):
+    store = MemoryStore("test")
+
+    def meanwhile() -> None:
+        clock.advance(HEAD_PROOF_S + 1)
+        clean_up(store, 4)
+        ghost(store, clock, 1)
+
+    writer = opened(store, clock)
+    commit(writer, 0)
+    paused = opened(store, clock)
+    paused.store = Interrupted(store, "get", slot(1), meanwhile)
+    for value in range(1, 6):
+        commit(writer, value)
+    checkpoint_of(store, 4, 4)
+    with pytest.raises(LogCleaned):
+        paused.read_next()
+    paused.load()
+    assert (paused.state.version, paused.state.txns["app"].version) == (5, 5)
+
+
+def test_a_snapshot_holds_no_entry_that_came_into_its_slot_after_that_was_cleaned_up(clock):
+    store = MemoryStore("test")
+    writer = opened(store, clock)
+    for value in range(6):
+        commit(writer, value)
+    checkpoint_of(store, 1, 1)
+
+    def meanwhile() -> None:
+        checkpoint_of(store, 3, 3)
+        clean_up(store, 3)
+        for version in (3, 4, 5):
+            store.delete(slot(version))
+        ghost(store, clock, 2)
+
+    reader = DeltaLog(Interrupted(store, "get", slot(2), meanwhile), FOLDER, clock)
+    reader.load()
+    assert (reader.state.version, reader.state.txns["app"].version) == (3, 3)
+
+
+def test_a_log_that_is_cleaned_up_before_its_first_entry_is_read_is_opened_at_its_checkpoint(clock):
+    store = MemoryStore("test")
+    writer = opened(store, clock)
+    for value in range(6):
+        commit(writer, value)
+
+    def meanwhile() -> None:
+        checkpoint_of(store, 4, 4)
+        clean_up(store, 4)
+
+    # At its first look there is no checkpoint, but entry 0; at its second, that is gone.
+    reader = DeltaLog(Interrupted(store, "get", slot(0), meanwhile, nth=2), FOLDER, clock)
+    reader.load()
+    assert (reader.state.version, reader.state.txns["app"].version) == (5, 5)
+
+
+def test_an_entry_that_is_cleaned_up_after_the_end_was_found_is_not_taken_for_lost(clock):
+    store = MemoryStore("test")
+    writer = opened(store, clock)
+    commit(writer, 0)
+
+    def meanwhile() -> None:
+        for value in range(1, 6):
+            commit(writer, value)
+        checkpoint_of(store, 4, 4)
+        clean_up(store, 4)
+
+    reader = DeltaLog(Interrupted(store, "list", FOLDER + "_delta_log/", meanwhile), FOLDER, clock)
+    reader.load()
+    assert (reader.state.version, reader.state.txns["app"].version) == (5, 5)
+
+
+@pytest.mark.fault("C4")
+def test_that_a_slot_was_somebody_elses_is_no_proof_that_the_next_one_was_not_cleaned_up(clock):
+    store = MemoryStore("test")
+    paused = cleaned_log(store, clock, 6)
+    clock.advance(HEAD_PROOF_S - 1)
+    assert paused.read_next() is not None  # an old entry; so may be the one in the next slot
+    checkpoint_of(store, 4, 4)
+    clean_up(store, 4)
+    clock.advance(HEAD_PROOF_S - 1)
+    committed = commit(paused, 100)
+    assert committed.entry.version == 6
+
+
+def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cleaned_up(clock):
+    store = FaultyStore(MemoryStore("test"), Rule("*", slot(1), Fault.error_after(), times=None))
+    log = opened(store, clock)
+    commit(log, 0)
+    with pytest.raises(errors.OutcomeUnknown) as caught:
+        commit(log, 1, timeout=1)
+    other = opened(store.inner, clock)
+    for value in range(2, 6):
+        commit(other, value)
+    checkpoint_of(store.inner, 4, 4)
+    clean_up(store.inner, 4)
+    ghost(store.inner, clock, 1)
+    with pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
+        opened(store.inner, clock).settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 1e9)
+
+
+def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clock):
+    store = FaultyStore(MemoryStore("test"))
+    writer = opened(store.inner, clock)
+    for value in range(6):
+        commit(writer, value)
+    log = opened(store, clock)
+    store.add(Rule("get", slot(3), Fault.error_before()))
+    with pytest.raises(errors.Unavailable):
+        log.load()
+    with pytest.raises(LogCleaned):
+        log.read_next()
+    committed = commit(log, 100)
+    assert committed.entry.version == 6
 
 
 def test_a_writer_in_touch_with_the_log_asks_for_no_markers(clock):

@@ -30,8 +30,8 @@ class Faults:
 
     `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
     arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
-    written in the last two seconds. `stall` suspends the process, with a create in hand (more rarely another request), for up to
-    `stall_s`.
+    written in the last two seconds. `stall` suspends the process for up to `stall_s` with a create, more
+    rarely with another request, in hand.
     """
 
     lost_request: float = 0.0

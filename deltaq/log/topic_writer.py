@@ -187,8 +187,13 @@ class TopicWriter:
         while True:
             try:
                 view = self.view(plan, max(0.0, deadline - self._clock.monotonic()))
-            except (Unavailable, OutcomeUnknown) as error:  # unknown is only whether the topic was created
-                if isinstance(error, Unavailable) and not error.error.retriable():
+            except OutcomeUnknown:
+                # Its token is that of creating the topic; about the messages nothing is unknown.
+                failures += 1
+                reason = "no answer yet whether the topic was created"
+                pause_before_retry(self._clock, self.topic, failures, deadline, reason)
+            except Unavailable as error:
+                if not error.error.retriable():
                     raise
                 failures += 1
                 pause_before_retry(self._clock, self.topic, failures, deadline, error.error.str())

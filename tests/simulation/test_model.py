@@ -18,7 +18,7 @@ from tests.simulation.script import TOPIC
 from tests.simulation.stage import ROOT
 
 PARTITIONS = 2
-BAD = Faults(lost_request=0.15, lost_answer=0.2, late=0.15, conflict=0.15)
+BAD = Faults(lost_request=0.1, lost_answer=0.3, late=0.3, conflict=0.15)
 SECONDS = st.floats(0.1, 100)
 
 
@@ -45,7 +45,7 @@ class Model(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.world.network.faults = Faults()
-            self.flush()
+            self.flushed()
             self.restart_consumer(clean=False)
             for partition in range(PARTITIONS):
                 self.seek(partition, 0)
@@ -62,12 +62,13 @@ class Model(RuleBasedStateMachine):
         self.machines += 1
         return self.world.machine(f"{name}.{self.machines}")
 
-    @initialize(seed=st.integers(0, 2**32))
-    def begin(self, seed: int) -> None:
+    @initialize(seed=st.integers(0, 2**32), faults=st.booleans())
+    def begin(self, seed: int, faults: bool) -> None:
         self.world.scheduler.random.seed(seed)
         self.create()
         self.restart_producer()
         self.restart_consumer(clean=False)
+        self.turn_faults(faults)
 
     def create(self) -> None:
         machine = self.machine("administrator")
@@ -77,7 +78,7 @@ class Model(RuleBasedStateMachine):
 
     def restart_producer(self) -> None:
         self.at_producer = self.machine("producer")
-        conf = {"bootstrap.servers": ROOT, "linger.ms": 5, "message.timeout.ms": 5_000}
+        conf = {"bootstrap.servers": ROOT, "linger.ms": 5, "message.timeout.ms": 2_500}
         at = self.at_producer
         self.producer = self.world.run(lambda: Producer(conf, store=at.store, clock=at.clock), at)
 
@@ -135,7 +136,11 @@ class Model(RuleBasedStateMachine):
         self.world.run(produce, self.at_producer)
 
     @rule()
+    @precondition(lambda self: self.pending)
     def flush(self) -> None:
+        self.flushed()
+
+    def flushed(self) -> None:
         assert self.world.run(lambda: self.producer.flush(600), self.at_producer) == 0
         assert not self.pending
 
@@ -186,7 +191,7 @@ class Model(RuleBasedStateMachine):
     def delete_and_create(self) -> None:
         """Another life of the topic begins, with offsets from 0; nothing of the old one comes into it."""
         self.world.network.faults = Faults()
-        self.flush()
+        self.flushed()
         machine = self.machine("administrator")
         admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
         self.world.run(lambda: waited(machine, admin.delete_topics([TOPIC])[TOPIC]), machine)
@@ -205,7 +210,7 @@ class Model(RuleBasedStateMachine):
     def suspend_producer(self, seconds: float) -> None:
         self.at_producer.process.suspend(seconds)
 
-    @rule(on=st.booleans())
+    @rule(on=st.sampled_from([True, True, False]))
     def turn_faults(self, on: bool) -> None:
         self.world.network.faults = BAD if on else Faults()
 

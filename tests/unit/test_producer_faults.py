@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Consumer, KafkaError, Producer, QueueFull, Topic, TopicPartition
+from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add, Entry, parse_entry
+from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, StoreRefused
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
@@ -108,6 +110,21 @@ def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
         producer.produce("t", "w")
     assert reports.names == [None, None]
     assert stored(store, 2) == [b"v", b"w"]
+
+
+@pytest.mark.fault("P9")
+def test_messages_are_not_called_unknown_because_the_creation_of_their_topic_is(monkeypatch):
+    def no_answer(self, *arguments):
+        raise OutcomeUnknown("no answer", token="0:creation")
+
+    monkeypatch.setattr(TopicLog, "create", no_answer)
+    reports = Reports()
+    with make(FaultyStore(MemoryStore("test")), message_timeout_ms=150, on_delivery=reports) as producer:
+        producer.produce("t", "lost")
+    assert reports.names == ["_MSG_TIMED_OUT"]
+    (error, _) = reports[0]
+    assert "whether the topic was created" in error.str()
+    assert "token" not in error.str()
 
 
 @pytest.mark.fault("P5", "P6")

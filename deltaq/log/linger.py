@@ -17,9 +17,13 @@ meets one."""
 _MEMORY = 4
 """Of how many intervals between two commits of ours the writers are remembered."""
 
-_FULL = 2
-"""A writer with this many commits in that time, half of ours, counts as one that wants as much as we do. One with fewer
-counts for what it uses, one with more for no more than that: it will have to come down."""
+_FULL = 0.5
+"""A writer that commits at least half as often as we do counts as one that wants as much. One with fewer commits counts
+for what it uses."""
+
+_CONSENSUS = 0.75
+"""How much what the others do counts against what we compute from our own commits: theirs may take less long, and who
+believed only in itself would get less than its share for good."""
 
 _STEP = 2.0
 _INERTIA = 0.25
@@ -29,8 +33,9 @@ class AdaptiveLinger:
     """Seconds to linger beyond the configured time, learned from who else writes and how long a commit takes.
 
     The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one they
-    win. All of them read the same entries, hence know how many they are; and each one waits until the others can have
-    had their turn, so that nobody starves. Who writes alone, or with others that write little, does not wait at all.
+    win. All of them read the same entries, hence know how many they are, and how often the others come; each one waits
+    until those can have had their turn, and about as long as they do, so that nobody starves. Who writes alone, or with
+    others that write little, does not wait at all.
     """
 
     def __init__(self) -> None:
@@ -61,8 +66,13 @@ class AdaptiveLinger:
         commits: Counter[str] = Counter()
         for interval in self._intervals:
             commits.update(interval)
-        others = sum(min(1.0, count / _FULL) for count in commits.values())
-        fair_s = others * self._commit_s / _LOAD
-        change = min(_STEP, max(1 / _STEP, (fair_s / interval_s) ** 0.5))
+        full = _FULL * len(self._intervals)
+        others = sum(min(1.0, count / full) for count in commits.values())
+        change = 1 / _STEP
+        if others:
+            fair_s = others * self._commit_s / _LOAD
+            theirs_s = interval_s * len(self._intervals) * others / sum(commits.values())
+            aim_s = fair_s ** (1 - _CONSENSUS) * theirs_s**_CONSENSUS
+            change = min(_STEP, max(change, (aim_s / interval_s) ** 0.5))
         wait_s = max(self._wait_s, self._commit_s) * change
         self._wait_s = min(EXTRA_S_MAX, wait_s) if wait_s > self._commit_s else 0.0

@@ -14,12 +14,14 @@ from deltaq.store.contract import (
     ObjectMissing,
     Store,
     StoreError,
+    StoreRefused,
     StoreUnavailable,
 )
 
 __all__ = ["UnsafeStore", "probe", "probed"]
 
 PROBE_ATTEMPTS = 5
+REFUSED_ATTEMPTS = 3
 PROBE_BACKOFF_S = 0.05  # doubles with each attempt
 
 _FIRST, _SECOND = b"first", b"second"
@@ -32,16 +34,17 @@ class UnsafeStore(StoreError):
 def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
     """Create one throw-away object twice. UnsafeStore if the second is accepted or has any effect.
 
-    StoreUnavailable after a few attempts of which none had a clear answer; StoreRefused as from `Store.create`.
+    StoreUnavailable after a few attempts of which none had a clear answer; StoreRefused as from `Store.create`, if it
+    is repeated: MinIO denies access to a folder from which another process's probe is just being removed.
     """
     for attempt in range(PROBE_ATTEMPTS):
         key = f"_deltaq/probe/{clock.unique_id()}"
         try:
             _probe_key(store, key)
             return
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreRefused) as error:
             # A lost answer proves nothing, and neither would a second look at the same key.
-            if attempt == PROBE_ATTEMPTS - 1:
+            if attempt + 1 >= (REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS):
                 raise
             clock.sleep(PROBE_BACKOFF_S * 2**attempt * (0.5 + clock.random()))
         finally:

@@ -18,6 +18,7 @@ from deltaq.store import (
     ObjectExists,
     ObjectMissing,
     Store,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
     open_store,
@@ -25,6 +26,11 @@ from deltaq.store import (
 )
 
 LOG = "topics/orders/_delta_log/"
+FALSE_REFUSALS: dict[str, type[StoreError]] = {"minio": StoreRefused, "versitygw": ObjectExists}
+"""How servers over a folder refuse a free key now and then, in a folder that is removed with its last object meanwhile.
+
+Nothing of deltaq's relies on such a folder but probes and heartbeats, and both try again.
+"""
 FIVE_MB = random.Random(5).randbytes(5 * 1024 * 1024)
 
 
@@ -322,10 +328,9 @@ def test_creating_and_deleting_in_one_folder_do_not_disturb_each_other(store: St
     def create(key: str) -> None:
         try:
             store.create(key, b"alive")
-        except ObjectExists:
-            # versitygw removes an emptied folder while it creates an object in it, and then refuses a key that is free.
-            # The contract allows that: whoever is refused has to look.
-            if os.environ.get("DELTAQ_TEST_S3_SERVER") != "versitygw" or _keys(store, key):
+        except (ObjectExists, StoreRefused) as error:
+            server = os.environ.get("DELTAQ_TEST_S3_SERVER")
+            if not isinstance(error, FALSE_REFUSALS.get(server or "", ())) or _keys(store, key):
                 raise
             create(key)
 

@@ -316,7 +316,7 @@ def test_consume_returns_nothing_that_a_callback_has_moved_away_from(root):
         store.add(Rule("create", "groups/*", Fault.slow()))  # so that the callback comes after two more were taken
 
         def let_it_come() -> None:
-            eventually(lambda: reader.position([tp()])[0].offset == 3)
+            eventually(lambda: store.blocked and reader.position([tp()])[0].offset == 3)
             store.release()
 
         releasing = threading.Thread(target=let_it_come)

@@ -125,10 +125,19 @@ def test_a_store_that_never_answers_is_unavailable_not_unsafe() -> None:
 
 
 def test_missing_permission_is_told_as_it_is() -> None:
-    store = OddStore(StoreRefused("create", "k", "403 Forbidden"))
+    store, clock = OddStore(*[StoreRefused("create", "k", "403 Forbidden")] * 5), PatientClock()
     with pytest.raises(StoreRefused, match="403 Forbidden"):
-        probe(store)
-    assert store.creates == 1
+        probe(store, clock)
+    assert (store.creates, clock.slept_s) == (3, [0.05, 0.1])
+
+
+@pytest.mark.parametrize("earlier", [[], [None]], ids=["the first create", "the second create"])
+def test_a_refusal_that_is_not_repeated_is_not_believed(earlier) -> None:
+    # MinIO denies access to a folder from which somebody is just removing the last object.
+    store = OddStore(*earlier, StoreRefused("create", "k", "403 Forbidden"))
+    probe(store, PatientClock())
+    assert store.script == []
+    assert _left_in(store) == []
 
 
 def test_who_may_not_delete_passes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ class Model(RuleBasedStateMachine):
         at = self.at_producer
         self.producer = self.world.run(lambda: Producer(conf, store=at.store, clock=at.clock), at)
 
-    @rule(clean=st.booleans())
+    @rule(clean=st.just(True))
     def restart_consumer(self, clean: bool) -> None:
         """Goes on where it committed."""
         if clean:
@@ -99,6 +99,7 @@ class Model(RuleBasedStateMachine):
         self.world.run(lambda: self.consumer.assign(mine), at)
         self.position = {}
 
+    @precondition(lambda self: self.pending)
     @rule()
     def kill_producer(self) -> None:
         self.at_producer.process.kill()
@@ -106,6 +107,7 @@ class Model(RuleBasedStateMachine):
         self.pending = set()
         self.restart_producer()
 
+    @precondition(lambda self: self.position)
     @rule()
     def kill_consumer(self) -> None:
         self.at_consumer.process.kill()
@@ -113,8 +115,8 @@ class Model(RuleBasedStateMachine):
 
     # --- writing ---
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 5))
-    def send(self, partition: int, count: int) -> None:
+    @rule(partition=st.integers(0, PARTITIONS - 1), count=st.integers(1, 9), flush=st.booleans())
+    def send(self, partition: int, count: int, flush: bool) -> None:
         log, pending, maybe = self.log, self.pending, self.maybe
 
         def told(error: KafkaError | None, message: Message) -> None:
@@ -134,6 +136,8 @@ class Model(RuleBasedStateMachine):
                 self.producer.produce(TOPIC, f"v{self.sent}", partition=partition, on_delivery=told)
 
         self.world.run(produce, self.at_producer)
+        if flush:
+            self.flushed()
 
     @rule()
     @precondition(lambda self: self.pending)
@@ -187,6 +191,7 @@ class Model(RuleBasedStateMachine):
 
     # --- the world ---
 
+    @precondition(lambda self: self.log)
     @rule()
     def delete_and_create(self) -> None:
         """Another life of the topic begins, with offsets from 0; nothing of the old one comes into it."""
@@ -226,7 +231,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
 
 

@@ -372,18 +372,12 @@ def _gives_a_reason(call: ast.Call) -> bool:
     return any(len(ast.unparse(reason)) > 20 for reason in given)
 
 
-def test_importing_deltaq_is_quick_and_loads_nothing_heavy() -> None:
-    """Half a second is promised; the best of up to twenty runs is compared, so that a busy machine does not matter."""
+def test_importing_deltaq_loads_nothing_heavy() -> None:
+    """That makes it quick; how quick is the benchmarks' to tell."""
     program = """
-import sys, time
-start = time.perf_counter()
+import sys
 import deltaq
-print(time.perf_counter() - start, *{"deltalake", "delta", "pandas", "pyspark"} & set(sys.modules))
+print(*{"deltalake", "delta", "minio", "pandas", "pyspark", "deltaq.testing"} & set(sys.modules))
 """
-    seconds: list[float] = []
-    while len(seconds) < 20 and min(seconds, default=1.0) >= 0.5:
-        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-        took, *heavy = answer.stdout.split()
-        assert heavy == []
-        seconds.append(float(took))
-    assert min(seconds) < 0.5
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert answer.stdout.split() == []

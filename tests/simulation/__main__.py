@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 import os
 import sys
 from collections import Counter
@@ -15,7 +16,7 @@ from deltaq.testing.history import dump_history
 from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.play import play
 
-__all__ = ["SOMETIMES", "Result", "missing", "run_seed"]
+__all__ = ["SOMETIMES", "Result", "missing", "results", "run_seed"]
 
 SOMETIMES = (
     "a create was refused though the key was free",
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> int:
         given.history.write_text("".join(f"{line}\n" for line in dump_history(play(given.seed).operations)))
     happened: Counter[str] = Counter()
     failed = []
-    for number, (seed, problems, events) in enumerate(_results(range(given.seed, given.seed + given.runs)), 1):
+    for number, (seed, problems, events) in enumerate(results(range(given.seed, given.seed + given.runs)), 1):
         happened += events
         if problems:
             failed.append(seed)
@@ -85,11 +86,13 @@ def main(arguments: list[str]) -> int:
     return 1 if failed or never else 0
 
 
-def _results(seeds: range) -> Iterator[Result]:
+def results(seeds: range) -> Iterator[Result]:
+    """The results of many seeds, in their order, from as many processes as there are cores."""
     if len(seeds) == 1:
         yield run_seed(seeds[0])
         return
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
+    # Not forked: the caller may have threads.
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(run_seed, seeds, chunksize=5)
 
 

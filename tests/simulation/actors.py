@@ -257,7 +257,7 @@ def polled(stage: Stage, machine: Machine, consumer: Consumer) -> list[Seen]:
         raise
     events = [error for message in messages if (error := message.error()) is not None]
     for error in events:
-        if error.code() not in GONE or not (stage.script.lives or stage.script.auto_create):
+        if error.code() not in GONE or not stage.may_be_missing:
             stage.surprise(f"{machine.name} was told: {error}")
     records = [seen(message) for message in messages if message.error() is None]
     polling.ok(records)

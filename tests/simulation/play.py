@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 
 from deltaq import (
@@ -90,8 +89,10 @@ def _found(stage: Stage) -> None:
     script, machine = stage.script, stage.world.machine("founder")
     settings = {"message.timestamp.type": "LogAppendTime" if script.log_append_time else "CreateTime"}
     admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
-    with suppress(Died):
+    try:
         waited(machine, admin.create_topics([NewTopic(TOPIC, script.partitions, config=settings)])[TOPIC])
+    except Died:
+        stage.may_be_missing = True
 
 
 def _drain(stage: Stage) -> None:

@@ -39,7 +39,7 @@ def calls_what_is_unknown_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def believes_slots_that_clean_up_has_re_opened(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DeltaLog, "_prove_slot", lambda self, version, maybe: None)
+    patch.setattr(DeltaLog, "_is_proven", lambda self, version: True)
 
 
 def forgets_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:

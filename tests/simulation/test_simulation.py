@@ -11,18 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.__main__ import missing, run_seed
+from tests.simulation.__main__ import missing, results
 from tests.simulation.play import play
 
-SEEDS = 240
-PARTS = 6
+SEEDS = 200
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.fault("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "S3", "C1", "C4")
 def test_no_promise_is_broken_whatever_befalls_the_clients():
     happened: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        _, problems, events = run_seed(seed)
+    for seed, problems, events in results(range(SEEDS)):
         assert not problems, f"make simulate SEED={seed}\n{problems}"
         happened += events
     assert not missing(happened)

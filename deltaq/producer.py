@@ -350,7 +350,7 @@ class Producer:
     def _look(self, writer: TopicWriter, plan: NewTopicPlan | None) -> TopicView | None:
         """The topic; None if there is none, or if the store is away for the moment."""
         try:
-            return writer.view(plan, _LOOK_S)
+            return writer.view(plan, _LOOK_S, anew=True)
         except OutcomeUnknown:  # about creating it
             return None
         except Unavailable as error:

@@ -97,19 +97,24 @@ class TopicWriter:
 
     # --- what producers call ---
 
-    def view(self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0) -> TopicView | None:
+    def view(
+        self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0, *, anew: bool = False
+    ) -> TopicView | None:
         """The topic as last seen, looked up at the first call; created by `plan` if it does not exist. None if there
         is none.
 
+        With `anew` it is looked at again, unless a commit is under way, which does that too and may take its time.
         Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
         """
         view = self._view
-        if view is None:
+        if view is None or (anew and not self._under_way):
             with self._log_lock:
-                if self._topic_log.load():
+                if self._topic_log.load() if view is None else self._topic_log.catch_up():
                     view = view_of(self._topic_log)
                 elif plan is not None:
                     view = create_topic(self._topic_log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
+                else:
+                    view = None
                 self._look(view)
         return view
 

@@ -203,7 +203,7 @@ def write(root: S3Root, history: History, name: str) -> None:
 @pytest.mark.fault("P5", "P6", "P7", "P8", "P11")
 def test_several_writers_under_fire_have_every_record_there_once_and_in_order(stub: S3Stub) -> None:
     effects: Counter[Effect] = Counter()
-    for seed in range(24):
+    for seed in range(60):
         root, history = S3Root(stub), History()
         stub.set_rules(*under_fire(seed))
         threads = [
@@ -224,9 +224,9 @@ def test_several_writers_under_fire_have_every_record_there_once_and_in_order(st
         anomalies = check_history(history.operations, drained=True)
         assert not anomalies, f"seed {seed}:\n{report(anomalies)}"
         assert sum(map(len, stored.values())) == WRITERS * RECORDS
-        if seed >= 5 and all(effects[effect] >= 5 for effect in STORM):
+        if seed >= 5 and all(effects[effect] for effect in STORM):
             break
-    assert [effect for effect in STORM if effects[effect] < 5] == [], effects
+    assert [effect for effect in STORM if not effects[effect]] == [], effects
 
 
 @pytest.mark.fault("S6")

@@ -389,7 +389,11 @@ class Renamed(Order):
         return self.customer.upper()
 
 
-@pytest.mark.parametrize("value", [b"bytes", "text", 5, None, [1], Line(sku=Sku("x"), count=1), object()], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [b"bytes", "text", 5, None, [1], Line(sku=Sku("x"), count=1), object()],
+    ids=lambda value: type(value).__name__,
+)
 def test_a_value_of_another_kind_is_refused(value: object) -> None:
     with pytest.raises(InvalidValue, match="expected Order or dict"):
         ORDERS.accept(value)

@@ -29,7 +29,7 @@ examples: $(INSTALLED) ## Run every example, one after the other
 ##@ Work on it
 test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commit" chooses
 	@java -version >/dev/null 2>&1 || echo "No Java here: the tests that need it will not run; the report ends with how to get it."
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest --numprocesses auto $(ARGS)
 
 test-minio: $(INSTALLED) servers ## Run what can run on an object store on MinIO, and the contract of stores on versitygw too
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m s3_server $(ARGS)

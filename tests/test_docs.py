@@ -128,7 +128,7 @@ def _broken_links(page: Path) -> list[str]:
 
 
 def _make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def test_there_is_a_readme() -> None:
@@ -159,7 +159,7 @@ def test_every_command_of_a_page_exists(page: Path) -> None:
     for command in _commands(page.read_text()):
         words = command.split()
         if words[:1] == ["make"]:
-            assert {w for w in words[1:] if re.fullmatch("[a-z]+", w)} <= _make_targets(), command
+            assert {w for w in words[1:] if re.fullmatch("[a-z-]+", w)} <= _make_targets(), command
         for word in words:
             if re.fullmatch(r"(?:examples|benchmarks|tests|scripts)/[\w/.-]+", word):
                 assert (ROOT / word).exists(), command
@@ -170,11 +170,12 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert _broken_links(page) == []
 
 
-def test_ci_runs_what_the_readme_says_and_nothing_else() -> None:
-    script = (ROOT / ".ci/run").read_text().splitlines()
-    commands = [line for line in script if line and not line.startswith(("#", "set ", "cd "))]
-    assert commands == ["make test"]
-    assert not README.exists() or "make test" in _commands(README.read_text())
+def test_ci_runs_the_commands_that_the_readme_names() -> None:
+    script = [line for line in (ROOT / ".ci/run").read_text().splitlines() if not line.startswith("#")]
+    run = [command for line in script if "echo" not in line for command in re.findall(r"\bmake [a-z-]+", line)]
+    assert run == ["make test", "make test-minio"]
+    named = _commands(README.read_text())
+    assert all(any(line.startswith(command) for line in named) for command in run)
 
 
 PAGE = """# One page

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.simulation.__main__ import missing, results
 from tests.simulation.play import play
 
-SEEDS = 200
+SEEDS = 150
 
 
 @pytest.mark.timeout(900)

@@ -876,8 +876,11 @@ def _listed(partitions: object) -> list[TopicPartition]:
 
 
 def _check_place(tp: TopicPartition) -> None:
-    """InvalidConfig for what no topic can be called and no partition can be numbered."""
+    """InvalidConfig for what no topic can be called, and for numbers that no partition and no offset has."""
     check_topic(tp.topic)
+    if tp.offset >= 2**63 - 1:
+        reason = f"offset {tp.offset} of {tp.topic}[{tp.partition}] is beyond the last that there can be"
+        raise InvalidConfig(reason, key="offset")
     if tp.partition < 0:
         raise InvalidConfig(f"partition {tp.partition} of topic {tp.topic!r} is negative", key="partition")
 

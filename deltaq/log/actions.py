@@ -138,16 +138,26 @@ class Entry:
 
 
 def encode_entry(info: CommitInfo, actions: Sequence[Action]) -> bytes:
-    """The entry as Delta JSON lines, `commitInfo` first with the checksum of the rest."""
+    """The entry as Delta JSON lines, `commitInfo` first, which ends with the checksum of everything else."""
     rest = b"".join(_line(action) for action in actions)
-    return _commit_info_line(info, zlib.crc32(rest)) + rest
+    sealed = _commit_info(info).removesuffix(_AFTER_FIELDS)
+    return sealed + _checksum(sealed, rest) + b"\n" + rest
+
+
+_CHECKSUM = b',"crc32":'
+_AFTER_FIELDS = b"}}}"
+
+
+def _checksum(sealed: bytes, rest: bytes) -> bytes:
+    """How the first line goes on behind `sealed`: it covers the token too, on which it depends whose an entry is."""
+    return _CHECKSUM + b"%d" % zlib.crc32(rest, zlib.crc32(sealed)) + _AFTER_FIELDS
 
 
 def _dumps(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _commit_info_line(info: CommitInfo, crc32: int) -> bytes:
+def _commit_info(info: CommitInfo) -> bytes:
     body = {
         "timestamp": info.timestamp,
         "operation": info.operation,
@@ -155,9 +165,9 @@ def _commit_info_line(info: CommitInfo, crc32: int) -> bytes:
         "isBlindAppend": info.is_blind_append,
         "engineInfo": info.engine,
         "txnId": info.txn_id,
-        "deltaq": {"format": FORMAT, "client": info.client_id, "crc32": crc32},
+        "deltaq": {"format": FORMAT, "client": info.client_id},
     }
-    return _dumps({"commitInfo": body}) + b"\n"
+    return _dumps({"commitInfo": body})
 
 
 def _line(action: Action) -> bytes:
@@ -300,7 +310,9 @@ def _check_seal(data: bytes, first: object, version: int, path: str) -> bool:
             f"log entry {version} at {path!r} has deltaq format {seal.get('format')!r}; "
             f"this version reads format {FORMAT}. Upgrade deltaq."
         )
-    if seal.get("crc32") != zlib.crc32(data.partition(b"\n")[2]) or b"\n" not in data:
+    first_line, newline, rest = data.partition(b"\n")
+    sealed, _, _ = first_line.rpartition(_CHECKSUM)
+    if not newline or first_line != sealed + _checksum(sealed, rest):
         raise Corrupt("log entry is cut or damaged: it does not match its checksum", path=path, version=version)
     return True
 

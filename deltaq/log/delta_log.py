@@ -13,13 +13,15 @@ lost answers (`docs/internals/format.md`, "Committing"):
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from deltaq import errors, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
+from deltaq.errors import Corrupt, Incompatible, OutcomeUnknown, Unavailable
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
@@ -57,6 +59,8 @@ READ_AHEAD_MAX = 64
 """Most entries that are asked for at once when a log on a remote store is read from its beginning or a checkpoint."""
 
 _LOAD_ATTEMPTS = 5
+
+_TOKEN = re.compile(r"([0-9]{1,18}):([!-9;-~]{1,200}):([0-9a-f]{8})")
 
 
 class LogCleaned(Exception):
@@ -259,10 +263,14 @@ class DeltaLog:
         try:
             data = self.store.get(key)
             try:
-                return parse_entry(data, version, key), data
-            except Corrupt:
-                data = self.store.get(key)  # the damage may have happened on the way
-                return parse_entry(data, version, key), data
+                entry = parse_entry(data, version, key)
+            except (Corrupt, Incompatible):
+                entry = None
+            if entry is None or entry.info is None:
+                # The damage may have happened on the way; it can also make an entry look like a stranger's.
+                data = self.store.get(key)
+                entry = parse_entry(data, version, key)
+            return entry, data
         except ObjectMissing:
             return None
 
@@ -346,9 +354,10 @@ class DeltaLog:
         version = self.state.version + 1
         key = self._entry_key(version)
         body = encode_entry(draft.info, draft.actions)  # once per slot: a late write of it must equal a repeated one
-        token = _token(version, draft.info.txn_id)
+        token = self._token(version, draft.info.txn_id)
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
+        ours = parse_entry(body, version, key)  # before anything is written: nobody could read it again
         first_tried_at = self.clock.uptime()
         while True:
             refusal: StoreError | None = None
@@ -359,9 +368,13 @@ class DeltaLog:
                 maybe, refusal = True, error
             except (ObjectExists, StoreRefused) as error:
                 refusal = error
+            except Exception as error:  # noqa: BLE001 - a defect below us: but the write may be on its way
+                maybe, refusal = True, StoreUnavailable("create", key, f"unexpected {type(error).__name__}: {error}")
             entry: Entry | None = None
             try:
-                entry = parse_entry(body, version, key) if refusal is None else self._look(version, body, token, maybe)
+                entry = ours
+                if refusal is not None:
+                    entry = self._look(version, body, token, maybe)
                 if not self._is_proven(version):
                     raise _SlotCleaned(maybe)
             except StoreError as error:
@@ -386,16 +399,20 @@ class DeltaLog:
         """Who fills the slot after an attempt that did not succeed; None if nobody does, as far as is to be seen."""
         try:
             found = self._fetch(version)
-        except Corrupt as damage:
+        except (Corrupt, Incompatible) as damage:
             if maybe:  # what cannot be read may be ours
                 raise OutcomeUnknown(damage.error.str(), token=token) from damage
             raise
         if found is None:
             return None
         entry, seen = found
-        if _token(version, entry.txn_id or "") == token and seen != sent:
-            reason = "the commit that was read back differs from the one sent"
-            raise Corrupt(reason, path=self._entry_key(version), version=version)
+        if maybe and entry.info is None:
+            reason = f"what is in slot {version} of {self.folder!r} does not tell whose it is"
+            raise OutcomeUnknown(reason, token=token)
+        if self._token(version, entry.txn_id or "") == token and seen != sent:
+            path = self._entry_key(version)
+            differs = Corrupt("the commit that was read back differs from the one sent", path=path, version=version)
+            raise OutcomeUnknown(differs.error.str(), token=token) from differs
         return entry
 
     def _gave_up(self, cause: StoreError | None, token: str, maybe: bool) -> OutcomeUnknown | Unavailable:
@@ -409,7 +426,7 @@ class DeltaLog:
     def _look_in_snapshot(self, draft: Draft, maybe: bool, deadline: float) -> Entry | None:
         """Decide about a commit whose slot was cleaned up: it stands if the table has its files."""
         slot = self.state.version + 1
-        self._load_until(deadline, _token(slot, draft.info.txn_id), maybe)
+        self._load_until(deadline, self._token(slot, draft.info.txn_id), maybe)
         paths = [action.path for action in draft.actions if isinstance(action, Add)]
         found = tuple(self.state.files[path] for path in paths if path in self.state.files)
         if found:
@@ -417,7 +434,7 @@ class DeltaLog:
         if maybe and paths:
             raise OutcomeUnknown(
                 f"a commit to {self.folder!r} was interrupted for longer than the log is kept",
-                token=_token(slot, draft.info.txn_id),
+                token=self._token(slot, draft.info.txn_id),
             )
         return None
 
@@ -427,6 +444,10 @@ class DeltaLog:
         while True:
             try:
                 self.load()
+            except (Corrupt, Incompatible) as error:
+                if maybe:
+                    raise OutcomeUnknown(error.error.str(), token=token) from error
+                raise
             except Unavailable as error:
                 failures += 1
                 left = deadline - self.clock.monotonic()
@@ -472,7 +493,7 @@ class DeltaLog:
         late write can no longer land. Raises OutcomeUnknown with the same token if the store does not say what became
         of it before the deadline; Corrupt, Incompatible; ValueError for a malformed token.
         """
-        version, txn_id = _parse_token(token)
+        version, txn_id = self._parse_token(token)
         try:
             self._load_until(deadline, token, maybe=True)
             if self.state.version < 0:
@@ -491,18 +512,22 @@ class DeltaLog:
             )
         return entry if entry.txn_id == txn_id else None
 
+    def _token(self, version: int, txn_id: str) -> str:
+        """What finds a commit again. It names the log, so that no other one is asked about it."""
+        return f"{version}:{txn_id}:{zlib.crc32(self.folder.encode()):08x}"
+
+    def _parse_token(self, token: str) -> tuple[int, str]:
+        if not isinstance(token, str):
+            raise TypeError(f"token must be str, not {type(token).__name__}")
+        parts = _TOKEN.fullmatch(token)
+        if parts is None:
+            raise ValueError(f"{token!r:.100} is not the token of an OutcomeUnknown error")
+        version, txn_id = int(parts[1]), parts[2]
+        if self._token(version, txn_id) != token:
+            raise ValueError(f"{token!r:.100} is the token of another topic's or group's commit than {self.folder!r}'s")
+        return version, txn_id
+
     def _log_start_raw(self) -> int:
         folder = names.log_start_folder(self.folder)
         versions = [names.log_start_version(entry.key) for entry in self.store.list(folder)]
         return max((version for version in versions if version is not None), default=0)
-
-
-def _token(version: int, txn_id: str) -> str:
-    return f"{version}:{txn_id}"
-
-
-def _parse_token(token: str) -> tuple[int, str]:
-    version, colon, txn_id = token.partition(":")
-    if not (colon and txn_id and version.isdecimal()):
-        raise ValueError(f"{token!r:.100} is not the token of an OutcomeUnknown error")
-    return int(version), txn_id

@@ -110,6 +110,7 @@ class _Cursor:
     end_told: int = -1
     missing_told: bool = False
     stopped: bool = False
+    doubted_at: int | None = None  # the look at the log's end at which `offset` was found to lie beyond it
 
 
 @dataclass(slots=True)
@@ -125,6 +126,7 @@ class _Followed:
     head: TopicHead | None = None
     partitions_at_first: int | None = None
     missing_told: bool = False
+    looks: int = 0  # how often the end of the log was seen
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -338,6 +340,7 @@ class Fetcher:
         try:
             for _ in range(ENTRIES_AT_ONCE):
                 if followed.log.read_next() is None:
+                    followed.looks += 1
                     break
         except LogCleaned:
             followed.log.load()
@@ -404,11 +407,23 @@ class Fetcher:
         asked = [partition for partition, cursor in cursors.items() if cursor.offset in (OFFSET_STORED, OFFSET_INVALID)]
         stored = dict(zip(asked, self._stored_offsets(topic, head.topic_id, asked) if asked else (), strict=True))
         for partition, cursor in cursors.items():
-            offset = self._real_offset(topic, partition, stored.get(partition, cursor.offset), followed, head)
+            wanted = stored.get(partition, cursor.offset)
+            if wanted is not None and wanted > head.next_offsets[partition] and self._is_new_doubt(cursor, followed):
+                continue
+            offset = self._real_offset(topic, partition, wanted, followed, head)
             if isinstance(offset, PartitionError):
                 self._stop(cursor, offset)
             else:
                 cursor.offset = offset
+
+    def _is_new_doubt(self, cursor: _Cursor, followed: _Followed) -> bool:
+        """Whether an offset beyond the end may be there all the same, at an end that was not seen yet.
+
+        It may have been acknowledged, and asked for, after our last look began.
+        """
+        if cursor.doubted_at is None:
+            cursor.doubted_at = followed.looks
+        return followed.looks == cursor.doubted_at
 
     def _real_offset(
         self, topic: str, partition: int, wanted: int | None, followed: _Followed, head: TopicHead
@@ -460,7 +475,8 @@ class Fetcher:
         cursors = {
             partition: cursor
             for partition, cursor in every.items()
-            if not cursor.paused and not cursor.stopped and cursor.offset >= 0 and partition < head.partitions
+            if not cursor.paused and not cursor.stopped and partition < head.partitions
+            if 0 <= cursor.offset <= head.next_offsets[partition]
         }
         reads = self._plan(followed, {partition: cursor.offset for partition, cursor in cursors.items()})
         for read, outcome in zip(reads, in_parallel(self._clock, self._try_read, reads), strict=True):

@@ -26,9 +26,11 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
     job = _Job(clock, work, items)
-    for _ in range(min(REQUESTS_MAX, len(items))):
-        clock.start_thread(job.run, "deltaq-parallel")
-    return job.results(timeout_s)
+    threads = [clock.start_thread(job.run, "deltaq-parallel") for _ in range(min(REQUESTS_MAX, len(items)))]
+    results = job.results(timeout_s)
+    for thread in threads:
+        thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
+    return results
 
 
 class _Job(Generic[T, R]):

@@ -23,6 +23,8 @@ __all__ = ["Location", "open_store", "parse_location"]
 _SCHEMES = ("file", "memory", "s3", "gs", "az")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+# Not a path: nobody means a folder of such a name, and it may hold a password.
+_BROKERS = re.compile(r"[^/\\]+:\d{1,5}(,[^/\\]+:\d{1,5})*,?")
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "MINIO_S3_")
 
 # One object per place, as long as anybody holds it: what is shared per store (a group commit, a probe) can key on it.
@@ -68,6 +70,11 @@ def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clo
 def parse_location(url: str) -> Location:
     """Take a root URL or path apart. ValueError if it names no place, or holds credentials (which are not echoed)."""
     scheme, separator, rest = url.partition("://")
+    if not separator and _BROKERS.fullmatch(url):
+        raise ValueError(
+            "store URL: looks like the address of a Kafka broker (not shown); it must be the root of the topics: a "
+            "path, or a URL such as s3://bucket/prefix"
+        )
     if not separator:
         if not url or "\0" in url or url.partition(":")[0] in _SCHEMES:
             raise ValueError("store URL: must be a path that is not empty, or a URL such as s3://bucket/prefix")

@@ -3,62 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import multiprocessing
-import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from deltaq.testing.history import dump_history
-from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.play import play
-
-__all__ = ["SOMETIMES", "Result", "missing", "results", "run_seed"]
-
-SOMETIMES = (
-    "a create was refused though the key was free",
-    "a group was in use",
-    "a late create landed",
-    "a late create was refused",
-    "a late put landed",
-    "a listing left out the newest objects",
-    "a log entry was cleaned up",
-    "a member was fenced",
-    "a process slept for long",
-    "a process stood still",
-    "a process stood still with a request in hand",
-    "a process was killed",
-    "a read was not answered",
-    "a request was lost",
-    "a slot that had been cleaned up was filled again",
-    "a topic was deleted",
-    "an answer was lost after the write",
-    "an unknown outcome was settled",
-    "lost race",
-    "partitions were added",
-)
-"""What has to happen somewhere in a set of runs; else the runs do not test what they are meant to."""
-
-Result = tuple[int, str, "Counter[str]"]
-"""Seed, what is wrong (empty: nothing), and what happened."""
-
-
-def run_seed(seed: int) -> Result:
-    """Play one seed."""
-    logging.disable(logging.CRITICAL)  # the clients complain about every fault, rightly
-    try:
-        verdict = play(seed)
-    except (SimulationError, AssertionError) as error:
-        return seed, str(error), Counter()
-    return seed, verdict.problems, verdict.happened
-
-
-def missing(happened: Counter[str]) -> list[str]:
-    """What should have happened sometimes, and never did."""
-    return [event for event in SOMETIMES if not happened[event]]
+from tests.simulation.seeds import missing, results
 
 
 def main(arguments: list[str]) -> int:
@@ -84,16 +35,6 @@ def main(arguments: list[str]) -> int:
     if never:
         print(f"never happened: {', '.join(never)}")
     return 1 if failed or never else 0
-
-
-def results(seeds: range) -> Iterator[Result]:
-    """The results of many seeds, in their order, from as many processes as there are cores."""
-    if len(seeds) == 1:
-        yield run_seed(seeds[0])
-        return
-    # Not forked: the caller may have threads.
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=5)
 
 
 if __name__ == "__main__":

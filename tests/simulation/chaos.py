@@ -34,7 +34,7 @@ def befall(stage: Stage) -> None:
             victim.suspend(stage.between(0.1, 8))
         elif what == 2 and script.sleeps:
             stage.network.count("a process slept for long")
-            victim.suspend(stage.between(HEAD_PROOF_S, 4 * HEAD_PROOF_S))
+            victim.suspend(stage.between(HEAD_PROOF_S, 4 * HEAD_PROOF_S), machine=stage.chance(0.5))
         elif what == 3 and script.wrong_clocks:
             stage.network.count("a clock jumped")
             victim.skew_s = stage.between(-3600, 3600)

@@ -90,7 +90,7 @@ def _faults(chance: random.Random, kind: str) -> Faults:
     if kind == "all goes well":
         return Faults()
     if kind == "storm":
-        return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2))
+        return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05))
     if kind == "sleepers":
         return Faults(stall=0.1, stall_s=chance.choice([15.0, 5 * HEAD_PROOF_S]), late=rate(0.05))
     return Faults(
@@ -100,5 +100,6 @@ def _faults(chance: random.Random, kind: str) -> Faults:
         conflict=rate(0.1),
         stale_list=rate(0.3),
         stall=rate(0.04),
+        damage=rate(0.02),
         late_s=chance.choice([0.02, 3.0]),
     )

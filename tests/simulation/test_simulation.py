@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.__main__ import missing, results
 from tests.simulation.play import play
+from tests.simulation.seeds import missing, results
 
 SEEDS = 150
 

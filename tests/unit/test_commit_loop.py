@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -244,13 +245,87 @@ def test_a_writer_that_gives_up_in_a_later_slot_leaves_nothing_behind(clock):
 
 
 @pytest.mark.fault("P15")
-def test_a_commit_that_reads_back_differently_stops_the_writer(clock):
+def test_a_commit_that_reads_back_differently_is_not_called_failed(clock):
     store = FaultyStore(MemoryStore("test"))
     log = opened(store, clock)
-    other = Fault.damage(lambda data: data.replace(b'"operation":"TEST"', b'"operation":"TOST"'))
-    store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, other))
-    with pytest.raises(errors.Corrupt, match="differs from the one sent"):
+
+    def resealed(data: bytes) -> bytes:
+        entry = parse_entry(data, 0, "")
+        assert entry.info is not None
+        return encode_entry(entry.info, [*entry.actions[:-1], Txn("app", 7)])
+
+    store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.damage(resealed), times=None))
+    with pytest.raises(errors.OutcomeUnknown, match="differs from the one sent"):
         commit(log, 1)
+
+
+@pytest.mark.fault("P5", "B4", "P15")
+@pytest.mark.parametrize("times", [1, None], ids=["once", "for ever"])
+def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a_failure(times, clock):
+    store = FaultyStore(MemoryStore("test"))
+    commit(opened(store, clock), 0)
+    whole = store.inner.get(slot(0))
+    outcomes = Counter[str]()
+    for place in range(len(whole)):
+        store = FaultyStore(MemoryStore("test"))
+        log = opened(store, clock)
+
+        def flipped(data: bytes, at: int = place) -> bytes:
+            return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if at < len(data) else data
+
+        store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.damage(flipped), times=times))
+        try:
+            commit(log, 1, timeout=1)
+            outcomes["stands"] += 1
+        except errors.OutcomeUnknown:
+            outcomes["unknown"] += 1
+        assert values(store.inner) == [1]
+    if times == 1:
+        assert set(outcomes) == {"stands"}
+    else:
+        assert set(outcomes) == {"unknown"}
+
+
+def test_an_error_nobody_knows_does_not_make_a_commit_that_stands_a_failure(clock):
+    class Broken(FaultyStore):
+        def create(self, key: str, data: bytes | memoryview) -> None:
+            super().create(key, data)
+            if key == slot(1):
+                raise ZeroDivisionError("deep below")
+
+    store = Broken(MemoryStore("test"))
+    log = opened(store, clock)
+    commit(log, 1)
+    commit(log, 2)
+    assert values(store.inner) == [1, 2]
+
+
+def test_an_entry_that_nobody_could_read_again_is_not_written(clock):
+    store = MemoryStore("test")
+    log = opened(store, clock)
+    commit(log, 1)
+    with pytest.raises(errors.Corrupt, match="64 bits"):
+        commit(log, 2**63)
+    assert values(store) == [1]
+
+
+@pytest.mark.parametrize("token", ["", "1", "1:x", "٣:abc:00000000", f"{'9' * 30}:abc:00000000", "1:a b:00000000"])
+def test_what_is_no_token_is_refused_before_any_look(token, clock):
+    store = FaultyStore(MemoryStore("test"))
+    with pytest.raises(ValueError, match="is not the token"):
+        DeltaLog(store, FOLDER, clock).settle(token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 0)
+    assert not store.operations
+
+
+def test_the_token_of_one_log_says_nothing_about_another(clock):
+    store = FaultyStore(MemoryStore("test"))
+    log = opened(store, clock)
+    store.add(Rule("*", slot(0), Fault.error_after(), times=None))
+    with pytest.raises(errors.OutcomeUnknown) as caught:
+        commit(log, 1, timeout=1)
+    other = DeltaLog(store.inner, "topics/other/", clock)
+    with pytest.raises(ValueError, match="another topic"):
+        other.settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 0)
 
 
 @pytest.mark.fault("W1")

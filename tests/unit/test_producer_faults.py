@@ -247,7 +247,7 @@ def test_an_exception_of_the_error_callback_comes_out_and_the_reports_are_made()
 
 
 def token_of(error: KafkaError) -> str:
-    found = re.search(r"\(token (\d+:\w+)\)", error.str())
+    found = re.search(r"\(token (\d+:\w+:\w+)\)", error.str())
     assert found, error.str()
     return found[1]
 

@@ -101,6 +101,15 @@ def test_a_stale_listing_leaves_out_only_what_is_new(world):
     assert world.network.happened == {"a listing left out the newest objects": 1}
 
 
+def test_a_damaged_read_differs_in_one_bit_and_the_next_one_is_whole(world):
+    machine = world.machine("m")
+    assert told(world, machine) == "created"
+    world.network.faults = Faults(damage=ALWAYS)
+    first, second = world.run(lambda: [machine.store.get("a/b") for _ in range(2)], machine)
+    assert sum((one ^ other).bit_count() for one, other in zip(first, b"mine", strict=True)) == 1
+    assert second == b"mine"
+
+
 def test_a_read_that_is_not_answered_fails(world):
     machine = world.machine("m")
     assert told(world, machine) == "created"

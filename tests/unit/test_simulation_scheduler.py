@@ -197,6 +197,19 @@ def test_a_suspended_process_stands_still_while_time_goes_on(scheduler):
     assert woke == [3600.5]
 
 
+def test_while_a_machine_sleeps_only_its_uptime_goes_on(scheduler):
+    laptop, other = Process(scheduler, "laptop"), Process(scheduler, "other")
+
+    def program() -> None:
+        other.clock.sleep(5)
+        laptop.suspend(3600, machine=True)
+        laptop.suspend(60, machine=True)  # it sleeps already
+        other.clock.sleep(4000)
+
+    scheduler.run(other, program)
+    assert (laptop.clock.uptime(), laptop.clock.monotonic()) == (4005, 405)
+
+
 def test_a_wrong_wall_clock_moves_no_other_clock(scheduler):
     right, wrong = Process(scheduler, "right"), Process(scheduler, "wrong")
     wrong.skew_s = -3600

@@ -118,7 +118,7 @@ def test_a_producer_tells_what_became_of_a_message(operation, key, name, once, e
     assert store.effects
     store.clear()
     if verdict == UNKNOWN:
-        token = re.search(r"\(token (\d+:\w+)\)", reason)
+        token = re.search(r"\(token (\d+:\w+:\w+)\)", reason)
         assert token
         verdict = DONE if producer.resolve("t", token[1]) else NOT_DONE
     assert not any(store.land_late()) or operation != "create", "what is settled stays so"
@@ -147,7 +147,7 @@ def test_a_commit_without_an_answer_that_cannot_be_looked_up_is_unknown_and_neve
     assert store.effects[Effect.ANSWER_LOST] >= 1
     assert len(store.struck) == 2 or name == "error_after"
     (error,) = told
-    token = re.search(r"\(token (\d+:\w+)\)", error.str())
+    token = re.search(r"\(token (\d+:\w+:\w+)\)", error.str())
     assert token, error.str()
     assert producer.resolve("t", token[1]) is True
     assert values(inner) == [b"old", b"first", b"new"]

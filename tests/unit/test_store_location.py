@@ -207,3 +207,17 @@ def test_a_system_without_relative_opening_is_told_so(monkeypatch: pytest.Monkey
     monkeypatch.setattr("os.supports_dir_fd", set())
     with pytest.raises(ValueError, match="use Linux/macOS"):
         LocalStore("x")
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:9092", "user:PLANTED@broker:9092", "one:9092,two:9092", "10.0.0.1:9092", "broker.example:9092,"]
+)
+def test_the_address_of_a_broker_is_no_root_and_is_not_shown(url):
+    with pytest.raises(ValueError, match="Kafka broker") as caught:
+        parse_location(url)
+    assert url not in str(caught.value)
+    assert "PLANTED" not in str(caught.value)
+
+
+def test_a_folder_that_is_called_like_a_broker_can_be_named_all_the_same():
+    assert parse_location("./localhost:9092").name.endswith("/localhost:9092")

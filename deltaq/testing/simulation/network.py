@@ -31,7 +31,7 @@ class Faults:
     `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
     arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
     written in the last two seconds. `stall` suspends the process for up to `stall_s` with a create, more
-    rarely with another request, in hand.
+    rarely with another request, in hand. `damage` flips a bit of what is read, never twice in a row for one key.
     """
 
     lost_request: float = 0.0
@@ -40,6 +40,7 @@ class Faults:
     conflict: float = 0.0
     stale_list: float = 0.0
     stall: float = 0.0
+    damage: float = 0.0
     late_s: float = 3.0
     stall_s: float = 10.0
 
@@ -102,6 +103,7 @@ class SimulatedStore:
         self._network = network
         self._process = process
         self._disk = network.disk
+        self._damaged: str | None = None  # the key that was damaged last
         # Its threads outlive the process: what was sent before a crash may still arrive.
         self._wire = Process(network.scheduler, f"{process.name}'s network")
 
@@ -122,10 +124,13 @@ class SimulatedStore:
         return True
 
     def get(self, key: str) -> bytes:
-        return self._read("get", key, lambda: self._disk.get(key))
+        return self._read("get", key, lambda: self._perhaps_damaged(key, self._disk.get(key)))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        return self._read("get_range", key, lambda: self._disk.get_range(key, start, length))
+        def read() -> bytes:
+            return self._perhaps_damaged(key, self._disk.get_range(key, start, length))
+
+        return self._read("get_range", key, read)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return iter(self._read("list", prefix, lambda: self._listing(prefix, start_after)))
@@ -156,6 +161,16 @@ class SimulatedStore:
         watch = SignalWatch(self._process.clock)
         self._network.watches.append((self._process, watch))
         return watch
+
+    def _perhaps_damaged(self, key: str, content: bytes) -> bytes:
+        if not content or key == self._damaged or not self._network.chance(self._network.faults.damage):
+            self._damaged = None if key == self._damaged else self._damaged
+            return content
+        self._damaged = key
+        self._network.count("a flipped bit was read")
+        chance = self._network.scheduler.random
+        at, bit = int(chance.random() * len(content)), int(chance.random() * 8)
+        return content[:at] + bytes([content[at] ^ (1 << bit)]) + content[at + 1 :]
 
     def _create(self, key: str, content: bytes) -> None:
         self._disk.create(key, content)

@@ -27,6 +27,7 @@ T = TypeVar("T")
 NEVER = float("inf")
 EPOCH_S = 1_700_000_000.0
 """What the wall clocks show at the start of a simulation."""
+TICK_S = 1e-6
 STEPS_MAX = 2_000_000
 TRACE_LINES_KEPT = 200
 
@@ -74,6 +75,7 @@ class Process:
         self.is_killed = False
         self.paused_until = 0.0
         self.skew_s = 0.0
+        self.asleep_s = 0.0
         self.clock: Clock = ProcessClock(self)
 
     def kill(self) -> None:
@@ -82,9 +84,13 @@ class Process:
         self.paused_until = 0.0
         self.scheduler.note(f"kill {self.name}")
 
-    def suspend(self, seconds: float) -> None:
-        """Stop its threads for a while, as SIGSTOP or a laptop's lid does; time goes on."""
-        self.paused_until = max(self.paused_until, self.scheduler.now + seconds)
+    def suspend(self, seconds: float, *, machine: bool = False) -> None:
+        """Stop its threads for a while, as SIGSTOP does; time goes on. `machine`: as a laptop's lid does, so that
+        `monotonic` stands still meanwhile."""
+        until = max(self.paused_until, self.scheduler.now + seconds)
+        if machine:
+            self.asleep_s += until - max(self.paused_until, self.scheduler.now)
+        self.paused_until = until
         self.scheduler.note(f"suspend {self.name} {seconds:.6f}")
 
 
@@ -188,7 +194,8 @@ class Scheduler:
         """Let others run; the current `task` goes on after `seconds`, or once it is made ready. Raises Killed."""
         if task.process.is_killed:
             raise Killed
-        task.ready_at = self.now + seconds
+        # What is left of a wait may be too little to move a large number: it would be waited for again and again.
+        task.ready_at = self.now + (max(seconds, TICK_S) if seconds > 0 else 0.0)
         following = self._next()
         if following is not task:
             self._hand_over(following)
@@ -271,7 +278,7 @@ class ProcessClock:
         return int((EPOCH_S + self._scheduler.now + self._process.skew_s) * 1000)
 
     def monotonic(self) -> float:
-        return self._scheduler.now
+        return self._scheduler.now - self._process.asleep_s
 
     def uptime(self) -> float:
         return self._scheduler.now

@@ -30,7 +30,7 @@ from deltaq import (
     WrongState,
 )
 from deltaq.admin import AdminClient, NewPartitions
-from deltaq.store import MemoryStore, open_store
+from deltaq.store import MemoryStore, ObjectMissing, Store, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually, next_message
 
@@ -495,6 +495,43 @@ def test_seek_goes_wherever_it_is_told(root):
         assert offsets(drain(reader, 1)) == [0], "auto.offset.reset is earliest"
         with pytest.raises(InvalidConfig, match="-77"):
             reader.seek(tp(0, -77))
+
+
+class SlowNews(FaultyStore):
+    """While `held` is set, the answer that there is no further entry takes until it is not."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.held = threading.Event()
+        self.asked = threading.Event()
+        self.go_on = threading.Event()
+
+    def get(self, key: str) -> bytes:
+        try:
+            return super().get(key)
+        except ObjectMissing:
+            if self.held.is_set() and "topics/t/_delta_log/" in key:
+                self.asked.set()
+                self.go_on.wait(20)
+            raise
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
+def test_an_offset_that_was_acknowledged_while_the_log_was_looked_at_is_not_out_of_range(reset, local_root):
+    topic(local_root)
+    fill(local_root, 5)
+    store = SlowNews(open_store(local_root))
+    conf = {"bootstrap.servers": local_root, "group.id": "g", "auto.offset.reset": reset, "enable.auto.commit": False}
+    with Consumer(conf, store=store) as reader:
+        reader.assign([tp(offset=0)])
+        assert offsets(reader.consume(5, 20)) == [0, 1, 2, 3, 4]
+        store.held.set()
+        assert store.asked.wait(20)
+        fill(local_root, 5, start=5)
+        reader.seek(tp(offset=9))
+        store.held.clear()
+        store.go_on.set()
+        assert offsets(reader.consume(1, 20)) == [9]
 
 
 def test_a_paused_partition_returns_nothing_not_even_what_is_ready(root):

@@ -271,7 +271,8 @@ def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a
         log = opened(store, clock)
 
         def flipped(data: bytes, at: int = place) -> bytes:
-            return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] if at < len(data) else data
+            at = min(at, len(data) - 1)  # another token has another checksum, perhaps of fewer digits
+            return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
         store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.damage(flipped), times=times))
         try:

@@ -360,12 +360,13 @@ class Consumer:
         timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
         cached: bool = False,
     ) -> tuple[int, int]:
-        """(first offset, next offset) of a partition. UnknownTopic.
+        """(first offset, next offset) of a partition. UnknownTopic, InvalidConfig for a number that none can have.
 
         `cached` asks nobody: it gives what was seen while reading, OFFSET_INVALID twice for a topic that is not read.
         """
         self._check_open()
-        _listed([partition])
+        for tp in _listed([partition]):
+            _check_place(tp)
         if cached:
             seen = None if self._fetcher is None else self._fetcher.seen(partition.topic)
             if seen is None or not 0 <= partition.partition < seen[1].partitions:

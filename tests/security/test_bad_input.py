@@ -148,6 +148,12 @@ CONSUMER: list[Call] = [
     ("committed of a bad name", lambda c: c.committed(BAD), KafkaException, "'a/b'"),
     ("watermarks of a number", lambda c: c.get_watermark_offsets(5), TypeError, "TopicPartition"),
     ("watermarks of a bad name", lambda c: c.get_watermark_offsets(BAD[0]), KafkaException, "'a/b'"),
+    (
+        "watermarks of a negative partition",
+        lambda c: c.get_watermark_offsets(TopicPartition("t", -3)),
+        KafkaException,
+        "-3",
+    ),
     ("offsets for a bad name", lambda c: c.offsets_for_times(BAD), KafkaException, "'a/b'"),
     (
         "offsets for a negative time",

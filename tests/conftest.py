@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from deltaq.store import forget_memory_store, open_store
+from deltaq.store import forget_memory_store, inotify, open_store
 
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -61,6 +61,12 @@ NEEDS = (
         "an S3 server",
         "make test-minio; or set DELTAQ_TEST_S3_ENDPOINT, DELTAQ_TEST_S3_BUCKET and the usual AWS_* credentials",
         lambda config: bool(os.environ.get("DELTAQ_TEST_S3_ENDPOINT")),
+    ),
+    Need(
+        "inotify",
+        "inotify, which only Linux has",
+        "elsewhere readers poll, and the contract of stores is what holds there",
+        lambda config: inotify.is_supported(),
     ),
     Need(
         "soak",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.crash.scene import Findings, Scene
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that stop or kill at once")
 
 
 def killed(root: str, folder: Path) -> Findings:

@@ -18,8 +18,6 @@ from deltaq.store import open_store
 from deltaq.testing import messages_of
 from tests.doubles.reading import eventually
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that stop or kill at once")
-
 # Sends one message. Stops itself (SIGSTOP) before or after the first `put` or `create` of the topic's folder, and says
 # what became of the message: ["ok", partition, offset] or ["failed", text].
 PROGRAM = """

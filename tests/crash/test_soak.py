@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from tests.crash.scene import Findings, Scene
 from tests.servers.minio import MinioServer
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that stop or kill at once"),
     pytest.mark.soak,
     pytest.mark.timeout(3600),
 ]

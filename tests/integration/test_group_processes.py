@@ -17,8 +17,6 @@ import pytest
 from deltaq import Consumer, Fenced, GroupInUse, KafkaException, Producer, Topic, TopicPartition
 from tests.doubles.reading import PATIENCE_S, poll_until_raised
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no signals that stop or kill at once")
-
 PARTITIONS = 3
 SESSION = {"session.timeout.ms": 600, "heartbeat.interval.ms": 60}
 

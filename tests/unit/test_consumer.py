@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 import uuid
@@ -278,7 +277,6 @@ def test_records_come_as_arrow_too(root):
 
 
 @pytest.mark.fault("P14")
-@pytest.mark.skipif(sys.platform == "win32", reason="the signal cannot be sent to oneself there")
 def test_what_an_interrupted_consume_had_taken_comes_again_and_is_not_committed(root):
     topic(root)
     fill(root, 3)

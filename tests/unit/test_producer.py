@@ -404,7 +404,6 @@ def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root
 
 
 @pytest.mark.fault("P14")
-@pytest.mark.skipif(sys.platform == "win32", reason="the signal cannot be sent to oneself there")
 def test_control_c_ends_a_blocking_poll_and_leaves_the_producer_usable(root):
     producer = lingering(root)
     reports = []
@@ -479,7 +478,6 @@ def test_a_producer_that_is_dropped_after_a_flush_is_gone_with_its_threads(root)
 
 
 @pytest.mark.fault("P14")
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_is_told_to_make_its_own_producer_and_can(tmp_path):
     # In a process of its own: forking this one, with its threads, would be a risk for other tests.
     program = f"""

@@ -19,10 +19,9 @@ from deltaq.store import LocalStore, MemoryStore, Store, Watch, inotify
 from deltaq.store.watch import SignalWatch
 
 LONG_S = 30  # far longer than any event takes: a wait that is over before was woken
-inotify_only = pytest.mark.skipif(not inotify.is_supported(), reason="this system has no inotify; readers poll")
 
 
-@pytest.fixture(params=["memory", pytest.param("local", marks=inotify_only)])
+@pytest.fixture(params=["memory", pytest.param("local", marks=pytest.mark.inotify)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return MemoryStore("watched") if request.param == "memory" else LocalStore(str(tmp_path / "root"))
 
@@ -145,7 +144,7 @@ def test_two_watches_of_one_store_are_both_woken(store: Store, watch: Watch) -> 
 # inotify only
 
 
-@inotify_only
+@pytest.mark.inotify
 def test_another_process_wakes_the_reader(root: Path) -> None:
     store = LocalStore(str(root))
     store.put("log/0", b"")
@@ -157,7 +156,7 @@ def test_another_process_wakes_the_reader(root: Path) -> None:
     watch.close()
 
 
-@inotify_only
+@pytest.mark.inotify
 def test_an_unfinished_file_does_not_wake_the_reader(root: Path) -> None:
     store = LocalStore(str(root))
     store.put("log/0", b"")
@@ -169,7 +168,7 @@ def test_an_unfinished_file_does_not_wake_the_reader(root: Path) -> None:
     watch.close()
 
 
-@inotify_only
+@pytest.mark.inotify
 def test_folders_on_the_way_are_no_longer_watched_once_the_folder_is_there(root: Path) -> None:
     store = LocalStore(str(root))
     store.put("topics/other/k", b"")
@@ -183,7 +182,7 @@ def test_folders_on_the_way_are_no_longer_watched_once_the_folder_is_there(root:
     watch.close()
 
 
-@inotify_only
+@pytest.mark.inotify
 def test_a_queue_that_overflowed_counts_as_news(root: Path) -> None:
     store = LocalStore(str(root))
     store.put("log/0", b"")
@@ -200,7 +199,7 @@ def test_a_queue_that_overflowed_counts_as_news(root: Path) -> None:
     watch.close()
 
 
-@inotify_only
+@pytest.mark.inotify
 def test_without_inotify_instances_left_the_reader_waits_out_its_time(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +215,7 @@ def test_without_inotify_instances_left_the_reader_waits_out_its_time(
     watch.close()
 
 
-@inotify_only
+@pytest.mark.inotify
 def test_closing_a_watch_returns_its_descriptors_also_while_it_waits(root: Path) -> None:
     store = LocalStore(str(root))
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())

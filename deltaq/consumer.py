@@ -521,7 +521,10 @@ class Consumer:
         if (message is None) == (offsets is None):
             raise ValueError("expected either message or offsets")
         held = self._held
-        for tp in [self._after(message).wanted] if message is not None else _listed(offsets):
+        wanted = [self._after(message).wanted] if message is not None else _listed(offsets)
+        for tp in wanted:
+            _check_place(tp)
+        for tp in wanted:
             if held is None or not held.holds(tp.topic, tp.partition):
                 raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
             held.store(tp.topic, tp.partition, tp.offset, tp.metadata)

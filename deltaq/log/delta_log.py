@@ -235,7 +235,7 @@ class DeltaLog:
             raise LogCleaned(self.folder)
         if entry is None:
             self._proven_at = max(self._proven_at, looked_at)
-        if entry is not None:
+        else:
             self._apply(entry)
         return entry
 

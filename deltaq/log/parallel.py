@@ -27,10 +27,13 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
         return [work(item) for item in items]
     job = _Job(clock, work, items)
     threads = [clock.start_thread(job.run, "deltaq-parallel") for _ in range(min(REQUESTS_MAX, len(items)))]
-    results = job.results(timeout_s)
-    for thread in threads:
-        thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
-    return results
+    try:
+        return job.results(timeout_s)
+    finally:
+        job.begin_no_more()  # the caller may have been interrupted
+        if not job.is_abandoned:
+            for thread in threads:
+                thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
 
 
 class _Job(Generic[T, R]):
@@ -43,6 +46,7 @@ class _Job(Generic[T, R]):
         self._under_way = 0
         self._results: dict[int, R] = {}
         self._failure: BaseException | None = None
+        self.is_abandoned = False  # time was over: threads may be stuck in the store
 
     def run(self) -> None:
         """What each thread does: one item after the other, until none is left or one has failed."""
@@ -68,6 +72,11 @@ class _Job(Generic[T, R]):
             self._failure = self._failure or failure
             self._changed.notify_all()
 
+    def begin_no_more(self) -> None:
+        """What has not begun is left."""
+        with self._changed:
+            self._begun = len(self._items)
+
     def results(self, timeout_s: float | None) -> list[R]:
         """What the caller does: wait for the threads, and take what they found."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
@@ -75,7 +84,7 @@ class _Job(Generic[T, R]):
             while self._under_way or (self._failure is None and self._begun < len(self._items)):
                 left = None if deadline is None else deadline - self._clock.monotonic()
                 if left is not None and left <= 0:
-                    self._begun = len(self._items)  # nothing more is begun
+                    self.is_abandoned = True
                     reason = f"no answer from the store within {timeout_s:g} seconds"
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
                 self._changed.wait(left)

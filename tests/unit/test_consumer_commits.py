@@ -246,6 +246,19 @@ def test_only_what_was_stored_is_committed_if_storing_is_up_to_the_application(r
     assert committed(root) == 4
 
 
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [(tp(0, 2**63 - 1), "beyond the last"), (tp(-1, 3), "is negative"), (tp(0, 3, name="no/topic"), "topic name")],
+)
+def test_what_no_topic_can_have_is_not_stored_and_nothing_beside_it(wrong, what, root):
+    topic(root)
+    with consumer(root, enable__auto__offset__store=False) as reader:
+        reader.assign([tp(0, 0)])
+        with pytest.raises(InvalidConfig, match=what):
+            reader.store_offsets(offsets=[tp(0, 1), wrong])
+        assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
+
+
 def test_storing_by_hand_and_automatically_exclude_each_other(root):
     topic(root)
     with consumer(root) as reader:

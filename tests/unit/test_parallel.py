@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from deltaq.clock import SYSTEM_CLOCK
+from deltaq.clock import SYSTEM_CLOCK, Condition, SystemClock
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.log.parallel import REQUESTS_MAX, in_parallel
 
@@ -39,6 +40,65 @@ def test_the_failure_of_one_item_comes_out_and_what_has_not_begun_is_left():
     with pytest.raises(KeyError):
         in_parallel(SYSTEM_CLOCK, work, [0, *[0] * 1000])
     assert len(begun) <= 2 * REQUESTS_MAX
+
+
+class LingeringThread(threading.Thread):
+    """Has done its work long before it ends: that it does when it is joined."""
+
+    def __init__(self, target: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self._work = target
+        self._joined = threading.Event()
+
+    def run(self) -> None:
+        self._work()
+        self._joined.wait(20)
+
+    def join(self, timeout: float | None = None) -> None:
+        self._joined.set()
+        super().join(timeout)
+
+
+class LingeringClock(SystemClock):
+    """Starts threads that linger; whoever waits on its conditions is `interrupted`, if so wished."""
+
+    def __init__(self, interrupted: bool) -> None:
+        self.threads: list[LingeringThread] = []
+        self._interrupted = interrupted
+
+    def start_thread(self, target: Callable[[], None], name: str) -> LingeringThread:
+        self.threads.append(LingeringThread(target))
+        self.threads[-1].start()
+        return self.threads[-1]
+
+    def condition(self) -> Condition:
+        condition = threading.Condition()
+        if self._interrupted:
+
+            def wait(timeout: float | None = None) -> bool:
+                raise KeyboardInterrupt
+
+            condition.wait = wait  # type: ignore[method-assign]
+        return condition
+
+
+@pytest.mark.parametrize("failure", [KeyError, KeyboardInterrupt])
+def test_when_a_failure_comes_out_the_threads_have_ended(failure):
+    """One that outlives the program's end inside Arrow would abort it."""
+    clock = LingeringClock(interrupted=failure is KeyboardInterrupt)
+    done = []
+
+    def work(item: int) -> None:
+        done.append(item)
+        if failure is KeyError:
+            raise KeyError(item)
+        clock.threads[0]._joined.wait(20)  # still at it when the caller is interrupted
+
+    with pytest.raises(failure):
+        in_parallel(clock, work, range(1000))
+    assert clock.threads
+    assert not any(thread.is_alive() for thread in clock.threads)
+    assert len(done) <= 2 * REQUESTS_MAX
 
 
 def test_what_takes_too_long_is_a_time_out():

@@ -34,11 +34,15 @@ __all__ = [
     "entry_version",
     "group_folder",
     "group_log",
+    "holds_data",
     "last_checkpoint",
     "log_entry",
     "log_start_folder",
     "log_start_marker",
     "log_start_version",
+    "look_key",
+    "look_version",
+    "looks_folder",
     "member_folder",
     "member_key",
     "schema_folder",
@@ -203,6 +207,21 @@ def log_start_version(key: str) -> int | None:
     return _version(key, "")
 
 
+def looks_folder(table_folder: str) -> str:
+    """`<table_folder>_deltaq/unreferenced/`, where it is noted which files are to be removed."""
+    return f"{table_folder}{_OURS}unreferenced/"
+
+
+def look_key(table_folder: str, version: int) -> str:
+    """The note of the files that were not in the table at a version. ValueError outside 0..VERSION_MAX."""
+    return looks_folder(table_folder) + _digits(version)
+
+
+def look_version(key: str) -> int | None:
+    """The version of the note that `key` stands for; None if it is something else."""
+    return _version(key, "")
+
+
 def _digits(version: int) -> str:
     if not 0 <= version <= VERSION_MAX:
         raise ValueError(f"version {version} is outside 0..{VERSION_MAX}")
@@ -236,10 +255,14 @@ def data_key(table_folder: str, add_path: str) -> str:
         raise ValueError(f"data file path {_shown(add_path)} is not UTF-8") from None
     if any(character < " " or character in "\\:\x7f" for character in path):
         raise ValueError(f"data file path {_shown(add_path)} has a scheme, a backslash or a control character")
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts):
+    if any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"data file path {_shown(add_path)} is not relative and normalised")
-    # Compared without case: a case-folding store would open the log under any spelling.
-    if f"{parts[0].lower()}/" in (LOG_FOLDER, _OURS):
+    if not holds_data(path):
         raise ValueError(f"data file path {_shown(add_path)} names a folder that holds no data")
     return table_folder + path
+
+
+def holds_data(path: str) -> bool:
+    """Whether a path, relative to a table's folder, is none of the log and none of deltaq's own."""
+    # Compared without case: a case-folding store would open the log under any spelling.
+    return f"{path.partition('/')[0].lower()}/" not in (LOG_FOLDER, _OURS)

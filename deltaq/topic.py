@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
-from deltaq.config import TOPIC_SETTINGS, AdminConfig, parse_client_config, topic_properties
+from deltaq.config import TOPIC_SETTINGS, AdminConfig, check_topic_properties, parse_client_config, topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopic
 from deltaq.log.ranges import read_ranges
 from deltaq.log.records import table_schema
@@ -59,6 +59,7 @@ class Topic:
         self._schema = schema if schema is None or isinstance(schema, TopicSchema) else schema_of(schema)
         self._partitions = None if partitions is None else checked_partitions(partitions)
         self._properties = checked_properties(config)
+        check_topic_properties(self._properties)
         self._clock = clock
         self._default_partitions = 1
         if conf is not None or keywords:

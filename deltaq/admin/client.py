@@ -14,7 +14,7 @@ from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_cha
 from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, ListOffsetsResultInfo, OffsetSpec
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
-from deltaq.config import parse_client_config
+from deltaq.config import check_topic_properties, parse_client_config
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
 from deltaq.log.parallel import in_parallel
 from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
@@ -225,7 +225,10 @@ class AdminClient:
             check(resource)
 
             def decide(head: TopicHead, properties: Mapping[str, str]) -> TopicChange:
-                return TopicChange(head.partitions, changes(resource, properties))
+                changed = changes(resource, properties)
+                after = {**properties, **changed}
+                check_topic_properties({key: value for key, value in after.items() if value is not None})
+                return TopicChange(head.partitions, changed)
 
             self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deltaq.config import TOPIC_SETTINGS
+from deltaq.config import TOPIC_SETTINGS, check_topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, printable
 from deltaq.log.topic_state import TopicChange, TopicHead
 from deltaq.log.topic_view import NewTopicPlan
@@ -70,7 +70,9 @@ class NewTopic:
                 key="replication_factor",
                 code=KafkaError.INVALID_REPLICATION_FACTOR,
             )
-        return NewTopicPlan(count, None, checked_properties(self.config))
+        properties = checked_properties(self.config)
+        check_topic_properties(properties)
+        return NewTopicPlan(count, None, properties)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deltaq.config.client import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_client_config
 from deltaq.config.setting import Setting
 from deltaq.config.table import CLIENT_SETTINGS, TOPIC_SETTINGS, config_table
-from deltaq.config.topic import TopicSettings, topic_config, topic_properties
+from deltaq.config.topic import TopicSettings, check_topic_properties, topic_config, topic_properties
 
 __all__ = [
     "CLIENT_SETTINGS",
@@ -16,6 +16,7 @@ __all__ = [
     "ProducerConfig",
     "Setting",
     "TopicSettings",
+    "check_topic_properties",
     "config_table",
     "parse_client_config",
     "topic_config",

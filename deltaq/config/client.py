@@ -47,6 +47,8 @@ class ClientConfig:
     auto_create_topics_enable: bool
     num_partitions: int
     message_max_bytes: int
+    maintenance_enable: bool
+    offsets_retention_minutes: int
     error_cb: Callback | None
 
     def __repr__(self) -> str:

@@ -71,6 +71,20 @@ _SHARED = (
     _integer(
         "message.max.bytes", _BOTH, 1_000_000, 1_000, 1_000_000_000, "Largest message taken, key and headers included."
     ),
+    _boolean(
+        "maintenance.enable",
+        _BOTH,
+        True,
+        "Keep what this client writes in good order, in the background: checkpoints, retention, compaction, clean-up.",
+    ),
+    _integer(
+        "offsets.retention.minutes",
+        _BOTH,
+        10_080,
+        1,
+        _INT32_MAX,
+        "How long a group without members keeps its committed offsets.",
+    ),
     _callable(
         "error_cb",
         _BOTH,
@@ -444,7 +458,39 @@ _TOPIC_ROWS = (
         1,
     ),
     _integer(
-        "segment.bytes", _TOPIC, 1_073_741_824, 1_048_576, _INT32_MAX, "Largest data file that compaction writes."
+        "max.compaction.lag.ms",
+        _TOPIC,
+        _INT64_MAX,
+        1,
+        _INT64_MAX,
+        "Age at which a message makes key compaction start, whatever `min.cleanable.dirty.ratio` says.",
+    ),
+    _integer(
+        "segment.bytes",
+        _TOPIC,
+        134_217_728,
+        1_048_576,
+        _INT32_MAX,
+        "About how large the data files are that compaction makes of small ones. Kafka's default is 1 GiB; here a file "
+        "is made in memory.",
+    ),
+    _integer(
+        "file.delete.delay.ms",
+        _TOPIC,
+        _DAY_MS,
+        _DAY_MS,
+        _INT64_MAX,
+        "How long a data file stays after it has left the topic, for readers that know only the log as it was. Not "
+        "below `metadata.max.retention.ms`.",
+    ),
+    _integer(
+        "metadata.max.retention.ms",
+        _TOPIC,
+        _DAY_MS,
+        _DAY_MS,
+        _INT64_MAX,
+        "Age at which log entries are removed, where a checkpoint has taken their place. Of a log of more than 100,000 "
+        "entries the oldest go sooner; the newest 1,000 stay.",
     ),
     _integer("max.message.bytes", _TOPIC, 1_048_588, 0, _INT32_MAX, "Largest message taken, key and headers included."),
     _choice(
@@ -469,8 +515,6 @@ _TOPIC_ROWS = (
         _integer("segment.index.bytes", _TOPIC, 10_485_760, 4, _INT32_MAX),
         _integer("index.interval.bytes", _TOPIC, 4_096, 0, _INT32_MAX),
         _boolean("preallocate", _TOPIC, False),
-        _integer("file.delete.delay.ms", _TOPIC, 60_000, 0, _INT64_MAX),
-        _integer("max.compaction.lag.ms", _TOPIC, _INT64_MAX, 1, _INT64_MAX),
     ),
     *_without_effect(
         "Every message is durable before it is acknowledged.",

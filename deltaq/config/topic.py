@@ -8,9 +8,9 @@ from typing import Any
 
 from deltaq.config.setting import SettingValue, unknown_setting
 from deltaq.config.table import TOPIC_SETTINGS
-from deltaq.errors import KafkaError
+from deltaq.errors import InvalidConfig, KafkaError
 
-__all__ = ["PROPERTY_PREFIX", "TopicSettings", "topic_config", "topic_properties"]
+__all__ = ["PROPERTY_PREFIX", "TopicSettings", "check_topic_properties", "topic_config", "topic_properties"]
 
 PROPERTY_PREFIX = "deltaq."
 
@@ -29,6 +29,9 @@ class TopicSettings:
     cleanup_policy: tuple[str, ...]
     delete_retention_ms: int
     min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    file_delete_delay_ms: int
+    metadata_max_retention_ms: int
     min_cleanable_dirty_ratio: float
     segment_bytes: int
     max_message_bytes: int
@@ -65,6 +68,25 @@ def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
             parsed = TOPIC_SETTINGS[key].parse(value, code=KafkaError.INVALID_CONFIG)
             properties[PROPERTY_PREFIX + key] = _text(parsed)
     return properties
+
+
+def check_topic_properties(properties: Mapping[str, str]) -> None:
+    """Refuse settings that contradict each other. Raises InvalidConfig (INVALID_CONFIG)."""
+    settings = TopicSettings.from_properties(properties)
+    if settings.file_delete_delay_ms < settings.metadata_max_retention_ms:
+        raise InvalidConfig(
+            f"file.delete.delay.ms {settings.file_delete_delay_ms} is below metadata.max.retention.ms "
+            f"{settings.metadata_max_retention_ms}: the log would name files that are gone",
+            key="file.delete.delay.ms",
+            code=KafkaError.INVALID_CONFIG,
+        )
+    if settings.max_compaction_lag_ms < settings.min_compaction_lag_ms:
+        raise InvalidConfig(
+            f"max.compaction.lag.ms {settings.max_compaction_lag_ms} is below min.compaction.lag.ms "
+            f"{settings.min_compaction_lag_ms}",
+            key="max.compaction.lag.ms",
+            code=KafkaError.INVALID_CONFIG,
+        )
 
 
 def topic_config(properties: Mapping[str, str]) -> dict[str, str]:

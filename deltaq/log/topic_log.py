@@ -10,9 +10,18 @@ from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
-from deltaq.log.actions import Add, CommitInfo, Entry, Metadata, Remove, Txn
+from deltaq.log.actions import Action, Add, CommitInfo, Entry, Metadata, Remove, Txn
 from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
 from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.rewrites import (
+    RewrittenSegment,
+    Trimmed,
+    check_covered,
+    check_rewrite,
+    raised_uploads,
+    retained,
+    rewritten,
+)
 from deltaq.log.scan import is_lost
 from deltaq.log.table import DELTAQ_DOMAIN, TableState
 from deltaq.log.topic_state import (
@@ -31,7 +40,7 @@ from deltaq.log.topic_state import (
 from deltaq.store import Store
 from deltaq.version import __version__
 
-__all__ = ["AlreadyCommitted", "Appended", "TopicLog"]
+__all__ = ["AlreadyCommitted", "Appended", "Overtaken", "TopicLog", "UploadsGone"]
 
 ENGINE = f"deltaq/{__version__}"
 
@@ -41,6 +50,21 @@ _WRITER_CHARS = 16
 
 class AlreadyCommitted(Exception):
     """The application transaction (`app_id`, `version`) is in the topic already; nothing was written."""
+
+
+class UploadsGone(Exception):
+    """Segments were uploaded so long ago that they may have been removed as orphans; nothing was written.
+
+    `paths` says which: upload them again.
+    """
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        super().__init__(f"{len(paths)} uploaded files may be gone")
+        self.paths = paths
+
+
+class Overtaken(Exception):
+    """What was planned does not fit the topic as it is now; nothing was written. Make a new plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +199,13 @@ class TopicLog:
             self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
             for add in state.files.values():
                 self._index(add)
+            if self._indexed and not self._last.deleted:
+                check_covered(self.index, self._last, self.folder, state.version)
 
     def advancing(self, entry: Entry, path: str) -> None:
-        self._last = check_entry(self._last, entry, self.folder, path)
+        before, self._last = self._last, check_entry(self._last, entry, self.folder, path)
+        if self._indexed and before is not None and before.topic_id == self._last.topic_id and not self._last.deleted:
+            self._check_rewrite(entry, path)
         writer = (entry.txn_id or "")[:_WRITER_CHARS]
         if self._others is not None and writer != self._writer:
             self._others[writer] += 1
@@ -186,6 +214,12 @@ class TopicLog:
                 self._index(action)
             elif isinstance(action, Remove):
                 self.index.remove(action.path)
+
+    def _check_rewrite(self, entry: Entry, path: str) -> None:
+        removed = [action.path for action in entry.actions if isinstance(action, Remove)]
+        added = [data_file(a, self.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
+        if (removed or added) and self._last is not None:
+            check_rewrite(self.index, removed, added, self._last, path, entry.version)
 
     def _index(self, add: Add) -> None:
         if self._indexed:
@@ -254,7 +288,7 @@ class TopicLog:
 
         `take_segments()` is asked anew for each slot tried and may return more than before. `topic_id` is the topic the
         rows were meant for: UnknownTopic if another one has taken its name. With `txn`, AlreadyCommitted if the topic
-        has that transaction version or a later one.
+        has that transaction version or a later one. UploadsGone if segments have waited for too long.
         """
         txn_id = self._new_token()
         # Bound to the topic's id: what an earlier topic of this name has taken says nothing about this one.
@@ -270,13 +304,58 @@ class TopicLog:
                 raise AlreadyCommitted
             now = self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
-            _, actions = appended(head, state.version + 1, take_segments(), now, log_append_time)
+            segments = take_segments()
+            _check_uploads(segments, head)
+            _, actions = appended(head, state.version + 1, segments, now, log_append_time)
             info = self._info(txn_id, max(now, head.time_ms), "WRITE", blind=own is None)
             return Draft(info, actions if own is None else [own, *actions])
 
         committed = self._log.commit(write, deadline)
         others, self._others = self._others, Counter()
         return Appended(self._files(committed.entry), committed.lost_races, committed.seconds, others or {})
+
+    # --- maintenance ---
+
+    def rewrite(self, inputs: Sequence[str], outputs: Sequence[RewrittenSegment], deadline: float) -> None:
+        """Put `outputs` in the place of the files `inputs` (paths). The position must be at or behind their versions.
+
+        Raises Overtaken if one of the inputs has left the topic, or if the outputs have waited for too long; what
+        `DeltaLog.commit` raises.
+        """
+
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
+            if not all(path in state.files for path in inputs) or _voided(outputs, head):
+                raise Overtaken
+            return rewritten(head, inputs, outputs, now_ms)
+
+        self._maintain("OPTIMIZE", actions, deadline)
+
+    def retain(self, decide: Callable[[TopicHead], Trimmed], deadline: float) -> None:
+        """Remove records: what `decide` says, asked anew for each slot tried; it may raise Overtaken to give up.
+
+        Raises what `DeltaLog.commit` raises.
+        """
+        self._maintain("DELETE", lambda _, head, now_ms: retained(head, decide(head), now_ms), deadline)
+
+    def raise_uploads(self, uploads_from: int, deadline: float) -> None:
+        """Refuse from now on all files whose upload began before the log was known up to version `uploads_from`.
+
+        A deleted topic is no exception. Raises what `DeltaLog.commit` raises.
+        """
+        self._maintain("VACUUM START", lambda _, head, now: raised_uploads(head, uploads_from, now), deadline)
+
+    def _maintain(
+        self, operation: str, actions: Callable[[TableState, TopicHead, int], list[Action]], deadline: float
+    ) -> None:
+        txn_id = self._new_token()
+
+        def write(state: TableState) -> Draft:
+            if self._last is None:
+                raise Overtaken
+            now = self._now()
+            return Draft(self._info(txn_id, now, operation, blind=False), actions(state, self._last, now))
+
+        self._log.commit(write, deadline)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never
@@ -301,3 +380,14 @@ class TopicLog:
     def _info(self, txn_id: str, now_ms: int, operation: str, *, blind: bool) -> CommitInfo:
         mode = {"mode": "Append"} if operation == "WRITE" else {}
         return CommitInfo(txn_id, now_ms, operation, self.client_id, ENGINE, is_blind_append=blind, parameters=mode)
+
+
+def _voided(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:
+    """The paths of uploads that may have been removed as orphans: a look at the topic's folder may have found them."""
+    return frozenset(segment.path for segment in segments if segment.as_of < head.uploads_from)
+
+
+def _check_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> None:
+    gone = _voided(segments, head)
+    if gone:
+        raise UploadsGone(gone)

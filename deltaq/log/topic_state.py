@@ -18,6 +18,8 @@ from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
 from deltaq.names import data_key
 
 __all__ = [
+    "BATCHES_TAG",
+    "FILE_TAG",
     "PARTITIONS_PROPERTY",
     "Batch",
     "DataFile",
@@ -27,9 +29,11 @@ __all__ = [
     "appended",
     "changed",
     "check_entry",
+    "compact_json",
     "create_actions",
     "data_file",
     "delete_actions",
+    "delta_time",
     "parse_head",
 ]
 
@@ -40,13 +44,17 @@ PARTITIONS_PROPERTY = "deltaq.partitions"
 
 @dataclass(frozen=True, slots=True)
 class TopicHead:
-    """A topic at one version. Offsets are indexed by partition; `time_ms` never goes back from entry to entry."""
+    """A topic at one version. Offsets are indexed by partition; `time_ms` never goes back from entry to entry.
+
+    `uploads_from`: files whose upload began when the log was known up to a version below this one may be gone.
+    """
 
     topic_id: str
     next_offsets: tuple[int, ...]
     start_offsets: tuple[int, ...]
     time_ms: int
     deleted: bool = False
+    uploads_from: int = 0
 
     @property
     def partitions(self) -> int:
@@ -63,6 +71,8 @@ class TopicHead:
         }
         if self.deleted:
             body["deleted"] = True
+        if self.uploads_from:
+            body["uploads_from"] = self.uploads_from
         return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
 
 
@@ -92,22 +102,30 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A segment of a topic. Timestamps are milliseconds; `append_time_ms` is set where the topic asks for log-append
-    time."""
+    """A segment of a topic. Times are milliseconds.
+
+    `modified_ms`: when its newest records were uploaded. `append_time_ms`: the time of all records where the topic asks
+    for log-append time; of those in a compacted file each has its own, and `log_append_time` says what it is. `clean`:
+    in a file that key compaction has written, the time until which its tombstones stay, 0 without any; else None.
+    """
 
     path: str
     segment: SegmentFile
     batches: tuple[Batch, ...]
     min_timestamp_ms: int
     max_timestamp_ms: int
+    modified_ms: int
     append_time_ms: int | None
+    log_append_time: bool
+    clean: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSegment:
     """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows.
 
-    Unless it is `timed`, its records have no timestamps of their own and take that of the commit.
+    Unless it is `timed`, its records have no timestamps of their own and take that of the commit. `as_of`: a version
+    that the log was known to have reached before the upload began.
     """
 
     path: str
@@ -121,6 +139,7 @@ class PendingSegment:
     max_timestamp_ms: int
     created_ms: int
     timed: bool = True
+    as_of: int = 0
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -142,6 +161,7 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
             _offsets(body["start_offsets"]),
             _time(body["time"]),
             body.get("deleted") is True,
+            _whole(body.get("uploads_from", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the topic's offsets cannot be parsed: {error}", path=path, version=version) from error
@@ -188,6 +208,7 @@ def data_file(add: Add, folder: str) -> DataFile:
         footer_bytes, footer_crc32 = _offsets(about["footer"])
         low_ms, high_ms = _offsets(about["timestamps"])
         append_time = about.get("append_time")
+        clean = about.get("clean")
         rows = _whole(about["rows"])
         if not 0 < footer_bytes <= add.size <= DECODED_BYTES_MAX:
             raise ValueError(f"a footer of {footer_bytes} bytes in a file of {add.size}")
@@ -206,7 +227,10 @@ def data_file(add: Add, folder: str) -> DataFile:
             _tiled([_batch(_offsets(batch), add.path) for batch in batches], rows),
             low_ms,
             high_ms,
+            add.modification_time,
             None if append_time is None else _time(append_time),
+            append_time is not None or about.get("log_append_time") is True,
+            None if clean is None else _whole(clean),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
@@ -257,7 +281,14 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
             expected[batch.partition] = batch.next_offset
     if tuple(expected) != after.next_offsets:
         raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
+    if before is not None and before.topic_id == after.topic_id and _goes_back(before, after):
+        raise Corrupt("the entry takes back what an earlier one has removed", path=path, version=entry.version)
     return after
+
+
+def _goes_back(before: TopicHead, after: TopicHead) -> bool:
+    starts = zip(before.start_offsets, after.start_offsets, strict=False)
+    return any(new < old for old, new in starts) or after.uploads_from < before.uploads_from
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -344,7 +375,7 @@ def _add(segment: PendingSegment, batches: list[list[int]], version: int, append
         modification_time=segment.created_ms,
         data_change=True,
         stats=_stats(segment, batches),
-        tags={BATCHES_TAG: _compact(batches), FILE_TAG: _compact(about)},
+        tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
     )
 
 
@@ -354,15 +385,17 @@ def _stats(segment: PendingSegment, batches: list[list[int]]) -> str:
     high: dict[str, object] = {"_partition": batches[-1][0]}
     nulls = {"_partition": 0, "_offset": segment.rows, "_timestamp": 0 if segment.timed else segment.rows}
     if segment.timed:
-        low["_timestamp"] = _delta_time(segment.min_timestamp_ms)
-        high["_timestamp"] = _delta_time(segment.max_timestamp_ms)
-    return _compact({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+        low["_timestamp"] = delta_time(segment.min_timestamp_ms)
+        high["_timestamp"] = delta_time(segment.max_timestamp_ms)
+    return compact_json({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
-def _delta_time(epoch_ms: int) -> str:
+def delta_time(epoch_ms: int) -> str:
+    """A time as Delta's statistics have it."""
     seconds, ms = divmod(epoch_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
 
 
-def _compact(value: object) -> str:
+def compact_json(value: object) -> str:
+    """JSON without spaces."""
     return json.dumps(value, separators=(",", ":"))

@@ -29,7 +29,7 @@ from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records,
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
 from deltaq.log.linger import AdaptiveLinger
 from deltaq.log.records import Columns
-from deltaq.log.topic_log import Appended, TopicLog
+from deltaq.log.topic_log import Appended, TopicLog, UploadsGone
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
 from deltaq.log.upload import pause_before_retry, upload_segment
@@ -280,14 +280,10 @@ class TopicWriter:
         plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
         view = self._known(plan, deadline)
         parts[:] = [part for part in parts if self._encode(part, view)]
-        groups = list(_by_encoding(parts))
-        segments = [
-            self._upload_segment(columns, view, group[0].buffer.settings, deadline)
-            for group in groups
-            for columns in in_segments(joined([part.columns for part in group if part.columns]), SEGMENT_BYTES_MAX)
-        ]
-        # Parts in the order of their segments: that is the order in which offsets are given.
-        return _Flight(list(chain.from_iterable(groups)), deadline, segments, view.topic_id) if segments else None
+        # In the order of their segments: that is the order in which offsets are given.
+        parts = list(chain.from_iterable(_by_encoding(parts)))
+        segments = self._upload_parts(parts, view, deadline)
+        return _Flight(parts, deadline, segments, view.topic_id) if segments else None
 
     def _encode(self, part: _Part, view: TopicView) -> bool:
         """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
@@ -353,11 +349,17 @@ class TopicWriter:
         if not kept:
             self._fail([part], refusals[0])  # no rows any more, but what is left of the bytes
 
-    def _upload_segment(
-        self, columns: Columns, view: TopicView, settings: BufferSettings, deadline: float
-    ) -> PendingSegment:
-        codec = settings.compression, settings.compression_level
-        return upload_segment(self._store, self.topic, columns, view.settings, *codec, deadline, self._clock)
+    def _upload_parts(self, parts: list[_Part], view: TopicView, deadline: float) -> list[PendingSegment]:
+        segments = []
+        for group in _by_encoding(parts):
+            settings: BufferSettings = group[0].buffer.settings
+            codec = settings.compression, settings.compression_level
+            as_of = self._topic_log.version  # known before the files are there
+            about = view.settings, *codec, deadline, self._clock, as_of
+            whole = joined([part.columns for part in group if part.columns])
+            pieces = in_segments(whole, SEGMENT_BYTES_MAX)
+            segments += [upload_segment(self._store, self.topic, piece, *about) for piece in pieces]
+        return segments
 
     # --- commit ---
 
@@ -406,10 +408,20 @@ class TopicWriter:
 
         with self._log_lock:
             try:
-                appended = self._topic_log.append(take_segments, topic_id, deadline)
+                while True:
+                    try:
+                        return self._topic_log.append(take_segments, topic_id, deadline)
+                    except UploadsGone as gone:
+                        self._upload_again(taken, gone.paths, deadline)
             finally:
                 self._look(view_of(self._topic_log) if self._topic_log.head is not None else None)
-            return appended
+
+    def _upload_again(self, flights: list[_Flight], gone: frozenset[str], deadline: float) -> None:
+        """What was uploaded before a long suspension may have been removed as an orphan. Never heard of otherwise."""
+        _log.warning("files that waited too long for their commit are uploaded again topic=%r", self.topic)
+        for flight in flights:
+            if any(segment.path in gone for segment in flight.segments):
+                flight.segments = self._upload_parts(flight.parts, view_of(self._topic_log), deadline)
 
     def _not_appended(self, taken: list[_Flight], error: KafkaException) -> None:
         now = self._clock.monotonic()

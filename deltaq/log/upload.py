@@ -26,10 +26,12 @@ def upload_segment(
     compression_level: int | None,
     deadline: float,
     clock: Clock,
+    as_of: int,
 ) -> PendingSegment:
     """Encode records whose partitions are chosen, and upload them. They are in the topic once they are committed.
 
     `settings` are the topic's; where its `compression.type` is `producer`, `compression` and `compression_level` count.
+    `as_of` is the version up to which the topic's log is known.
     Tries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
     """
     if settings.compression_type != "producer":
@@ -61,6 +63,7 @@ def upload_segment(
         bounds["max"].as_py(),
         clock.time_ms(),
         timed,
+        as_of,
     )
 
 

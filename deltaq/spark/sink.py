@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 from deltaq.arrow_input import columns_from_arrow
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.config import ProducerConfig
-from deltaq.errors import InvalidConfig, InvalidValue, UnknownTopic
+from deltaq.errors import InvalidConfig, InvalidValue, Unavailable, UnknownTopic
 from deltaq.log.actions import Txn
 from deltaq.log.encoding import in_segments, joined, resolved_block
 from deltaq.log.records import VALUE_SCHEMA, Columns
-from deltaq.log.topic_log import AlreadyCommitted, TopicLog
+from deltaq.log.topic_log import AlreadyCommitted, TopicLog, UploadsGone
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
 from deltaq.log.upload import upload_segment
@@ -186,6 +186,12 @@ class _RowWriter:
             log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
         except AlreadyCommitted:
             _log.info("batch is in the topic already topic=%s txn=%s", topic, txn)
+        except UploadsGone as gone:
+            reason = (
+                f"{len(gone.paths)} files for topic {topic!r} waited for their commit longer than file.delete.delay.ms "
+                "and may have been removed: run the batch again"
+            )
+            raise Unavailable(reason) from None
 
 
 def _deadline(client: ProducerConfig) -> float:
@@ -195,9 +201,10 @@ def _deadline(client: ProducerConfig) -> float:
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of a task for one topic that are not uploaded yet, and what is."""
+    """Rows of a task for one topic that are not uploaded yet, and what is. `as_of`: the version of the view."""
 
     view: TopicView
+    as_of: int
     parts: list[Columns] = field(default_factory=list)
     segments: list[PendingSegment] = field(default_factory=list)
 
@@ -215,7 +222,7 @@ class _TaskWriter:
         """Take rows for a topic. Raises InvalidValue, MessageTooLarge, UnknownTopic."""
         waiting = self._topics.get(topic)
         if waiting is None:
-            waiting = self._topics[topic] = _Waiting(self._view(topic, rows.schema))
+            waiting = self._topics[topic] = _Waiting(*self._view(topic, rows.schema))
         view = waiting.view
         waiting.parts.append(
             columns_from_arrow(
@@ -251,15 +258,14 @@ class _TaskWriter:
             sticky = int(_CLOCK.random() * partitions)
             columns = resolved_block(joined(parts), client.partitioner, partitions, sticky)
             codec = client.compression_type, client.compression_level
-            waiting.segments += [
-                upload_segment(self._store, topic, piece, waiting.view.settings, *codec, _deadline(client), _CLOCK)
-                for piece in in_segments(columns, SEGMENT_BYTES_MAX)
-            ]
+            about = waiting.view.settings, *codec, _deadline(client), _CLOCK, waiting.as_of
+            pieces = in_segments(columns, SEGMENT_BYTES_MAX)
+            waiting.segments += [upload_segment(self._store, topic, piece, *about) for piece in pieces]
             waiting.parts.clear()
         self._bytes = 0
 
-    def _view(self, topic: str, columns: pa.Schema) -> TopicView:
-        """The topic as it is now; created if there is none and the client may create topics."""
+    def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicView, int]:
+        """The topic as it is now, and its version; created if there is none and the client may create topics."""
         client = self._options.client
         log = _logs(self._store).of(topic, client.client_id)
         if log.catch_up():
@@ -272,7 +278,7 @@ class _TaskWriter:
             raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist, and auto.create.topics.enable is false")
         if view.schema is not None and self._options.columns == "kafka":
             raise needs_table_columns(topic)
-        return view
+        return view, log.version
 
 
 def _new_schema(columns: pa.Schema) -> TopicSchema | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deltaq import KafkaError, Topic
+from deltaq import InvalidConfig, KafkaError, Topic
 from deltaq.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -62,7 +62,7 @@ def test_settings_are_described_with_value_and_source(admin):
         "message.timestamp.type": ("CreateTime", 5, True, False),
         "retention.bytes": ("-1", 5, True, False),
         "retention.ms": ("-1", 1, False, False),
-        "segment.bytes": ("1073741824", 5, True, False),
+        "segment.bytes": ("134217728", 5, True, False),
         "unclean.leader.election.enable": ("false", 5, True, False),
     }.items()
     assert entries.keys() == TOPIC_SETTINGS.keys() - {"partitions"}
@@ -165,3 +165,28 @@ def test_resources_are_equal_and_ordered_by_type_and_name():
     assert (len(topic), repr(topic)) == (1, "ConfigResource(ResourceType.TOPIC,t)")
     topic.add_incremental_config(ConfigEntry("a", "b"))
     assert [str(entry) for entry in topic.incremental_configs] == ['a="b"']
+
+
+@pytest.mark.fault("M7", "M8")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [("metadata.max.retention.ms", "3600000")],
+        [("file.delete.delay.ms", "60000")],
+        [("metadata.max.retention.ms", "172800000")],  # above how long files stay
+        [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")],
+    ],
+)
+def test_a_topic_cannot_be_told_to_keep_files_or_entries_for_too_short(admin, changes):
+    before = described(admin)
+    assert changed(admin, *((name, value, SET) for name, value in changes)) == KafkaError.INVALID_CONFIG
+    assert {name: entry.value for name, entry in described(admin).items()} == {
+        name: entry.value for name, entry in before.items()
+    }
+    with pytest.raises(InvalidConfig, match=r"retention\.ms|delay\.ms|lag\.ms"):
+        admin.create_topics([NewTopic("another", config=dict(changes))])["another"].result(30)
+
+
+def test_files_and_entries_can_be_kept_for_longer_together(admin):
+    assert changed(admin, ("file.delete.delay.ms", "172800000", SET)) is None
+    assert changed(admin, ("metadata.max.retention.ms", "172800000", SET)) is None

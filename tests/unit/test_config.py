@@ -77,7 +77,7 @@ topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.tim
 """
 
 ALIAS_OF = {alias: s.name for s in CLIENT_SETTINGS.values() for alias in s.aliases}
-OUR_OWN = {"auto.create.topics.enable", "num.partitions"}
+OUR_OWN = {"auto.create.topics.enable", "maintenance.enable", "num.partitions", "offsets.retention.minutes"}
 PYTHON_LEVEL = {"error_cb", "stats_cb", "throttle_cb", "oauth_cb", "logger", "on_delivery", "on_commit"}
 NUMBERS = [s for s in CLIENT_SETTINGS.values() if s.kind in ("integer", "float") and s.name not in OUR_OWN]
 

@@ -1,0 +1,193 @@
+"""What may leave a topic, and what takes its place. Pure rules; `topic_log` acts on them.
+
+In each partition the live batches cover the offsets from the partition's start to its end once each: a batch with gaps
+stands for these too. So whatever is removed must lie below the new start, or be covered by what the same entry adds.
+A reader that checks this can never be made to jump. The specification is `docs/internals/format.md`, "Rewriting files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deltaq.errors import Corrupt
+from deltaq.log.actions import Action, Add, Remove
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.topic_state import (
+    BATCHES_TAG,
+    FILE_TAG,
+    Batch,
+    DataFile,
+    TopicHead,
+    compact_json,
+    delta_time,
+)
+
+__all__ = [
+    "RewrittenSegment",
+    "Trimmed",
+    "check_covered",
+    "check_rewrite",
+    "raised_uploads",
+    "retained",
+    "rewritten",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RewrittenSegment:
+    """An uploaded file with records that have their offsets already.
+
+    `batches` are in the order of the rows, `offsets` the lowest and the highest of them. `version`: of the newest entry
+    whose records it has. `as_of` and `clean` are as in `PendingSegment` and `DataFile`.
+    """
+
+    path: str
+    size: int
+    rows: int
+    crc32: int
+    footer_bytes: int
+    footer_crc32: int
+    batches: tuple[Batch, ...]
+    offsets: tuple[int, int]
+    version: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    modified_ms: int
+    log_append_time: bool
+    as_of: int
+    clean: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What retention takes away: the new start of each partition, and the files that then hold nothing any more."""
+
+    start_offsets: tuple[int, ...]
+    paths: tuple[str, ...]
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def rewritten(head: TopicHead, inputs: Sequence[str], outputs: Sequence[RewrittenSegment], now_ms: int) -> list[Action]:
+    """The files `inputs` give way to `outputs`; no record comes or goes as far as readers are concerned."""
+    time_ms = max(now_ms, head.time_ms)
+    removes = [Remove(path, time_ms, data_change=False) for path in inputs]
+    return [*removes, *map(_add, outputs), replace(head, time_ms=time_ms).action()]
+
+
+def retained(head: TopicHead, trimmed: Trimmed, now_ms: int) -> list[Action]:
+    """Records leave the topic. Nothing is added in the same entry: native Delta streams cannot cope with that."""
+    time_ms = max(now_ms, head.time_ms)
+    starts = tuple(map(max, head.start_offsets, trimmed.start_offsets))
+    removes = [Remove(path, time_ms, data_change=True) for path in trimmed.paths]
+    return [*removes, replace(head, start_offsets=starts, time_ms=time_ms).action()]
+
+
+def raised_uploads(head: TopicHead, uploads_from: int, now_ms: int) -> list[Action]:
+    """From now on no file may be added whose upload began before the log was known up to `uploads_from`."""
+    raised = replace(head, uploads_from=max(head.uploads_from, uploads_from), time_ms=max(now_ms, head.time_ms))
+    return [raised.action()]
+
+
+def _add(segment: RewrittenSegment) -> Add:
+    about: dict[str, object] = {
+        "version": segment.version,
+        "rows": segment.rows,
+        "crc32": segment.crc32,
+        "footer": [segment.footer_bytes, segment.footer_crc32],
+        "timestamps": [segment.min_timestamp_ms, segment.max_timestamp_ms],
+    }
+    if segment.log_append_time:
+        about["log_append_time"] = True
+    if segment.clean is not None:
+        about["clean"] = segment.clean
+    batches = [_numbers(batch) for batch in segment.batches]
+    return Add(
+        path=segment.path,
+        size=segment.size,
+        modification_time=segment.modified_ms,
+        data_change=False,
+        stats=_stats(segment),
+        tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
+    )
+
+
+def _numbers(batch: Batch) -> list[int]:
+    dense = [batch.partition, batch.base_offset, batch.first_row, batch.rows]
+    return [*dense, batch.next_offset] if batch.sparse else dense
+
+
+def _stats(segment: RewrittenSegment) -> str:
+    if not segment.rows:
+        return compact_json({"numRecords": 0})
+    low: dict[str, object] = {
+        "_partition": segment.batches[0].partition,
+        "_offset": segment.offsets[0],
+        "_timestamp": delta_time(segment.min_timestamp_ms),
+    }
+    high: dict[str, object] = {
+        "_partition": segment.batches[-1].partition,
+        "_offset": segment.offsets[1],
+        "_timestamp": delta_time(segment.max_timestamp_ms),
+    }
+    nulls = dict.fromkeys(low, 0)
+    return compact_json({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def check_rewrite(
+    index: OffsetIndex, removed: Iterable[str], added: Iterable[DataFile], after: TopicHead, path: str, version: int
+) -> None:
+    """Raises Corrupt unless `added` covers just what `removed` covered of the offsets that can still be read.
+
+    `index` is that of the topic before the entry.
+    """
+    gone = _ranges(batch for name in removed if name in index.files for batch in index.files[name].batches)
+    come = _ranges(batch for file in added for batch in file.batches)
+    for partition in gone.keys() | come.keys():
+        start = after.start_offsets[partition] if partition < after.partitions else 0
+        before, now = (_joined(ranges.get(partition, ()), start) for ranges in (gone, come))
+        if before != now:
+            raise Corrupt(
+                f"the entry puts offsets {now} of partition {partition} in the place of {before}",
+                path=path,
+                version=version,
+            )
+
+
+def check_covered(index: OffsetIndex, head: TopicHead, path: str, version: int) -> None:
+    """Raises Corrupt unless the files of a topic cover the offsets of each partition, once each."""
+    for partition, (start, end) in enumerate(zip(head.start_offsets, head.next_offsets, strict=True)):
+        ranges = [(batch.base_offset, batch.next_offset) for batch in index.batches(partition, start)]
+        covered = _joined(ranges, start)
+        if covered != ([(start, end)] if start < end else []):
+            raise Corrupt(
+                f"partition {partition} has offsets {start} to {end}, and its files have {covered}",
+                path=path,
+                version=version,
+            )
+
+
+def _ranges(batches: Iterable[Batch]) -> Mapping[int, list[tuple[int, int]]]:
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for batch in batches:
+        ranges.setdefault(batch.partition, []).append((batch.base_offset, batch.next_offset))
+    return ranges
+
+
+def _joined(ranges: Iterable[tuple[int, int]], start: int) -> list[tuple[int, int]]:
+    """The ranges from `start` on, in order, neighbours as one. Those that overlap stay apart: no other is like them."""
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if high <= start or low == high:
+            continue
+        low = max(low, start)
+        if joined and joined[-1][1] == low:
+            joined[-1] = (joined[-1][0], high)
+        else:
+            joined.append((low, high))
+    return joined

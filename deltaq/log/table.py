@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.log.actions import Action, Add, CommitInfo, DomainMetadata, Entry, Metadata, Protocol, Remove, Txn
 
-__all__ = ["DELTAQ_DOMAIN", "PROTOCOL", "TableState"]
+__all__ = ["DELTAQ_DOMAIN", "FORGOTTEN_VERSION", "PROTOCOL", "TableState"]
 
 DELTAQ_DOMAIN = "deltaq"
+
+FORGOTTEN_VERSION = -1
+"""A `txn` of this version means that its application has committed nothing: what it had committed is forgotten."""
 
 PROTOCOL = Protocol(1, 7, writer_features=("domainMetadata", "deltaq"))
 """Every Delta reader may read; a writer that does not know the feature `deltaq` must refuse to write."""
@@ -33,6 +36,22 @@ class TableState:
     domains: dict[str, str] = field(default_factory=dict)
     txns: dict[str, Txn] = field(default_factory=dict)
     files: dict[str, Add] = field(default_factory=dict)
+
+    def copy(self) -> TableState:
+        """The same state, which no later entry changes."""
+        return TableState(
+            self.version, self.protocol, self.metadata, dict(self.domains), dict(self.txns), dict(self.files)
+        )
+
+    def actions(self) -> list[Action]:
+        """The fewest actions that add up to this state: what a checkpoint of it holds."""
+        table = (self.protocol, self.metadata)
+        return [
+            *(action for action in table if action is not None),
+            *(DomainMetadata(domain, configuration) for domain, configuration in self.domains.items()),
+            *self.txns.values(),
+            *self.files.values(),
+        ]
 
     def restore(self, version: int, actions: Iterable[Action]) -> None:
         """Fill this empty state with what a checkpoint of `version` says."""
@@ -63,6 +82,8 @@ class TableState:
                 self.files[action.path] = action
             case Remove():
                 self.files.pop(action.path, None)
+            case Txn(version=committed) if committed == FORGOTTEN_VERSION:
+                self.txns.pop(action.app_id, None)
             case Txn():
                 self.txns[action.app_id] = action
             case DomainMetadata(removed=True):

@@ -1,0 +1,48 @@
+"""The numbers that maintenance goes by, in one place, so that tests and the simulation can take small ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deltaq.log.delta_log import CLEAN_UP_GRACE_S
+
+__all__ = ["MaintenanceSettings"]
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceSettings:
+    """How maintenance does its work; the defaults are those of every deltaq client.
+
+    Log entries are kept for `log_retention_ms` at least (Kafka's `metadata.max.retention.ms`), but never fewer than the
+    newest `keep_entries_min` and, whatever their age, not many more than the newest `keep_entries_max`.
+    """
+
+    checkpoint_interval: int = 100
+    """A checkpoint is written at each version that is a multiple of this: a reader applies at most so many entries."""
+
+    log_retention_ms: int = 24 * 60 * 60 * 1000
+    """Age from which on a log entry may go."""
+
+    keep_entries_min: int = 1000
+    """Log entries that always stay: whoever follows a log may be away for so many without loading it anew."""
+
+    keep_entries_max: int = 100_000
+    """Log entries that stay at most, plus what came since the last checkpoint and clean-up."""
+
+    keep_checkpoints: int = 3
+    """Newest checkpoints that stay: if one is damaged, there is another nearby."""
+
+    keep_checkpoint_interval: int = 1000
+    """Older checkpoints stay at multiples of this, for readers that want a topic as it was."""
+
+    clean_up_grace_s: float = CLEAN_UP_GRACE_S
+    """Seconds of uptime that a cleaner waits between seeing a log-start marker and removing what lies below it."""
+
+    merge_files: int = 32
+    """Small neighbouring files that are worth a merge."""
+
+    dirty_bytes_max: int = 256 * 1024 * 1024
+    """Bytes of dirty files whose keys are learned in one cleaning: a bound on the memory that it takes."""
+
+    look_interval_ms: int = 3 * 60 * 60 * 1000
+    """How often a topic's folder is listed for files that are not in the topic. Each such file stays so much longer."""

@@ -32,6 +32,7 @@ from deltaq.log.lookup import TopicLookup
 from deltaq.log.records import TIMESTAMP_MS_MAX, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 from deltaq.log.topic_writer import TopicWriter, topic_writer
+from deltaq.maintenance.background import TopicCaretaker
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
@@ -327,6 +328,8 @@ class Producer:
             if (lane := self._lanes.get(topic)) is not None:
                 return lane
             writer = topic_writer(self._store, name, self._clock, self._config.client_id)
+            if self._config.maintenance_enable and writer.caretaker is None:
+                writer.caretaker = TopicCaretaker(self._store, name, self._clock)
             # By name or by handle, it is one topic: only one buffer keeps the order.
             known = next((other.buffer for other in self._lanes.values() if other.name == name), None)
             buffer = self._new_buffer(name, writer, plan) if known is None else known

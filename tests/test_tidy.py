@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
 LEVELS = (
     {"clock", "config", "errors", "message", "metrics", "names", "partitioner", "serde", "version"},
-    {"store"},
+    {"root", "store"},
     {"log"},
     {"group", "maintenance", "transactions"},
     # What clients are made of.
-    {"arrow_input", "assignment", "delivery", "metadata", "root"},
+    {"arrow_input", "assignment", "delivery", "metadata"},
     {"admin", "aio", "consumer", "producer", "topic"},
     {"__main__", "cli", "spark", "testing"},
 )

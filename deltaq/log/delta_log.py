@@ -139,6 +139,17 @@ class DeltaLog:
         self._is_partial = False
         return exists
 
+    def adopt(self, state: TableState) -> None:
+        """Take over the position of another `DeltaLog` of this table, and with it what that one has verified.
+
+        `state` is this log's own from now on.
+        """
+        self.state = state
+        self._is_partial = False
+        self._proven_at = float("-inf")
+        if self._follower is not None:
+            self._follower.restored(state)
+
     def _load(self) -> bool:
         for attempt in range(1, _LOAD_ATTEMPTS + 1):
             self._restore(None)

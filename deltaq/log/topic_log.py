@@ -109,6 +109,11 @@ class TopicLog:
         return self._log.state.version
 
     @property
+    def delta_log(self) -> DeltaLog:
+        """The log under this one, for those to whom a topic is a table like any other."""
+        return self._log
+
+    @property
     def head(self) -> TopicHead | None:
         """The topic as it lives now; None if there is none."""
         return None if self._last is None or self._last.deleted else self._last
@@ -129,9 +134,16 @@ class TopicLog:
         return self._log.state.metadata
 
     @property
+    def ended(self) -> TopicHead | None:
+        """The head of a topic that was deleted, and has had no successor yet."""
+        return self._last if self._last is not None and self._last.deleted else None
+
+    @property
     def settings(self) -> TopicSettings:
-        """The topic's settings. Raises UnknownTopic."""
-        metadata = self.metadata
+        """The topic's settings; of a deleted one those that it had. Raises UnknownTopic."""
+        metadata = self._log.state.metadata
+        if metadata is None:
+            raise UnknownTopic(self.topic)
         if self._settings is None or self._settings[0] is not metadata:  # they are asked for at every commit
             self._settings = metadata, TopicSettings.from_properties(metadata.configuration)
         return self._settings[1]
@@ -189,6 +201,15 @@ class TopicLog:
     def is_lost(self, file: DataFile) -> bool:
         """Whether a file is named by the log, as far as it is known, and yet is not there. Raises Unavailable."""
         return file.path in self.index.files and is_lost(self._store, self._clock, file)
+
+    def copied_state(self) -> TableState:
+        """The table as it is now, which stays so while the log moves on."""
+        state = self._log.state
+        return replace(state, domains=dict(state.domains), txns=dict(state.txns), files=dict(state.files))
+
+    def adopt(self, state: TableState) -> None:
+        """Go to where another position in this log was: `state` is a copy of its state. Raises Corrupt."""
+        self._log.adopt(state)
 
     # --- the log's follower ---
 
@@ -333,9 +354,16 @@ class TopicLog:
     def retain(self, decide: Callable[[TopicHead], Trimmed], deadline: float) -> None:
         """Remove records: what `decide` says, asked anew for each slot tried; it may raise Overtaken to give up.
 
-        Raises what `DeltaLog.commit` raises.
+        Raises Overtaken if one of the files has left the topic already; what `DeltaLog.commit` raises.
         """
-        self._maintain("DELETE", lambda _, head, now_ms: retained(head, decide(head), now_ms), deadline)
+
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
+            trimmed = decide(head)
+            if not all(path in state.files for path in trimmed.paths):
+                raise Overtaken
+            return retained(head, trimmed, now_ms)
+
+        self._maintain("DELETE", actions, deadline)
 
     def raise_uploads(self, uploads_from: int, deadline: float) -> None:
         """Refuse from now on all files whose upload began before the log was known up to version `uploads_from`.

@@ -10,9 +10,10 @@ import atexit
 import logging
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
@@ -29,13 +30,14 @@ from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records,
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
 from deltaq.log.linger import AdaptiveLinger
 from deltaq.log.records import Columns
+from deltaq.log.table import TableState
 from deltaq.log.topic_log import Appended, TopicLog, UploadsGone
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
 from deltaq.log.upload import pause_before_retry, upload_segment
 from deltaq.store import Store
 
-__all__ = ["TopicWriter", "topic_writer"]
+__all__ = ["Caretaker", "TopicWriter", "topic_writer"]
 
 _log = logging.getLogger("deltaq.log")
 
@@ -75,8 +77,24 @@ class _Flight:
     topic_id: str
 
 
+class Caretaker(Protocol):
+    """Keeps the topic in good order while it is written; see `deltaq/maintenance/background.py`."""
+
+    def committed(self, version: int, state: Callable[[], TableState]) -> None:
+        """A commit became `version`; `state()` is a copy of the table's state then."""
+
+    def due_in_s(self) -> float:
+        """Seconds until `look_after` should be called, even if nothing is written."""
+
+    def look_after(self) -> None:
+        """Do what is due, in the background."""
+
+    def stop(self, timeout_s: float) -> None:
+        """The process is about to exit."""
+
+
 class TopicWriter:
-    """Writes one topic on behalf of all producers of this process."""
+    """Writes one topic on behalf of all producers of this process. `caretaker`: None if it is not to be looked after."""
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
         self.topic = topic
@@ -94,6 +112,7 @@ class TopicWriter:
         self._uploading = False
         self._stopping = False
         self._threads: list[Thread] = []
+        self.caretaker: Caretaker | None = None
 
     # --- what producers call ---
 
@@ -142,6 +161,8 @@ class TopicWriter:
             self._changed.notify_all()
         for thread in self._threads:  # not a wait on the clock: a test's clock stands still by then
             thread.join(EXIT_WAIT_S)
+        if self.caretaker is not None:
+            self.caretaker.stop(EXIT_WAIT_S)
 
     def append_block(self, buffer: RecordBuffer, block: ArrowBlock) -> None:
         """Add a table behind what is in `buffer`."""
@@ -390,7 +411,15 @@ class TopicWriter:
                     self._running = False
                     self._changed.notify_all()
                     return False
-                self._changed.wait()
+                self._changed.wait(self._look_after())
+
+    def _look_after(self) -> float | None:
+        """Between commits: have the topic looked after when it is time. Seconds until it is time again."""
+        if self.caretaker is None:
+            return None
+        if self.caretaker.due_in_s() <= 0:
+            self.caretaker.look_after()
+        return self.caretaker.due_in_s()
 
     def _append(self, taken: list[_Flight]) -> Appended:
         topic_id = self._flights[0].topic_id
@@ -410,9 +439,13 @@ class TopicWriter:
             try:
                 while True:
                     try:
-                        return self._topic_log.append(take_segments, topic_id, deadline)
+                        appended = self._topic_log.append(take_segments, topic_id, deadline)
                     except UploadsGone as gone:
                         self._upload_again(taken, gone.paths, deadline)
+                    else:
+                        if self.caretaker is not None:
+                            self.caretaker.committed(self._topic_log.version, self._topic_log.copied_state)
+                        return appended
             finally:
                 self._look(view_of(self._topic_log) if self._topic_log.head is not None else None)
 

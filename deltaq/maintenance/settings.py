@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from deltaq.log.delta_log import CLEAN_UP_GRACE_S
 
-__all__ = ["MaintenanceSettings"]
+__all__ = ["DEFAULT_SETTINGS", "MaintenanceSettings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,5 +44,20 @@ class MaintenanceSettings:
     dirty_bytes_max: int = 256 * 1024 * 1024
     """Bytes of dirty files whose keys are learned in one cleaning: a bound on the memory that it takes."""
 
+    file_delete_delay_ms: int | None = None
+    """How long a file stays after it has left its topic; None leaves that to the topic's `file.delete.delay.ms`."""
+
     look_interval_ms: int = 3 * 60 * 60 * 1000
     """How often a topic's folder is listed for files that are not in the topic. Each such file stays so much longer."""
+
+    background_share: float = 0.1
+    """Of the time, how much maintenance in a producer's process works at most; the rest it sleeps."""
+
+    background_interval_s: float = 300.0
+    """Seconds from which on, up to twice as many, a producer looks after a topic to which little is written."""
+
+    clean_up_interval_s: float = 600.0
+    """Seconds between two looks at a log for what may go: they list all of it."""
+
+
+DEFAULT_SETTINGS = MaintenanceSettings()

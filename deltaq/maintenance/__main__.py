@@ -1,0 +1,44 @@
+"""`python -m deltaq.maintenance ROOT`: maintenance as a service, or once as a scheduled job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from deltaq.errors import KafkaException
+from deltaq.maintenance.run import FAILURES, run
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; its exit status: 0, 1 if something failed, 2 for a root that cannot be used."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deltaq.maintenance",
+        description="Keep the topics and groups under a root in good order: checkpoints, retention, compaction, "
+        "clean-up. Safe beside producers, consumers and other maintenance.",
+    )
+    parser.add_argument("root", metavar="ROOT", help="folder or URL of the root, as in bootstrap.servers")
+    parser.add_argument("--once", action="store_true", help="do what is due now, and end")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done first")
+    parser.add_argument("--interval", type=float, default=60.0, metavar="S", help="seconds between rounds (60)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of clients, such as store.endpoint"
+    )
+    given = parser.parse_args(arguments)
+    conf = dict(pair.split("=", 1) for pair in given.set if "=" in pair)
+
+    def tell(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    try:
+        done = run(given.root, once=given.once, dry_run=given.dry_run, interval_s=given.interval, conf=conf, tell=tell)
+    except KafkaException as error:
+        sys.stderr.write(f"{error.args[0].str()}\n")
+        return 2
+    except KeyboardInterrupt:
+        return 0
+    return 1 if done[FAILURES] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""Maintenance beside a writer: what it writes stays in good order without anybody running anything.
+
+The writer whose commit becomes a version that is a multiple of the checkpoint interval sees to the topic: so of all
+writers, wherever they are, one does, and nobody asks who. What it needs to know is the state that it has just written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from deltaq.clock import Clock, Thread
+from deltaq.errors import KafkaException
+from deltaq.log.table import TableState
+from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
+from deltaq.maintenance.pace import Pacer, Stopped
+from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.names import topic_log
+from deltaq.store import Store, StoreError
+
+__all__ = ["TopicCaretaker"]
+
+_log = logging.getLogger("deltaq.maintenance")
+
+
+class TopicCaretaker:
+    """Keeps one topic in good order on behalf of the writer of a process. Thread-safe.
+
+    Its threads live as long as their work; at most one writes a checkpoint and one does the rest.
+    """
+
+    def __init__(
+        self, store: Store, topic: str, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._clock = clock
+        self._settings = settings
+        self._pacer = Pacer(clock, settings.background_share)
+        self._pass = TopicPass(store, topic, clock, settings, self._pacer)
+        self._lock = clock.lock()
+        self._threads: dict[str, Thread] = {}
+        self._stopped = False
+        self._rest()
+
+    def due_in_s(self) -> float:
+        """Seconds until `look_after` should be called, even if nothing is written."""
+        return max(0.0, self._due_at - self._clock.monotonic())
+
+    def committed(self, version: int, state: Callable[[], TableState]) -> None:
+        """The writer's commit became `version`; `state()` is a copy of the table's state then."""
+        if version % self._settings.checkpoint_interval == 0:
+            now = state()
+            self._begin("checkpoint", lambda: write_checkpoint(self._store, topic_log(self._topic), now))
+            self.look_after(state())  # one of its own: it moves on
+
+    def look_after(self, state: TableState | None = None) -> None:
+        """Do what is due, in the background, unless that is under way. `state`: the table as it was lately, if that is
+        known; given away."""
+        self._rest()
+        self._begin("maintenance", lambda: self._pass.run(state))
+
+    def stop(self, timeout_s: float) -> None:
+        """The process is about to exit: end the threads, with what is half done left to others."""
+        with self._lock:
+            self._stopped = True
+            threads = list(self._threads.values())
+        self._pacer.stop()
+        for thread in threads:
+            thread.join(timeout_s)
+
+    def _rest(self) -> None:
+        # Not all at the same moment: writers that were started together would go on together.
+        self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
+
+    def _begin(self, task: str, work: Callable[[], object]) -> None:
+        with self._lock:
+            before = self._threads.get(task)
+            if self._stopped or (before is not None and before.is_alive()):
+                return
+            self._threads[task] = self._clock.start_thread(
+                lambda: self._undisturbing(task, work), f"deltaq-{task}-{self._topic}"
+            )
+
+    def _undisturbing(self, task: str, work: Callable[[], object]) -> None:
+        """Whatever fails is tried again by the next one, here or elsewhere."""
+        try:
+            work()
+        except Stopped:
+            pass
+        except (KafkaException, StoreError, CheckpointFailed) as error:
+            _log.warning("%s of topic %r failed: %s", task, self._topic, error)
+        except Exception:  # noqa: BLE001 - a defect here must not concern whoever writes
+            _log.exception("%s of topic %r failed", task, self._topic)

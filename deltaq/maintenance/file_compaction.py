@@ -1,0 +1,130 @@
+"""Which small files become large ones, and how these are cut. Pure rules; `rewrite` acts on them.
+
+Files are looked at in the order of the log. Neighbours of about one size are merged once there are enough of them, so
+a record is written again once for each of the few size classes that its file grows through (the size-tiered
+compaction of log-structured stores). What is large by then is cut by ranges of partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.topic_state import Batch, DataFile, TopicHead
+from deltaq.maintenance.settings import MaintenanceSettings
+
+__all__ = ["FileRewrite", "cut", "in_log_order", "plan_compaction", "plan_trim"]
+
+_TIERS = (512, 32, 2)
+"""What part of the target size the files of each class stay below. Two classes lie within what `merge_files` merges of
+one make together."""
+
+MERGED_TARGETS_MAX = 4
+"""How many files of the target size one merge makes at most: the more, the fewer partitions are in each."""
+
+Ranges = Mapping[int, tuple[int, int]]
+"""Partition -> offsets [start, end)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRewrite:
+    """Files to be replaced by others with the same records: for each of these the offsets it shall have."""
+
+    inputs: tuple[DataFile, ...]
+    outputs: tuple[Ranges, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.segment.size for file in self.inputs)
+
+    def __str__(self) -> str:
+        return f"merge {len(self.inputs)} files of {self.bytes:,} bytes into {len(self.outputs)}"
+
+
+def in_log_order(index: OffsetIndex) -> list[tuple[DataFile, ...]]:
+    """The live files in the order of the log. Those of one entry, or cut from one merge, belong together."""
+    ordered = sorted(index.files.values(), key=_version)
+    return [tuple(files) for _, files in groupby(ordered, key=_version)]
+
+
+def plan_compaction(
+    index: OffsetIndex, head: TopicHead, target_bytes: int, settings: MaintenanceSettings
+) -> FileRewrite | None:
+    """The next merge of small files; None if there is nothing to be gained."""
+    units = in_log_order(index)
+    for part in _TIERS:
+        for run in _runs(units, target_bytes // part):
+            window = _window(run, MERGED_TARGETS_MAX * target_bytes)
+            if len(window) >= settings.merge_files or (len(window) > 1 and _bytes(window) >= target_bytes):
+                return FileRewrite(tuple(window), cut(window, head, target_bytes))
+    return None
+
+
+def plan_trim(index: OffsetIndex, head: TopicHead) -> FileRewrite | None:
+    """A file with records that can be read no more, to be replaced by one without them; None if there is none.
+
+    Other Delta readers know nothing of start offsets: to them what is in a file is in the topic.
+    """
+    for file in sorted(index.files.values(), key=_version):
+        if any(batch.base_offset < head.start_offsets[batch.partition] and batch.rows for batch in file.batches):
+            outputs = cut([file], head, 2**62)
+            if outputs:
+                return FileRewrite((file,), outputs)
+    return None
+
+
+def cut(files: Sequence[DataFile], head: TopicHead, target_bytes: int) -> tuple[Ranges, ...]:
+    """The offsets of `files`, which follow each other, shared out among new files of about `target_bytes` each.
+
+    In the order of partitions, so each new file has as few as can be; offsets before the start are left out.
+    """
+    sizes = {file.path: file.segment.size / max(1, file.segment.rows) for file in files}
+    batches = sorted((batch for file in files for batch in file.batches), key=_place)
+    live = [batch for batch in batches if batch.next_offset > head.start_offsets[batch.partition]]
+    total = sum(batch.rows * sizes[batch.path] for batch in live)
+    wanted = max(1, -(-int(total) // target_bytes))
+    outputs: list[dict[int, tuple[int, int]]] = []
+    filled = 0.0
+    for batch in live:
+        if not outputs or filled >= total / wanted * len(outputs):
+            outputs.append({})
+        first = max(batch.base_offset, head.start_offsets[batch.partition])
+        begun, _ = outputs[-1].get(batch.partition, (first, 0))
+        outputs[-1][batch.partition] = (begun, batch.next_offset)
+        filled += batch.rows * sizes[batch.path]
+    return tuple(outputs)
+
+
+def _runs(units: Iterable[tuple[DataFile, ...]], limit: int) -> Iterator[list[tuple[DataFile, ...]]]:
+    """Neighbours that may be merged: small ones with the same kind of times, and all or none free of old values."""
+
+    def kind(unit: tuple[DataFile, ...]) -> tuple[bool, bool, bool]:
+        return _bytes(unit) < limit, unit[0].log_append_time, all(file.clean is not None for file in unit)
+
+    for (is_small, _, _), run in groupby(units, key=kind):
+        if is_small:
+            yield list(run)
+
+
+def _window(run: Sequence[tuple[DataFile, ...]], bytes_max: int) -> list[DataFile]:
+    """As many of the oldest files as one merge takes."""
+    window: list[DataFile] = []
+    for unit in run:
+        if window and _bytes(window) + _bytes(unit) > bytes_max:
+            break
+        window += unit
+    return window
+
+
+def _bytes(files: Iterable[DataFile]) -> int:
+    return sum(file.segment.size for file in files)
+
+
+def _version(file: DataFile) -> int:
+    return file.segment.version
+
+
+def _place(batch: Batch) -> tuple[int, int]:
+    return batch.partition, batch.base_offset

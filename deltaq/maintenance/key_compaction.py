@@ -1,0 +1,231 @@
+"""Key compaction: of each key only the newest record stays.
+
+As Kafka's log cleaner does it. The files of a topic, in the order of the log, are a *clean* part, in which each key
+occurs once in its partition, and a *dirty* one behind it. Cleaning learns the newest offset of each key in the dirty
+part, drops from both parts what is older, and notes the dirty part as clean. A tombstone stays for
+`delete.retention.ms` after the cleaning that made it the only record of its key, so that readers come by.
+Records without a key, from before the topic was compacted, stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.clock import Clock
+from deltaq.config import TopicSettings
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.scan import Fetched, FileRead, read_file
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_state import DataFile
+from deltaq.maintenance.file_compaction import FileRewrite, cut, in_log_order
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.retention import file_time_ms
+from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.store import Store
+
+__all__ = ["KeyCleaner", "KeyCleaning", "plan_cleaning"]
+
+_SYSTEM_COLUMNS = 5  # partition, offset, timestamp, key, headers; the value's columns follow
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCleaning:
+    """Files to be freed of old values: `clean` ones, each a unit, and the `dirty` ones to become clean."""
+
+    clean: tuple[tuple[DataFile, ...], ...]
+    dirty: tuple[tuple[DataFile, ...], ...]
+
+    def __str__(self) -> str:
+        return f"compact by key: {_count(self.dirty)} dirty files and {_count(self.clean)} clean ones"
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def plan_cleaning(
+    index: OffsetIndex, topic: TopicSettings, settings: MaintenanceSettings, now_ms: int
+) -> KeyCleaning | None:
+    """What to clean now; None if the topic is not compacted, or too little of it is dirty.
+
+    Source: Kafka's `min.cleanable.dirty.ratio`, `min.compaction.lag.ms`, `max.compaction.lag.ms`.
+    """
+    if "compact" not in topic.cleanup_policy:
+        return None
+    units = in_log_order(index)
+    clean = _leading_clean(units)
+    dirty = _ripe(units[len(clean) :], topic, settings.dirty_bytes_max, now_ms)
+    if dirty and _is_worth_it(clean, dirty, topic, now_ms):
+        return KeyCleaning(tuple(clean), tuple(dirty))
+    expired = tuple(unit for unit in clean if any(0 < (file.clean or 0) <= now_ms for file in unit))
+    return KeyCleaning(expired, ()) if expired else None
+
+
+def _leading_clean(units: Sequence[tuple[DataFile, ...]]) -> list[tuple[DataFile, ...]]:
+    clean = []
+    for unit in units:
+        if any(file.clean is None for file in unit):
+            break
+        clean.append(unit)
+    return clean
+
+
+def _ripe(
+    units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, bytes_max: int, now_ms: int
+) -> list[tuple[DataFile, ...]]:
+    """The dirty units up to the first one with records that are too young; no more than fit the memory."""
+    ripe: list[tuple[DataFile, ...]] = []
+    size = 0
+    for unit in units:
+        lag_ms = topic.min_compaction_lag_ms
+        size += _bytes([unit])
+        if (lag_ms and any(file_time_ms(file) > now_ms - lag_ms for file in unit)) or (ripe and size > bytes_max):
+            break
+        ripe.append(unit)
+    return ripe
+
+
+def _is_worth_it(
+    clean: Sequence[tuple[DataFile, ...]], dirty: Sequence[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int
+) -> bool:
+    ratio = _bytes(dirty) / max(1, _bytes(dirty) + _bytes(clean))
+    oldest_ms = min(file.min_timestamp_ms for unit in dirty for file in unit)
+    return ratio >= topic.min_cleanable_dirty_ratio or now_ms - oldest_ms > topic.max_compaction_lag_ms
+
+
+def _bytes(units: Iterable[tuple[DataFile, ...]]) -> int:
+    return sum(file.segment.size for unit in units for file in unit)
+
+
+def _count(units: Iterable[tuple[DataFile, ...]]) -> int:
+    return sum(map(len, units))
+
+
+# --- acting ----------------------------------------------------------------------------------------------------------
+
+
+class KeyCleaner:
+    """Cleans one topic. `log` keeps an index, and is where the plan was made."""
+
+    def __init__(self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._pacer = pacer
+        self._rewriter = Rewriter(store, log, clock, pacer)
+
+    def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
+        """Do what the plan says, oldest files first; how many records were dropped. Raises what `rewrite` raises."""
+        newest = self._newest(plan.dirty)
+        now_ms = self._clock.time_ms()
+        dropped = 0
+        for unit in plan.clean:
+            dropped += self._clean_unit(unit, newest, now_ms, None, topic.segment_bytes)
+        # What is older is gone by now: only so may these be called clean.
+        horizon_ms = now_ms + topic.delete_retention_ms
+        for group in _groups(plan.dirty, topic.segment_bytes):
+            dropped += self._clean_unit(group, newest, now_ms, horizon_ms, topic.segment_bytes)
+        return dropped
+
+    def _clean_unit(
+        self,
+        files: tuple[DataFile, ...],
+        newest: dict[int, pa.Table],
+        now_ms: int,
+        horizon_ms: int | None,
+        target_bytes: int,
+    ) -> int:
+        """Rewrite files that follow each other. Dirty ones have a `horizon_ms`: so long their tombstones stay."""
+        expired = horizon_ms is None and all((file.clean or 0) <= now_ms for file in files)
+        until_ms = max((file.clean or 0 for file in files), default=0) if horizon_ms is None else horizon_ms
+        survey = [_survey(part, newest, drop_tombstones=expired) for part in self._parts(files)]
+        dropped = sum(part.dropped for part in survey)
+        tombstones = sum(part.tombstones for part in survey)
+        if horizon_ms is None and not dropped and (tombstones or not until_ms):
+            return 0
+        head = self._log.live_head
+        plan = FileRewrite(files, cut(files, head, target_bytes))
+        if plan.outputs:
+            self._rewriter.rewrite(
+                plan, lambda part: _kept(part, newest, drop_tombstones=expired), until_ms if tombstones else 0
+            )
+        return dropped
+
+    def _newest(self, dirty: Iterable[tuple[DataFile, ...]]) -> dict[int, pa.Table]:
+        """Of each partition, the keys in the dirty part and the newest offset of each."""
+        keys: dict[int, list[pa.Table]] = {}
+        for unit in dirty:
+            for part in self._parts(unit):
+                table = pa.table({"key": part.rows.column("_key"), "offset": part.rows.column("_offset")})
+                keys.setdefault(part.partition, []).append(_newest_of_each(table))
+        return {partition: _newest_of_each(pa.concat_tables(tables)) for partition, tables in keys.items()}
+
+    def _parts(self, files: Iterable[DataFile]) -> Iterable[Fetched]:
+        """All records that can still be read."""
+        head = self._log.live_head
+        for file in files:
+            wanted = tuple(
+                (batch, max(batch.base_offset, start), batch.next_offset)
+                for batch in file.batches
+                if batch.next_offset > (start := head.start_offsets[batch.partition])
+            )
+            if wanted:
+                yield from read_file(self._store, FileRead(file, wanted))
+            self._pacer.step()
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """How many records of some would be dropped, and how many tombstones stay."""
+
+    dropped: int
+    tombstones: int
+
+
+def _survey(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> _Survey:
+    kept = _kept(part, newest, drop_tombstones=drop_tombstones)
+    return _Survey(part.rows.num_rows - kept.num_rows, pc.sum(_is_tombstone(kept)).as_py() or 0)
+
+
+def _kept(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> pa.RecordBatch:
+    """The records that are the newest of their key."""
+    rows = part.rows
+    known = newest.get(part.partition)
+    if known is not None:
+        at = pc.index_in(rows.column("_key"), value_set=known.column("key").combine_chunks(), skip_nulls=True)
+        latest = known.column("offset").combine_chunks().take(at)
+        is_old = pc.fill_null(pc.less(rows.column("_offset"), latest), False)
+        rows = rows.filter(pc.invert(is_old))
+    if drop_tombstones:
+        gone = pc.and_(_is_tombstone(rows), pc.is_valid(rows.column("_key")))
+        rows = rows.filter(pc.invert(gone))
+    return rows
+
+
+def _is_tombstone(rows: pa.RecordBatch) -> pa.BooleanArray:
+    nulls = pa.repeat(pa.scalar(True), rows.num_rows)
+    for column in rows.columns[_SYSTEM_COLUMNS:]:
+        nulls = pc.and_(nulls, pc.is_null(column))
+    return nulls
+
+
+def _newest_of_each(table: pa.Table) -> pa.Table:
+    grouped = table.filter(pc.is_valid(table["key"])).group_by("key").aggregate([("offset", "max")])
+    return pa.table({"key": grouped["key"], "offset": grouped["offset_max"]})
+
+
+def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterable[tuple[DataFile, ...]]:
+    """Units that follow each other and have the same kind of times, as many as make one file."""
+    group: list[DataFile] = []
+    for unit in units:
+        full = sum(file.segment.size for file in (*group, *unit)) > target_bytes
+        if group and (full or unit[0].log_append_time != group[0].log_append_time):
+            yield tuple(group)
+            group = []
+        group += unit
+    if group:
+        yield tuple(group)

@@ -1,0 +1,44 @@
+"""How fast maintenance goes: at full speed by itself, or in a producer with most of the time left to others."""
+
+from __future__ import annotations
+
+from deltaq.clock import Clock
+
+__all__ = ["Pacer", "Stopped"]
+
+PAUSE_S_MAX = 1.0
+"""Longest pause between two steps."""
+
+
+class Stopped(Exception):
+    """Maintenance was asked to end. What is half done is harmless, and done by whoever comes next."""
+
+
+class Pacer:
+    """Takes a pause after each step, so that working takes at most `share` of the time (above 0, up to 1).
+
+    `hurry` raises that share for as long as there is more to do than it allows.
+    """
+
+    def __init__(self, clock: Clock, share: float = 1.0) -> None:
+        self.hurry = 1.0
+        self._clock = clock
+        self._share = share
+        self._worked_from = clock.monotonic()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Make the next `step` raise Stopped. From any thread."""
+        self._stopped = True
+
+    def step(self) -> None:
+        """A piece of work is done. Raises Stopped."""
+        if self._stopped:
+            raise Stopped
+        share = self._share * self.hurry
+        if share < 1:
+            worked_s = self._clock.monotonic() - self._worked_from
+            self._clock.sleep(min(PAUSE_S_MAX, worked_s * (1 / share - 1)))
+            self._worked_from = self._clock.monotonic()
+        if self._stopped:
+            raise Stopped

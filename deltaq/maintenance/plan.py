@@ -1,0 +1,43 @@
+"""What a topic needs now, as a pure function of what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from deltaq.config import TopicSettings
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.rewrites import Trimmed
+from deltaq.log.topic_state import TopicHead
+from deltaq.maintenance.file_compaction import FileRewrite, plan_compaction, plan_trim
+from deltaq.maintenance.key_compaction import KeyCleaning, plan_cleaning
+from deltaq.maintenance.retention import plan_retention
+from deltaq.maintenance.settings import MaintenanceSettings
+
+__all__ = ["Action", "TopicSnapshot", "plan"]
+
+Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """A living topic at one version. `index` must not change while this is in use."""
+
+    head: TopicHead
+    index: OffsetIndex
+    topic: TopicSettings
+
+
+def plan(snapshot: TopicSnapshot, settings: MaintenanceSettings, now_ms: int) -> list[Action]:
+    """What should be done to the records and files of a topic, most urgent first.
+
+    One thing changes what the others see: do the first, and plan anew.
+    """
+    head, index, topic = snapshot.head, snapshot.index, snapshot.topic
+    wanted = (
+        plan_retention(index, head, topic, now_ms),
+        plan_trim(index, head),
+        plan_cleaning(index, topic, settings, now_ms),
+        plan_compaction(index, head, topic.segment_bytes, settings),
+    )
+    return [action for action in wanted if action is not None]

@@ -1,0 +1,147 @@
+"""Writing the records of some files into new ones, with their offsets, and putting these in the place of the former."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.log.offset_index import OffsetIndex
+from deltaq.log.rewrites import RewrittenSegment
+from deltaq.log.scan import Fetched, plan_reads, read_file
+from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, codec_of, encode_segment
+from deltaq.log.store_errors import unavailable
+from deltaq.log.topic_log import Overtaken, TopicLog
+from deltaq.log.topic_state import Batch
+from deltaq.maintenance.file_compaction import FileRewrite, Ranges
+from deltaq.maintenance.pace import Pacer
+from deltaq.store import Store, StoreError
+
+__all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
+
+_log = logging.getLogger("deltaq.maintenance")
+
+COMMIT_TIMEOUT_S = 60.0
+
+
+class Rewriter:
+    """Rewrites files of one topic. `log` keeps an index, and is where the plans were made."""
+
+    def __init__(self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._pacer = pacer
+
+    def rewrite(
+        self,
+        plan: FileRewrite,
+        keep: Callable[[Fetched], pa.RecordBatch] = lambda fetched: fetched.rows,
+        clean: int | None = None,
+    ) -> None:
+        """Do what the plan says, with the rows that `keep` leaves; `clean` is noted in the new files.
+
+        Raises Overtaken, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, Stopped.
+        """
+        as_of = self._log.version
+        uploaded: list[RewrittenSegment] = []
+        try:
+            # One by one: what was uploaded before another one failed must be known.
+            for ranges in plan.outputs:
+                uploaded.append(self._write(plan, ranges, keep, clean, as_of))  # noqa: PERF401
+            inputs = [file.path for file in plan.inputs]
+            self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        except Overtaken:
+            self._discard(uploaded)
+            raise
+
+    def _write(
+        self,
+        plan: FileRewrite,
+        ranges: Ranges,
+        keep: Callable[[Fetched], pa.RecordBatch],
+        clean: int | None,
+        as_of: int,
+    ) -> RewrittenSegment:
+        rows = self._read(plan, ranges, keep)
+        batches = _batches(ranges, rows, path := names.data_file_name(self._clock.unique_id()))
+        table = pa.Table.from_batches([part for parts in rows.values() for part in parts]).combine_chunks()
+        whole = (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])[0]
+        encoded = encode_segment(
+            whole, [batch.rows for batch in batches], *self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
+        )
+        self._pacer.step()
+        try:
+            self._store.put(self._log.folder + path, encoded.data)
+        except StoreError as error:
+            raise unavailable(error) from error
+        self._pacer.step()
+        times = pc.min_max(whole.column("_timestamp").cast(pa.int64()))
+        offsets = pc.min_max(whole.column("_offset"))
+        newest = max(plan.inputs, key=lambda file: file.segment.version)
+        return RewrittenSegment(
+            path,
+            len(encoded.data),
+            encoded.rows,
+            encoded.crc32,
+            encoded.footer_bytes,
+            encoded.footer_crc32,
+            batches,
+            (offsets["min"].as_py() or 0, offsets["max"].as_py() or 0),
+            newest.segment.version,
+            # Of a file without rows: as if they were still there, for it takes their place.
+            newest.min_timestamp_ms if not encoded.rows else times["min"].as_py() // 1000,
+            newest.max_timestamp_ms if not encoded.rows else times["max"].as_py() // 1000,
+            max(file.modified_ms for file in plan.inputs),
+            newest.log_append_time,
+            as_of,
+            clean,
+        )
+
+    def _read(
+        self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
+    ) -> dict[int, list[pa.RecordBatch]]:
+        """The rows of each partition, in the order of partitions, and of offsets in each."""
+        index = OffsetIndex()
+        for file in plan.inputs:
+            index.add(file)
+        rows: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in sorted(ranges)}
+        for read in plan_reads(index, ranges):
+            for fetched in read_file(self._store, read):
+                rows[fetched.partition].append(keep(fetched))
+            self._pacer.step()
+        return rows
+
+    def _codec(self, plan: FileRewrite) -> tuple[str, int | None]:
+        """The topic's compression, or where it leaves that to producers, what they chose last."""
+        wanted = self._log.settings.compression_type
+        if wanted != "producer":
+            return wanted, None
+        segment = max(plan.inputs, key=lambda file: file.segment.version).segment
+        try:
+            return codec_of(segment, lambda start, length: self._store.get_range(segment.key, start, length)), None
+        except StoreError as error:
+            raise unavailable(error) from error
+
+    def _discard(self, uploaded: list[RewrittenSegment]) -> None:
+        """Nothing names these files, and nothing ever will."""
+        for segment in uploaded:
+            try:
+                self._store.delete(self._log.folder + segment.path)
+            except StoreError as error:
+                _log.info("a file stays behind until it is swept up: %s", error)
+
+
+def _batches(ranges: Ranges, rows: dict[int, list[pa.RecordBatch]], path: str) -> tuple[Batch, ...]:
+    batches = []
+    first = 0
+    for partition, parts in rows.items():
+        base, end = ranges[partition]
+        count = sum(part.num_rows for part in parts)
+        batches.append(Batch(partition, base, end, first, count, count != end - base, path))
+        first += count
+    return tuple(batches)

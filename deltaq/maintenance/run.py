@@ -1,0 +1,136 @@
+"""Maintenance as a service or a scheduled job: all topics under a root, round after round."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import parse_client_config
+from deltaq.errors import InvalidConfig, KafkaException
+from deltaq.log.store_errors import unavailable
+from deltaq.maintenance.checkpoint import CheckpointFailed
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.topic_pass import Tell, TopicPass
+from deltaq.root import open_root
+from deltaq.store import Store, StoreError
+
+__all__ = ["Maintenance", "run"]
+
+FAILURES = "failures"
+
+
+class Maintenance:
+    """Maintenance of one root. Two at once, anywhere, do no harm. Not thread-safe.
+
+    `tell` takes a line about each thing that is done. What goes wrong with one topic is told too and counted; the
+    others have their turn all the same, and the next round tries again.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock = SYSTEM_CLOCK,
+        settings: MaintenanceSettings = DEFAULT_SETTINGS,
+        pacer: Pacer | None = None,
+        tell: Tell | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._pacer = pacer or Pacer(clock)
+        self._tell: Tell = tell or (lambda _: None)
+        self._topics: dict[str, TopicPass] = {}
+
+    def plan(self) -> Counter[str]:
+        """Tell what a round would begin with, and change nothing. Raises Unavailable."""
+        done: Counter[str] = Counter()
+        for name, work in self._passes():
+            done += self._attempt(name, work.plan)
+        return done
+
+    def round(self) -> Counter[str]:
+        """Do what is due, everywhere, once; what was done, in numbers. Raises Unavailable, Stopped."""
+        done: Counter[str] = Counter()
+        for name, work in self._passes():
+            done += self._attempt(name, work.run)
+        return done
+
+    def finish(self) -> Counter[str]:
+        """Behind the last round: wait until what was marked in the logs may go, and remove it. Raises Stopped."""
+        done: Counter[str] = Counter()
+        waiting = {name: work for name, work in self._topics.items() if work.is_waiting()}
+        if waiting:
+            self._tell(f"waiting {self._settings.clean_up_grace_s:g} s until log entries may go that others still see")
+            self._clock.sleep(self._settings.clean_up_grace_s)
+        for name, work in waiting.items():
+            done += self._attempt(name, work.clean_log)
+        return done
+
+    def _passes(self) -> Iterator[tuple[str, TopicPass]]:
+        try:
+            found = self._store.list_folders(names.TOPICS_FOLDER)
+        except StoreError as error:
+            raise unavailable(error) from error
+        self._topics = {topic: work for topic, work in self._topics.items() if topic in found}
+        for topic in found:
+            if topic not in self._topics:
+                try:
+                    self._topics[topic] = TopicPass(
+                        self._store, topic, self._clock, self._settings, self._pacer, self._tell
+                    )
+                except InvalidConfig:
+                    continue  # a folder of somebody else's: no topic can have that name
+            yield topic, self._topics[topic]
+
+    def _attempt(self, name: str, work: Callable[[], Counter[str]]) -> Counter[str]:
+        try:
+            return work()
+        except (KafkaException, CheckpointFailed) as error:
+            self._tell(f"{name}: {error}")
+            return Counter({FAILURES: 1})
+
+
+def run(
+    root: str | os.PathLike[str],
+    *,
+    once: bool = False,
+    dry_run: bool = False,
+    interval_s: float = 60.0,
+    conf: Mapping[str, Any] | None = None,
+    tell: Tell | None = None,
+    store: Store | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    settings: MaintenanceSettings = DEFAULT_SETTINGS,
+) -> Counter[str]:
+    """Keep everything under `root` in good order: a round each `interval_s` seconds, for ever, or just `once`.
+
+    With `dry_run`, only tell what would be done first. `conf` is a client's configuration, for its settings `store.*`.
+    `tell` takes the lines of progress. Returns, after `once`, what was done in numbers; `failures` counts what failed.
+
+    Raises InvalidConfig for a root or an option that cannot be used, Unavailable if the store does not answer.
+    """
+    config = parse_client_config("admin", {**(conf or {}), "bootstrap.servers": os.fspath(root)})
+    store = open_root(config, clock) if store is None else store
+    maintenance = Maintenance(store, clock, settings, tell=tell)
+    if dry_run:
+        return maintenance.plan()
+    while True:
+        done = maintenance.round()
+        if once:
+            done += maintenance.finish()
+        if tell is not None:
+            tell(_summary(done))
+        if once:
+            return done
+        clock.sleep(interval_s)
+
+
+def _summary(done: Counter[str]) -> str:
+    """What was done in one line."""
+    parts = [f"{count:,} {what}" for what, count in sorted(done.items()) if count]
+    return "done: " + (", ".join(parts) or "nothing was due")

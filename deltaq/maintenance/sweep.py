@@ -1,0 +1,157 @@
+"""Removing files that no table names: replaced and expired ones, and uploads that were never committed.
+
+What is to go is seen twice. A *look* notes what lies in a topic's folder and is not in the topic at some version. When
+a grace period is over, an entry in the log says that uploads from before that look are void, and then what is still
+not in the topic is deleted. So no clock decides between a slow writer and its file: a writer that had begun before the
+look reads that entry before it can commit, and uploads again (`TopicLog.append`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.errors import Corrupt
+from deltaq.log.actions import strict_json
+from deltaq.log.parallel import in_parallel
+from deltaq.log.store_errors import unavailable
+from deltaq.log.topic_log import TopicLog
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
+from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError
+
+__all__ = ["Look", "Sweeper", "due_looks", "unreferenced"]
+
+_log = logging.getLogger("deltaq.maintenance")
+
+KEYS_OF_LOOK_MAX = 50_000
+"""Files noted in one look; what is left over is noted in the next."""
+
+DELETES_AT_ONCE = 64
+"""Files deleted between two pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was found in a topic's folder at `time_ms` that was not in the topic at `version`. Keys are relative."""
+
+    version: int
+    time_ms: int
+    names: frozenset[str]
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def unreferenced(found: Iterable[str], live: Iterable[str], looks: Iterable[Look]) -> list[str]:
+    """Of the names found in a folder, those that are not live and were not noted yet; in order."""
+    known = set(live).union(*(look.names for look in looks))
+    return sorted(name for name in found if name not in known)[:KEYS_OF_LOOK_MAX]
+
+
+def due_looks(looks: Iterable[Look], now_ms: int, grace_ms: int) -> list[Look]:
+    """The looks that are so old that what they found may go, oldest first."""
+    return sorted((look for look in looks if look.time_ms + grace_ms <= now_ms), key=lambda look: look.version)
+
+
+# --- acting ----------------------------------------------------------------------------------------------------------
+
+
+class Sweeper:
+    """Sweeps one topic's folder. `log` keeps an index."""
+
+    def __init__(self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+        self._store = store
+        self._log = log
+        self._clock = clock
+        self._pacer = pacer
+        self._looks_folder = names.looks_folder(log.folder)
+
+    def looks(self) -> list[Look]:
+        """The looks that were taken and are not dealt with yet. Raises Unavailable."""
+        try:
+            keys = [entry.key for entry in self._store.list(self._looks_folder)]
+            return [look for key in keys if (look := self._read(key)) is not None]
+        except StoreError as error:
+            raise unavailable(error) from error
+
+    def look(self, looks: Sequence[Look]) -> Look | None:
+        """Note what there is to go; None if there is nothing. Raises Unavailable, Corrupt, Stopped."""
+        found = self._found()
+        self._log.catch_up()  # what was committed before we looked is in the topic by now
+        new = unreferenced(found, self._live(), looks)
+        if not new:
+            return None
+        look = Look(self._log.version, self._clock.time_ms(), frozenset(new))
+        body = {"version": look.version, "time": look.time_ms, "names": new}
+        try:
+            self._store.create(names.look_key(self._log.folder, look.version), json.dumps(body).encode())
+        except ObjectExists:
+            return None  # somebody else has just looked too
+        except StoreError as error:
+            raise unavailable(error) from error
+        return look
+
+    def sweep(self, look: Look) -> int:
+        """Delete what a look found and is still not in the topic; how many files.
+
+        Raises what `TopicLog.raise_uploads` raises; Stopped.
+        """
+        self._log.catch_up()
+        if look.names - self._live():
+            self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        # Only now is it settled: whoever had uploaded one of them has committed it, or never will.
+        doomed = sorted(look.names - self._live())
+        try:
+            for first in range(0, len(doomed), DELETES_AT_ONCE):
+                keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
+                self._delete(keys)
+                self._pacer.step()
+            self._store.delete(names.look_key(self._log.folder, look.version))
+        except StoreError as error:
+            raise unavailable(error) from error
+        return len(doomed)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        if self._store.is_remote:
+            in_parallel(self._clock, self._store.delete, keys)
+        else:
+            for key in keys:
+                self._store.delete(key)
+
+    def _found(self) -> list[str]:
+        folder = self._log.folder
+        try:
+            listed = [entry.key.removeprefix(folder) for entry in self._store.list(folder)]
+        except StoreError as error:
+            raise unavailable(error) from error
+        return [name for name in listed if names.holds_data(name)]
+
+    def _live(self) -> frozenset[str]:
+        folder = self._log.folder
+        return frozenset(file.segment.key.removeprefix(folder) for file in self._log.index.files.values())
+
+    def _read(self, key: str) -> Look | None:
+        """A look; None if somebody else has just dealt with it. One that cannot be read is dropped: another is taken
+        instead."""
+        try:
+            body = strict_json(self._store.get(key))
+            if not isinstance(body, dict) or not isinstance(noted := body["names"], list):
+                raise TypeError("not an object with names")
+            found = frozenset(str(name) for name in noted)
+            if not all(map(names.holds_data, found)):
+                raise ValueError("it names what is no data file")
+            version, time_ms = body["version"], body["time"]
+            if not isinstance(version, int) or not isinstance(time_ms, int) or version != names.look_version(key):
+                raise ValueError("its version or its time is none")
+            return Look(version, time_ms, found)
+        except ObjectMissing:
+            return None
+        except (Corrupt, ValueError, KeyError, TypeError) as error:
+            _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", key, error)
+            self._store.delete(key)
+            return None

@@ -1,0 +1,192 @@
+"""One round of maintenance of one topic: the thin place that does what the plans say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.log.checkpoint_reader import pointed_version
+from deltaq.log.rewrites import Trimmed
+from deltaq.log.scan import FileGone
+from deltaq.log.store_errors import unavailable
+from deltaq.log.table import TableState
+from deltaq.log.topic_log import Overtaken, TopicLog
+from deltaq.log.topic_state import TopicHead
+from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.maintenance.file_compaction import FileRewrite
+from deltaq.maintenance.key_compaction import KeyCleaner
+from deltaq.maintenance.log_clean_up import LogCleaner
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.plan import Action, TopicSnapshot, plan
+from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.maintenance.sweep import Sweeper, due_looks
+from deltaq.store import Store, StoreError
+
+__all__ = ["Tell", "TopicPass"]
+
+Tell: TypeAlias = Callable[[str], None]
+"""Takes a line about what is done now."""
+
+BACKLOG_MERGES = 10
+"""Merges of small files that may wait before maintenance beside a producer takes more time."""
+
+OVERTAKEN_MAX = 5
+"""Plans that others may thwart in one round before the topic is left to them."""
+
+
+class TopicPass:
+    """Maintenance of one topic, round after round. Several at once, anywhere, do no harm: a plan that no longer fits is
+    given up. Not thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        settings: MaintenanceSettings,
+        pacer: Pacer,
+        tell: Tell | None = None,
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._pacer = pacer
+        self._tell = tell or (lambda _: None)
+        self._log = TopicLog(store, topic, clock, indexed=True, client_id="deltaq-maintenance")
+        self._rewriter = Rewriter(store, self._log, clock, pacer)
+        self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
+        self._sweeper = Sweeper(store, self._log, clock, pacer)
+        self._store = store
+        self._cleaner: LogCleaner | None = None
+        self._looked_at_ms: int | None = None
+        self._cleaned_at = float("-inf")
+
+    def plan(self) -> Counter[str]:
+        """Tell what a round would do first, and change nothing. Raises what `run` raises."""
+        done: Counter[str] = Counter()
+        for action in self._plan() if self._log.load() else ():
+            self._tell(f"{self._log.topic}: {_words(action)}")
+            done["actions planned"] += 1
+        return done
+
+    def run(self, state: TableState | None = None) -> Counter[str]:
+        """Do all that is due; what was done, in numbers. `state`: the table's, if it is known from lately.
+
+        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
+        """
+        done: Counter[str] = Counter()
+        if state is None:
+            self._log.load()
+        else:
+            self._log.adopt(state)
+        if self._log.catch_up():
+            self._work(done)
+        if self._log.version >= 0:
+            self._write_checkpoint(done)
+            self._sweep(done)
+            if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
+                done.update(self.clean_log())
+        return done
+
+    def is_waiting(self) -> bool:
+        """Whether log entries may go once the clean-up's grace period is over."""
+        return self._cleaner is not None and self._cleaner.is_waiting(self._log.folder)
+
+    def clean_log(self) -> Counter[str]:
+        """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
+        cleaner = self._log_cleaner()
+        self._cleaned_at = self._clock.monotonic()
+        try:
+            marked = cleaner.mark(self._log.delta_log)
+            if marked is not None:
+                self._tell(f"{self._log.topic}: the log will start at version {marked}")
+            removed = cleaner.sweep(self._log.folder)
+        except StoreError as error:
+            raise unavailable(error) from error
+        return Counter({"log objects deleted": removed})
+
+    def _log_cleaner(self) -> LogCleaner:
+        """One for all rounds: it remembers which marker it has seen when."""
+        if self._cleaner is None:
+            retention_ms = self._log.settings.metadata_max_retention_ms
+            self._cleaner = LogCleaner(self._store, self._clock, replace(self._settings, log_retention_ms=retention_ms))
+        return self._cleaner
+
+    def _write_checkpoint(self, done: Counter[str]) -> None:
+        """One at the end of the log, if the newest is far behind: writers alone see to it only as they commit."""
+        folder = self._log.folder + names.LOG_FOLDER
+        try:
+            pointed = pointed_version(self._store, folder)
+            if self._log.version - (-1 if pointed is None else pointed) < self._settings.checkpoint_interval:
+                return
+            write_checkpoint(self._store, folder, self._log.copied_state())
+        except StoreError as error:
+            raise unavailable(error) from error
+        done["checkpoints"] += 1
+        self._pacer.step()
+
+    # --- records and files ---
+
+    def _plan(self) -> list[Action]:
+        snapshot = TopicSnapshot(self._log.live_head, self._log.index, self._log.settings)
+        return plan(snapshot, self._settings, self._clock.time_ms())
+
+    def _work(self, done: Counter[str]) -> None:
+        thwarted = 0
+        while self._log.catch_up() and (actions := self._plan()) and thwarted < OVERTAKEN_MAX:
+            self._tell(f"{self._log.topic}: {_words(actions[0])}")
+            # Many writers make more small files than one that takes its time can merge.
+            self._pacer.hurry = max(1.0, len(self._log.index.files) / (BACKLOG_MERGES * self._settings.merge_files))
+            try:
+                self._do(actions[0], done)
+            except (Overtaken, FileGone):
+                thwarted += 1
+                self._log.load()
+            self._pacer.step()
+
+    def _do(self, action: Action, done: Counter[str]) -> None:
+        match action:
+            case Trimmed():
+                self._retain(action, self._log.live_head)
+                done["files expired"] += len(action.paths)
+            case FileRewrite():
+                clean = [file.clean for file in action.inputs]
+                self._rewriter.rewrite(action, clean=None if None in clean else max(time or 0 for time in clean))
+                done["files merged"] += len(action.inputs)
+            case _:
+                done["records superseded"] += self._key_cleaner.clean(action, self._log.settings)
+
+    def _retain(self, trimmed: Trimmed, planned_for: TopicHead) -> None:
+        def decide(head: TopicHead) -> Trimmed:
+            if head.topic_id != planned_for.topic_id:
+                raise Overtaken
+            return trimmed
+
+        self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+
+    # --- what nobody needs any more ---
+
+    def _sweep(self, done: Counter[str]) -> None:
+        looks = self._sweeper.looks()
+        now_ms = self._clock.time_ms()
+        grace_ms = self._settings.file_delete_delay_ms
+        if grace_ms is None:
+            grace_ms = self._log.settings.file_delete_delay_ms
+        for look in due_looks(looks, now_ms, grace_ms):
+            self._tell(f"{self._log.topic}: delete {len(look.names)} files that left it long ago")
+            done["files deleted"] += self._sweeper.sweep(look)
+            looks.remove(look)
+        if self._looked_at_ms is None or now_ms - self._looked_at_ms >= self._settings.look_interval_ms:
+            new = self._sweeper.look(looks)
+            self._looked_at_ms = now_ms
+            done["files noted"] += 0 if new is None else len(new.names)
+
+
+def _words(action: Action) -> str:
+    if isinstance(action, Trimmed):
+        return f"remove {len(action.paths)} expired files"
+    return str(action)

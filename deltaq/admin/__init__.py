@@ -5,6 +5,7 @@ from __future__ import annotations
 from deltaq.admin.client import AdminClient
 from deltaq.admin.configs import AlterConfigOpType, ConfigEntry, ConfigResource, ConfigSource, ResourceType
 from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec
+from deltaq.admin.records import DeletedRecords
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection
 from deltaq.metadata import (
     BrokerMetadata,
@@ -25,6 +26,7 @@ __all__ = [
     "ConfigEntry",
     "ConfigResource",
     "ConfigSource",
+    "DeletedRecords",
     "DescribeClusterResult",
     "IsolationLevel",
     "ListOffsetsResultInfo",

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
 from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, ListOffsetsResultInfo, OffsetSpec
+from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.config import check_topic_properties, parse_client_config
@@ -302,6 +303,52 @@ class AdminClient:
         time_ms = None if offset is None else time_of_offset(self._store, log, partition, offset)
         return ListOffsetsResultInfo(-1 if offset is None else offset, -1 if time_ms is None else time_ms)
 
+    def delete_records(
+        self,
+        topic_partition_offsets: list[TopicPartition],
+        *,
+        request_timeout: float = TIMEOUT_S,
+        operation_timeout: float = TIMEOUT_S,
+    ) -> dict[TopicPartition, Future[DeletedRecords]]:
+        """Delete the records of partitions before an offset each, or with OFFSET_END all; one commit for each topic.
+
+        Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic that is only
+        compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown, Unavailable.
+        """
+        _check_partitions(topic_partition_offsets)
+        deadline = self._deadline(request_timeout, operation_timeout)
+        futures: dict[TopicPartition, Future[DeletedRecords]]
+        futures = {tp: _running_future() for tp in topic_partition_offsets}
+        if len(futures) < len(topic_partition_offsets):
+            reason = "Duplicate partitions not allowed"
+            for future in futures.values():
+                future.set_exception(KafkaException(KafkaError(KafkaError._INVALID_ARG, reason)))
+            return futures
+        topics: dict[str, dict[int, TopicPartition]] = {}
+        for tp in topic_partition_offsets:
+            topics.setdefault(tp.topic, {})[tp.partition] = tp
+
+        def delete(topic: str) -> None:
+            asked = topics[topic]
+            try:
+                log = self._log(topic, indexed=True)
+                log.load()
+                starts, wrong = checked_offsets(log, {partition: tp.offset for partition, tp in asked.items()})
+                head = delete_before(log, starts, deadline)
+            except BaseException as error:  # noqa: BLE001 - handed to those who wait for the futures
+                for tp in asked.values():
+                    futures[tp].set_exception(error)
+                return
+            trim(self._store, log, self._clock)
+            for partition, tp in asked.items():
+                if partition in wrong:
+                    futures[tp].set_exception(wrong[partition])
+                else:
+                    futures[tp].set_result(DeletedRecords(head.start_offsets[partition]))
+
+        self._begin(delete, list(topics))
+        return futures
+
     # --- the whole ---
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
@@ -379,8 +426,8 @@ class AdminClient:
     def __repr__(self) -> str:
         return f"<AdminClient {self._store.url} {self._config.client_id!r}>"
 
-    def _log(self, topic: str) -> TopicLog:
-        return TopicLog(self._store, topic, self._clock, client_id=self._config.client_id)
+    def _log(self, topic: str, *, indexed: bool = False) -> TopicLog:
+        return TopicLog(self._store, topic, self._clock, indexed=indexed, client_id=self._config.client_id)
 
     def _deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
         for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):
@@ -435,6 +482,16 @@ def _check_list(items: object, types: tuple[type, ...], what: str) -> None:
     for item in items:
         if not isinstance(item, types):
             raise TypeError(f"expected a list of {what} objects, found {type(item).__name__}")
+
+
+def _check_partitions(request: object) -> None:
+    if not isinstance(request, list):
+        raise TypeError(f"expected a list of TopicPartition objects, not {type(request).__name__}")
+    for tp in request:
+        if not isinstance(tp, TopicPartition):
+            raise TypeError(f"expected a list of TopicPartition objects, found {type(tp).__name__}")
+        if tp.partition < 0:
+            raise ValueError("'partition' cannot be negative")
 
 
 def _check_offset_request(request: object) -> None:

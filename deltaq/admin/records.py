@@ -1,0 +1,92 @@
+"""Deleting the oldest records of partitions, up to an offset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from deltaq.clock import Clock
+from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
+from deltaq.log.rewrites import Trimmed
+from deltaq.log.scan import FileGone
+from deltaq.log.topic_log import Overtaken, TopicLog
+from deltaq.log.topic_state import TopicHead
+from deltaq.maintenance.file_compaction import plan_trim
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.retention import plan_deletion
+from deltaq.maintenance.rewrite import Rewriter
+from deltaq.message import OFFSET_END
+from deltaq.store import Store
+
+__all__ = ["DeletedRecords", "checked_offsets", "delete_before", "trim"]
+
+_log = logging.getLogger("deltaq.admin")
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecords:
+    """What is left of a partition begins at `low_watermark`."""
+
+    low_watermark: int
+
+
+def checked_offsets(
+    log: TopicLog, wanted: Mapping[int, int]
+) -> tuple[dict[int, int], dict[int, UnknownTopic | OffsetOutOfRange]]:
+    """The new start of each partition, and what is wrong with the others.
+
+    Raises UnknownTopic, KafkaException (POLICY_VIOLATION) for a topic whose records only compaction may remove.
+    """
+    head = log.live_head
+    if "delete" not in log.settings.cleanup_policy:
+        reason = f"records of topic {log.topic!r} are not deleted by age or offset: its cleanup.policy is compact"
+        raise KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, reason))
+    starts: dict[int, int] = {}
+    wrong: dict[int, UnknownTopic | OffsetOutOfRange] = {}
+    for partition, offset in wanted.items():
+        if partition >= head.partitions:
+            wrong[partition] = UnknownTopic(log.topic, partition=partition)
+            continue
+        earliest, latest = head.start_offsets[partition], head.next_offsets[partition]
+        if offset == OFFSET_END:
+            starts[partition] = latest
+        elif 0 <= offset <= latest:
+            starts[partition] = offset
+        else:
+            wrong[partition] = OffsetOutOfRange(
+                topic=log.topic, partition=partition, requested=offset, earliest=earliest, latest=latest
+            )
+    return starts, wrong
+
+
+def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> TopicHead:
+    """Let partitions begin at offsets, in one commit; the topic after that. `log` keeps an index.
+
+    Raises UnknownTopic, and what `TopicLog.retain` raises.
+    """
+    topic_id = log.live_head.topic_id
+
+    def decide(head: TopicHead) -> Trimmed:
+        if head.deleted or head.topic_id != topic_id:
+            raise UnknownTopic(log.topic, reason=f"topic {log.topic!r} was deleted meanwhile")
+        return plan_deletion(log.index, head, starts)
+
+    before = log.live_head.start_offsets
+    if any(before[partition] < start for partition, start in starts.items()):
+        log.retain(decide, deadline)
+    return log.live_head
+
+
+def trim(store: Store, log: TopicLog, clock: Clock) -> None:
+    """Free the files that a new start goes through of what lies before it, for readers that know nothing of starts.
+
+    What does not succeed is done by the next maintenance.
+    """
+    rewriter = Rewriter(store, log, clock, Pacer(clock))
+    try:
+        while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
+            clean = plan.inputs[0].clean
+            rewriter.rewrite(plan, clean=clean)
+    except (Overtaken, FileGone, KafkaException) as error:
+        _log.info("files are left to be trimmed topic=%r reason=%s", log.topic, error)

@@ -167,6 +167,9 @@ class DeltaLog:
                 # Created, or cleaned up, between our look and the listing; or the store lists what it does not give.
             elif start <= first and self._is_whole():
                 return True
+            elif start > first and attempt == _LOAD_ATTEMPTS:
+                reason = f"no checkpoint at or above the log's start {start} can be read"
+                raise Corrupt(reason, path=self._log_folder, version=start)
             # Entries were cleaned up while we read, and what we read in their slots may have come after that: from a
             # writer that was paused. The newer checkpoint that they gave way to has them.
             self._pause(attempt)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from deltaq import names
 from deltaq.log.actions import Add, CommitInfo, encode_entry
-from deltaq.log.checkpoint_reader import parse_checkpoint, pointed_version, read_checkpoint
+from deltaq.log.checkpoint_reader import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
 from deltaq.log.checkpoint_seal import sealed
 from deltaq.log.table import TableState
 from deltaq.store import ObjectExists, ObjectMissing, Store
@@ -76,16 +76,13 @@ def write_checkpoint(store: Store, log_folder: str, state: TableState) -> None:
     _point(store, log_folder, state.version, about)
 
 
-def point_to_checkpoint(store: Store, log_folder: str, version: int) -> None:
-    """Make sure that `_last_checkpoint` names `version`, whose checkpoint must be readable, or a newer one.
+def point_to_checkpoint(store: Store, log_folder: str, checkpoint: Checkpoint) -> None:
+    """Make sure that `_last_checkpoint` names `checkpoint`, which was read from the log, or a newer one.
 
-    Raises CheckpointFailed if it cannot be read, StoreError.
+    Raises StoreError.
     """
-    checkpoint = read_checkpoint(store, log_folder, version)
-    if checkpoint is None:
-        raise CheckpointFailed(f"version {version}: the checkpoint in {log_folder!r} is missing or damaged")
     about = {"size": len(checkpoint.actions), "numOfAddFiles": sum(isinstance(a, Add) for a in checkpoint.actions)}
-    _point(store, log_folder, version, about)
+    _point(store, log_folder, checkpoint.version, about)
 
 
 def _point(store: Store, log_folder: str, version: int, about: dict[str, int]) -> None:

@@ -31,6 +31,8 @@ __all__ = [
     "checkpoint_version",
     "data_file_name",
     "data_key",
+    "duty_folder",
+    "duty_key",
     "entry_version",
     "group_folder",
     "group_log",
@@ -210,6 +212,16 @@ def log_start_version(key: str) -> int | None:
 def looks_folder(table_folder: str) -> str:
     """`<table_folder>_deltaq/unreferenced/`, where it is noted which files are to be removed."""
     return f"{table_folder}{_OURS}unreferenced/"
+
+
+def duty_folder() -> str:
+    """`_deltaq/maintenance/`, where it is noted who looks after the whole root in which hour."""
+    return f"{_OURS}maintenance/"
+
+
+def duty_key(period: int) -> str:
+    """The note of one period, which whoever creates it looks after. ValueError outside 0..VERSION_MAX."""
+    return duty_folder() + _digits(period)
 
 
 def look_key(table_folder: str, version: int) -> str:

@@ -2,6 +2,9 @@
 
 The writer whose commit becomes a version that is a multiple of the checkpoint interval sees to the topic: so of all
 writers, wherever they are, one does, and nobody asks who. What it needs to know is the state that it has just written.
+
+What nobody writes to needs care too: deleted topics, groups without members, topics of which only the age changes. So
+whoever is first to note an hour in the root looks after all of it once.
 """
 
 from __future__ import annotations
@@ -14,20 +17,41 @@ from deltaq.errors import KafkaException
 from deltaq.log.table import TableState
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.pace import Pacer, Stopped
+from deltaq.maintenance.run import Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.names import topic_log
-from deltaq.store import Store, StoreError
+from deltaq.names import duty_folder, duty_key, topic_log
+from deltaq.store import ObjectExists, Store, StoreError
 
-__all__ = ["TopicCaretaker"]
+__all__ = ["TopicCaretaker", "take_duty"]
 
 _log = logging.getLogger("deltaq.maintenance")
+
+DUTY_PERIOD_MS = 3600 * 1000
+"""How often a root is looked after as a whole, by one of those who write to it."""
+
+
+def take_duty(store: Store, clock: Clock) -> bool:
+    """Whether it falls to the caller to look after the root now: it is the first to ask in this period.
+
+    Nothing rests on it, nor on the clocks that tell the period. Raises StoreError.
+    """
+    key = duty_key(max(0, clock.time_ms() // DUTY_PERIOD_MS))
+    try:
+        store.create(key, b"")
+    except ObjectExists:
+        return False
+    for entry in store.list(duty_folder()):
+        if entry.key < key:
+            store.delete(entry.key)
+    return True
 
 
 class TopicCaretaker:
     """Keeps one topic in good order on behalf of the writer of a process. Thread-safe.
 
-    Its threads live as long as their work; at most one writes a checkpoint and one does the rest.
+    Its threads live as long as their work; at most one writes a checkpoint, one does the rest for the topic, and one
+    looks after the root.
     """
 
     def __init__(
@@ -60,6 +84,12 @@ class TopicCaretaker:
         known; given away."""
         self._rest()
         self._begin("maintenance", lambda: self._pass.run(state))
+        if state is None:
+            self._begin("duty", self._look_after_root)
+
+    def _look_after_root(self) -> None:
+        if take_duty(self._store, self._clock):
+            Maintenance(self._store, self._clock, self._settings, self._pacer).round()
 
     def stop(self, timeout_s: float) -> None:
         """The process is about to exit: end the threads, with what is half done left to others."""

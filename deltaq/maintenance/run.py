@@ -17,7 +17,7 @@ from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import Tell, TopicPass
 from deltaq.root import open_root
-from deltaq.store import Store, StoreError
+from deltaq.store import Store, StoreError, remove_left_probes
 
 __all__ = ["Maintenance", "run"]
 
@@ -58,7 +58,7 @@ class Maintenance:
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.run)
-        return done
+        return done + self._attempt("probes", self._remove_left_probes)
 
     def finish(self) -> Counter[str]:
         """Behind the last round: wait until what was marked in the logs may go, and remove it. Raises Stopped."""
@@ -86,6 +86,12 @@ class Maintenance:
                 except InvalidConfig:
                     continue  # a folder of somebody else's: no topic can have that name
             yield topic, self._topics[topic]
+
+    def _remove_left_probes(self) -> Counter[str]:
+        try:
+            return Counter({"probes deleted": remove_left_probes(self._store, self._clock)})
+        except StoreError as error:
+            raise unavailable(error) from error
 
     def _attempt(self, name: str, work: Callable[[], Counter[str]]) -> Counter[str]:
         try:

@@ -15,7 +15,7 @@ from deltaq.store.contract import (
 from deltaq.store.local import LocalStore
 from deltaq.store.location import open_store
 from deltaq.store.memory import MemoryStore, forget_memory_store, serve_memory_store
-from deltaq.store.probe import UnsafeStore, probe, probed
+from deltaq.store.probe import UnsafeStore, probe, probed, remove_left_probes
 
 __all__ = [
     "CreateUnsupported",
@@ -35,5 +35,6 @@ __all__ = [
     "open_store",
     "probe",
     "probed",
+    "remove_left_probes",
     "serve_memory_store",
 ]

@@ -18,11 +18,16 @@ from deltaq.store.contract import (
     StoreUnavailable,
 )
 
-__all__ = ["UnsafeStore", "probe", "probed"]
+__all__ = ["UnsafeStore", "probe", "probed", "remove_left_probes"]
+
+PROBE_FOLDER = "_deltaq/probe/"
 
 PROBE_ATTEMPTS = 5
 REFUSED_ATTEMPTS = 3
 PROBE_BACKOFF_S = 0.05  # doubles with each attempt
+
+LEFT_AFTER_MS = 24 * 3600 * 1000
+"""A probe's object of this age was left by a crash. One in use must not be deleted: its probe would fail."""
 
 _FIRST, _SECOND = b"first", b"second"
 
@@ -38,7 +43,7 @@ def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
     is repeated: MinIO denies access to a folder from which another process's probe is just being removed.
     """
     for attempt in range(PROBE_ATTEMPTS):
-        key = f"_deltaq/probe/{clock.unique_id()}"
+        key = PROBE_FOLDER + clock.unique_id()
         try:
             _probe_key(store, key)
             return
@@ -94,6 +99,15 @@ def _verdict(store: Store, fault: str) -> str:
         f"{name} {fault}: it ignores create-if-absent, and writers would overwrite each other's data. "
         "Use a store, or a version of it, that honours `If-None-Match: *`"
     )
+
+
+def remove_left_probes(store: Store, clock: Clock = SYSTEM_CLOCK) -> int:
+    """Delete the objects of probes that a crash has interrupted; how many. Raises StoreUnavailable, StoreRefused."""
+    oldest_ms = clock.time_ms() - LEFT_AFTER_MS
+    left = [entry.key for entry in store.list(PROBE_FOLDER) if entry.modified_ms < oldest_ms]
+    for key in left:
+        store.delete(key)
+    return len(left)
 
 
 def _discard(store: Store, key: str) -> None:

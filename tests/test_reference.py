@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,16 @@ class Limit:
 
     def row(self) -> str:
         """The constant as a line of a Markdown table."""
-        module, _, name = self.where.rpartition(".")
-        value = getattr(importlib.import_module(f"deltaq.{module}"), name)
+        module, names = _module_of(self.where)
+        value = reduce(getattr, names, importlib.import_module(module))
         return f"| {self.meaning} | {_shown(value, self.unit)} | `{self.where}` |"
+
+
+def _module_of(where: str) -> tuple[str, list[str]]:
+    """`names.VERSION_MAX` -> the module deltaq.names and what to look up there, one after the other."""
+    parts = where.split(".")
+    count = next(at for at, part in enumerate(parts) if part.isupper())
+    return ".".join(["deltaq", *parts[:count]]), parts[count:]
 
 
 LIMITS = {
@@ -140,6 +148,19 @@ LIMITS = {
         Limit("store.object_options.RETRY_TIMEOUT_MS", "ms", "Time for a request with its repetitions"),
         Limit("store.probe.PROBE_ATTEMPTS", "", "Attempts to prove that a store honours create-if-absent"),
         Limit("store.local.LEFTOVER_AGE_MS", "ms", "Age at which an unfinished file of a crash is swept"),
+    ),
+    "Maintenance": (
+        Limit("maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval", "commits", "Commits between two checkpoints"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.keep_entries_min", "entries", "Newest log entries that always stay"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.keep_entries_max", "entries", "Log entries that stay at most, about"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.merge_files", "files", "Small neighbours that are merged"),
+        Limit("maintenance.file_compaction.MERGED_TARGETS_MAX", "files", "Files of `segment.bytes` that one merge makes"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max", "bytes", "Dirty files of one key compaction"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.clean_up_grace_s", "s", "Time from a log-start marker to clean-up"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two looks for files to remove"),
+        Limit("maintenance.sweep.KEYS_OF_LOOK_MAX", "files", "Files that one look notes"),
+        Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans that others may thwart in one round"),
+        Limit("maintenance.pace.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),
     "Administration": (Limit("admin.client.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
 }

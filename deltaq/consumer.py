@@ -26,6 +26,7 @@ from deltaq.group.membership import GroupSettings, Membership, Session
 from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords, StoreAway
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.topic_view import NewTopicPlan
+from deltaq.maintenance.groups import GroupCaretaker
 from deltaq.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -53,6 +54,9 @@ _SLICE_S = 0.2
 
 _MATCH_AGAIN_S = 1.0
 """When to look for matching topics again if the store is away."""
+
+CLOSE_WAIT_S = 10.0
+"""How long closing waits for maintenance of the group that is under way. What it leaves undone is done by others."""
 
 _CONSUME_MAX = 1_000_000
 _COOPERATIVE = "cooperative-sticky"
@@ -86,7 +90,8 @@ class Consumer:
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store
         self._group = check_group(config.group_id)
-        self._group_log = GroupLog(self._store, self._group, clock, config.client_id)
+        self._caretaker = GroupCaretaker(self._store, self._group, clock) if config.maintenance_enable else None
+        self._group_log = GroupLog(self._store, self._group, clock, config.client_id, self._caretaker)
         self._lookup = TopicLookup(self._store, clock)
         self._schemas: dict[str, TopicSchema] = {}
         for topic in topics:
@@ -151,7 +156,7 @@ class Consumer:
             self._config.max_poll_interval_ms / 1000,
         )
         # A log position of its own: a commit that waits for the store must not keep heartbeats waiting.
-        log = GroupLog(self._store, self._group, self._clock, self._config.client_id)
+        log = GroupLog(self._store, self._group, self._clock, self._config.client_id, self._caretaker)
         return Membership(self._store, log, member, settings, self._clock, self._running().wake)
 
     def unsubscribe(self) -> None:
@@ -580,6 +585,8 @@ class Consumer:
             _CONSUMERS.discard(self)
             if self._fetcher is not None:
                 self._fetcher.close()
+            if self._caretaker is not None:
+                self._caretaker.stop(CLOSE_WAIT_S)
 
     def _end_threads(self) -> None:
         self._closed = True
@@ -589,6 +596,8 @@ class Consumer:
             self._committer.close()
         if self._fetcher is not None:
             self._fetcher.close()
+        if self._caretaker is not None:
+            self._caretaker.stop(CLOSE_WAIT_S)
 
     def __enter__(self) -> Consumer:
         self._check_open()

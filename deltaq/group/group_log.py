@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -12,6 +13,7 @@ from deltaq.group.group_state import (
     Member,
     commit_actions,
     committed_offset,
+    forget_actions,
     group_head,
     join_actions,
     leave_actions,
@@ -22,14 +24,36 @@ from deltaq.log.table import TableState
 from deltaq.log.topic_log import ENGINE
 from deltaq.store import Store
 
-__all__ = ["GroupLog"]
+__all__ = ["Caretaker", "GroupChanged", "GroupLog"]
+
+
+class Caretaker(Protocol):
+    """Keeps the group's log short while it is written; see `deltaq/maintenance/groups.py`."""
+
+    def committed(self, version: int, state: Callable[[], TableState]) -> None:
+        """A commit became `version`; `state()` is a copy of the table's state then."""
+
+
+class GroupChanged(Exception):
+    """Somebody wrote to the group since it was looked at."""
 
 
 class GroupLog:
-    """A position in one group's log. Thread-safe: every method is one step under a lock."""
+    """A position in one group's log. Thread-safe: every method is one step under a lock.
 
-    def __init__(self, store: Store, group: str, clock: Clock = SYSTEM_CLOCK, client_id: str = "") -> None:
+    `caretaker`: None if the log is not to be looked after by this process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        clock: Clock = SYSTEM_CLOCK,
+        client_id: str = "",
+        caretaker: Caretaker | None = None,
+    ) -> None:
         self.group = group
+        self._caretaker = caretaker
         self._folder = names.group_folder(group)
         self._clock = clock
         self._client_id = client_id
@@ -42,6 +66,12 @@ class GroupLog:
         with self._lock:
             self._catch_up()
             return self._head(self._log.state)
+
+    def state(self) -> TableState:
+        """A copy of the table's state as it is now. Raises Unavailable, Corrupt, Incompatible."""
+        with self._lock:
+            self._catch_up()
+            return self._log.state.copy()
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
         """What is committed now for each (topic, topic id, partition)."""
@@ -77,6 +107,29 @@ class GroupLog:
                 deadline,
             )
 
+    def forget_offsets(
+        self,
+        app_ids: Sequence[str] | None,
+        deadline: float,
+        dead: Sequence[str] = (),
+        at_version: int | None = None,
+    ) -> None:
+        """Forget committed offsets, of all partitions if `app_ids` is None, and put out the members in `dead`.
+
+        With `at_version`, GroupChanged if that is not the newest version any more. Raises GroupInUse if the group has
+        members, and what `DeltaLog.commit` raises.
+        """
+
+        def plan(state: TableState, now: int) -> list[Action]:
+            if at_version is not None and state.version != at_version:
+                raise GroupChanged(self.group)
+            return forget_actions(state, self._head(state), self.group, app_ids, dead, now)
+
+        with self._lock:
+            self._catch_up()
+            if plan(self._log.state, 0):
+                self._commit("FORGET OFFSETS", plan, deadline)
+
     def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
         txn_id = self._clock.unique_id()
 
@@ -85,7 +138,9 @@ class GroupLog:
             info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
             return Draft(info, plan(state, now))
 
-        self._log.commit(write, deadline)
+        committed = self._log.commit(write, deadline)
+        if self._caretaker is not None and committed.entry.version == self._log.state.version:
+            self._caretaker.committed(committed.entry.version, self._log.state.copy)
 
     def _catch_up(self) -> None:
         try:

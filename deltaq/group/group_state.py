@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from deltaq.errors import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
 from deltaq.log.actions import FORMAT, Action, DomainMetadata, Metadata, Txn, strict_json
-from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL, TableState
+from deltaq.log.table import DELTAQ_DOMAIN, FORGOTTEN_VERSION, PROTOCOL, TableState
 
 __all__ = [
     "CommittedOffset",
@@ -21,6 +21,7 @@ __all__ = [
     "Member",
     "commit_actions",
     "committed_offset",
+    "forget_actions",
     "group_head",
     "join_actions",
     "leave_actions",
@@ -168,6 +169,25 @@ def commit_actions(
         actions.append(DomainMetadata(METADATA_DOMAIN, json.dumps(after, separators=(",", ":"))))
     table = _table(state, group, now_ms)
     return [*table, head.action(), *actions] if table else actions
+
+
+def forget_actions(
+    state: TableState, head: GroupHead, group: str, app_ids: Sequence[str] | None, dead: Sequence[str], now_ms: int
+) -> list[Action]:
+    """The committed offsets with these app ids (None: all) are forgotten; members in `dead` are put out.
+
+    Raises GroupInUse if the group has other members: to them it would look as if they had never committed.
+    """
+    others = [member for name, member in head.members.items() if name not in dead]
+    if others:
+        raise GroupInUse(group, reason=f"consumer {others[0].client_id!r} on host {others[0].host!r} is a member")
+    forgotten = list(state.txns) if app_ids is None else [app_id for app_id in app_ids if app_id in state.txns]
+    actions: list[Action] = [Txn(app_id, FORGOTTEN_VERSION, now_ms) for app_id in forgotten]
+    notes = _notes(state)
+    after = {key: text for key, text in notes.items() if key not in forgotten}
+    if after != notes:
+        actions.append(DomainMetadata(METADATA_DOMAIN, json.dumps(after, separators=(",", ":"))))
+    return [GroupHead(head.generation + 1, {}).action(), *actions] if head.members else actions
 
 
 def _table(state: TableState, group: str, now_ms: int) -> list[Action]:

@@ -30,7 +30,7 @@ from deltaq.maintenance.checkpoint import point_to_checkpoint, write_checkpoint
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import ObjectExists, ObjectMissing, Store
 
-__all__ = ["LogCleaner", "LogListing", "plan_log_start", "plan_removal"]
+__all__ = ["LogCleaner", "LogListing", "entry_time_ms", "plan_log_start", "plan_removal"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -218,7 +218,7 @@ class LogCleaner:
             version = plan_log_start(
                 listing,
                 log.state.version,
-                lambda wanted: self._time_of(log.folder, wanted),
+                lambda wanted: entry_time_ms(self._store, log.folder, wanted),
                 self._clock.time_ms(),
                 self._settings,
                 unfit,
@@ -236,7 +236,7 @@ class LogCleaner:
         version = log.state.version
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
-        ended_ms = self._time_of(log.folder, version)
+        ended_ms = entry_time_ms(self._store, log.folder, version)
         if ended_ms is None or ended_ms >= self._clock.time_ms() - self._settings.log_retention_ms:
             return None
         found = self._usable(log.folder, version) if version in listing.checkpoints else None
@@ -250,13 +250,15 @@ class LogCleaner:
         found = read_checkpoint(self._store, folder + names.LOG_FOLDER, version)
         return found if found is not None and found.is_sealed else None
 
-    def _time_of(self, folder: str, version: int) -> int | None:
-        key = names.log_entry(folder + names.LOG_FOLDER, version)
-        try:
-            entry = parse_entry(self._store.get(key), version, key)
-        except (ObjectMissing, Corrupt, Incompatible):
-            return None
-        return None if entry.info is None else entry.info.timestamp
+
+def entry_time_ms(store: Store, table_folder: str, version: int) -> int | None:
+    """The writer's time of a log entry, in epoch milliseconds; None if it is missing or damaged. Raises StoreError."""
+    key = names.log_entry(table_folder + names.LOG_FOLDER, version)
+    try:
+        entry = parse_entry(store.get(key), version, key)
+    except (ObjectMissing, Corrupt, Incompatible):
+        return None
+    return None if entry.info is None else entry.info.timestamp
 
 
 def _listing(store: Store, folder: str) -> LogListing:

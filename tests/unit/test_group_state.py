@@ -15,6 +15,7 @@ from deltaq.group.group_state import (
     Member,
     commit_actions,
     committed_offset,
+    forget_actions,
     group_head,
     join_actions,
     leave_actions,
@@ -135,3 +136,35 @@ def test_the_members_are_readable_json():
         "generation": 1,
         "members": {"a": {"topics": ["t"], "client": "alice", "host": "host-a"}},
     }
+
+
+def forget(state: TableState, app_ids, dead=()) -> TableState:
+    return after(state, forget_actions(state, head_of(state), "g", app_ids, dead, 5))
+
+
+def test_what_is_forgotten_was_never_committed_and_its_note_is_gone():
+    state = commit(
+        TableState(), None, CommittedOffset("t", "id", 0, 5, "note"), CommittedOffset("t", "id", 1, 6, "kept")
+    )
+    state = forget(state, ["t/id/0", "t/id/7"])
+    assert committed_offset(state, "t", "id", 0) is None
+    kept = committed_offset(state, "t", "id", 1)
+    assert kept is not None
+    assert (kept.offset, kept.metadata) == (6, "kept")
+    state = commit(state, None, CommittedOffset("t", "id", 0, 1))
+    again = committed_offset(state, "t", "id", 0)
+    assert again is not None
+    assert (again.offset, again.metadata) == (1, None)
+    assert forget(state, None).txns == {}
+
+
+def test_nothing_is_forgotten_of_a_group_that_has_a_member():
+    state = commit(join(TableState(), "a", ALICE), "a", CommittedOffset("t", "id", 0, 5))
+    with pytest.raises(GroupInUse, match="consumer 'alice' on host 'host-a'"):
+        forget(state, None)
+    assert committed_offset(state, "t", "id", 0) is not None
+    state = forget(state, None, dead=["a"])
+    assert head_of(state) == GroupHead(2, {})
+    assert state.txns == {}
+    with pytest.raises(Fenced):
+        commit(state, "a", CommittedOffset("t", "id", 0, 9))

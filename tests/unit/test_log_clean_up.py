@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from deltaq.config import topic_properties
 from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, UnknownTopic
-from deltaq.group.group_log import GroupLog
-from deltaq.group.group_state import CommittedOffset
 from deltaq.log.delta_log import CLEAN_UP_GRACE_S, DeltaLog, LogCleaned
 from deltaq.log.delta_schema import delta_schema
 from deltaq.log.records import table_schema
@@ -22,7 +20,7 @@ from deltaq.maintenance import log_clean_up
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.log_clean_up import LogCleaner, LogListing, plan_log_start, plan_removal
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.names import checkpoint_file, entry_version, group_folder, log_entry, log_start_marker
+from deltaq.names import checkpoint_file, entry_version, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store, StoreError, StoreUnavailable
 from deltaq.testing import Crash, Fault, FaultyStore, ManualClock, Rule
 
@@ -540,15 +538,6 @@ def test_a_writer_that_slept_through_the_end_of_its_topic_writes_to_no_other_lif
         sleeper.append([pending("late")].copy, meant_for, DEADLINE)
     assert old.topic().index.files == {}
     assert same(old.topic(), again)
-
-
-def test_a_group_without_members_and_offsets_becomes_a_stub_and_lives_again(world):
-    folder = group_folder("g")
-    log = GroupLog(world.store, "g", world.clock)
-    log.commit(None, [CommittedOffset("t", "id", 0, 7)], DEADLINE)
-    cleaner = world.cleaner()
-    world.clock.advance(2 * DAY_S)
-    assert cleaner.mark(world.delta(folder=folder)) is None, "it has an offset"
 
 
 # --- what opening costs ---

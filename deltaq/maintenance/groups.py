@@ -1,0 +1,259 @@
+"""Maintenance of consumer groups: their logs, offsets that nobody came back for, heartbeats that nobody beats."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from deltaq import names
+from deltaq.clock import Clock, Thread
+from deltaq.errors import GroupInUse, KafkaException
+from deltaq.group.group_log import GroupChanged, GroupLog
+from deltaq.group.group_state import group_head
+from deltaq.log.checkpoint_reader import pointed_version
+from deltaq.log.delta_log import DeltaLog
+from deltaq.log.store_errors import unavailable
+from deltaq.log.table import TableState
+from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
+from deltaq.maintenance.log_clean_up import LogCleaner, entry_time_ms
+from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.store import ObjectEntry, Store, StoreError
+
+__all__ = ["GroupCaretaker", "GroupPass", "Heartbeat", "plan_expiry", "plan_heartbeats"]
+
+_log = logging.getLogger("deltaq.maintenance")
+
+FORGET_TIMEOUT_S = 60.0
+
+SWEEP_MAX = 1000
+"""Objects that a consumer's own maintenance removes at once: it must not be at it for long when the consumer closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A heartbeat object as a maintainer has seen it: when it was last written, and for how long it has not changed.
+
+    `still_s` is counted on the maintainer's own clock, from when it first saw the object like this.
+    """
+
+    modified_ms: int
+    still_s: float
+
+
+def plan_heartbeats(
+    members: frozenset[str],
+    seen: Mapping[str, Heartbeat],
+    now_ms: int,
+    retention_ms: int,
+    settings: MaintenanceSettings,
+) -> tuple[frozenset[str], frozenset[str]]:
+    """(members that are dead, ids of objects that may go) of a group with `members`.
+
+    An object of somebody who is no member may go if it does not change: whoever is about to join rewrites it. A member
+    whose object does not change, and is older than `retention_ms` too, is gone for good. Whoever waits to take its
+    place needs no such patience: this is for groups to which nobody comes back.
+    """
+    still = {member for member, beat in seen.items() if beat.still_s >= settings.clean_up_grace_s}
+    ancient = {member for member, beat in seen.items() if beat.modified_ms < now_ms - retention_ms}
+    dead = members & still & ancient
+    return dead, frozenset(still - (members - dead))
+
+
+def plan_expiry(
+    state: TableState, members: frozenset[str], newest_entry_ms: int | None, now_ms: int, retention_ms: int
+) -> bool:
+    """Whether a group's offsets, and the dead members that it may still have, are to be forgotten.
+
+    They are when it has had no living `members`, and nobody has committed, for `retention_ms`: Kafka's
+    `offsets.retention.minutes`, counted from when the group became empty. Leaving is an entry of the log as well, so
+    its newest one (`newest_entry_ms`, None if it cannot be told) is not older than that.
+    """
+    if members or newest_entry_ms is None:
+        return False
+    newest_ms = max([newest_entry_ms, *(txn.last_updated or 0 for txn in state.txns.values())])
+    return newest_ms < now_ms - retention_ms
+
+
+class GroupPass:
+    """Maintenance of one group, round after round. Several at once, anywhere, do no harm. Not thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        clock: Clock,
+        settings: MaintenanceSettings,
+        offsets_retention_ms: int,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._folder = names.group_folder(group)
+        self._clock = clock
+        self._settings = settings
+        self._retention_ms = offsets_retention_ms
+        self._tell = tell or (lambda _: None)
+        self._log = GroupLog(store, group, clock, "deltaq-maintenance")
+        self._cleaner = LogCleaner(store, clock, settings)
+        self._cleaned_at = float("-inf")
+        self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, and when first seen so
+
+    def plan(self) -> Counter[str]:
+        """Tell what a round would do, and change nothing. Raises what `run` raises."""
+        done: Counter[str] = Counter()
+        state = self._log.state()
+        if state.version >= 0 and self._is_expired(state, self._look(state)[0]):
+            self._tell(f"group {self._group}: forget {len(state.txns)} committed offsets")
+            done["actions planned"] += 1
+        return done
+
+    def run(self) -> Counter[str]:
+        """Do all that is due; what was done, in numbers. Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown,
+        CheckpointFailed. What was not done is done by the next round."""
+        done: Counter[str] = Counter()
+        state = self._log.state()
+        try:
+            dead, strays = self._look(state)
+            if self._is_expired(state, dead):
+                self._forget(state, dead, done)
+            for member_id in sorted(strays):
+                self._store.delete(names.member_folder(self._group) + member_id)
+                self._beats.pop(member_id, None)
+                done["heartbeats deleted"] += 1
+            if state.version >= 0:
+                self._write_checkpoint(done)
+        except StoreError as error:
+            raise unavailable(error) from error
+        if state.version < 0:
+            return done
+        if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
+            done.update(self.clean_log())
+        return done
+
+    def is_waiting(self) -> bool:
+        """Whether log entries may go once the clean-up's grace period is over."""
+        return self._cleaner.is_waiting(self._folder)
+
+    def clean_log(self) -> Counter[str]:
+        """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
+        self._cleaned_at = self._clock.monotonic()
+        try:
+            marked = self._cleaner.mark(self._positioned(self._log.state()))
+            if marked is not None:
+                self._tell(f"group {self._group}: the log will start at version {marked}")
+            return Counter({"log objects deleted": self._cleaner.sweep(self._folder)})
+        except StoreError as error:
+            raise unavailable(error) from error
+
+    def _positioned(self, state: TableState) -> DeltaLog:
+        log = DeltaLog(self._store, self._folder, self._clock)
+        log.adopt(state)
+        return log
+
+    def _is_expired(self, state: TableState, dead: frozenset[str]) -> bool:
+        members = frozenset(group_head(state, self._folder).members)
+        if not (state.txns or members) or members - dead:
+            return False
+        newest_ms = entry_time_ms(self._store, self._folder, state.version)
+        return plan_expiry(state, members - dead, newest_ms, self._clock.time_ms(), self._retention_ms)
+
+    def _forget(self, state: TableState, dead: frozenset[str], done: Counter[str]) -> None:
+        self._tell(f"group {self._group}: forget {len(state.txns)} committed offsets")
+        deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
+        try:
+            self._log.forget_offsets(None, deadline, sorted(dead), at_version=state.version)
+        except (GroupChanged, GroupInUse):
+            return  # somebody came back
+        done["offsets forgotten"] += len(state.txns)
+
+    def _look(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
+        """The group's dead members, and the ids of heartbeat objects that may go. Notes what it sees for the next
+        look. Raises StoreError."""
+        folder = names.member_folder(self._group)
+        now = self._clock.uptime()
+        members = frozenset(group_head(state, self._folder).members)
+        # A member without an object counts as one that was last written long ago.
+        listed = {member_id: ObjectEntry(folder + member_id, 0, 0) for member_id in members}
+        listed |= {entry.key.removeprefix(folder): entry for entry in self._store.list(folder)}
+        before = self._beats
+        self._beats = {
+            member_id: before[member_id] if member_id in before and before[member_id][0] == entry else (entry, now)
+            for member_id, entry in listed.items()
+        }
+        seen = {
+            member_id: Heartbeat(entry.modified_ms, now - seen_at)
+            for member_id, (entry, seen_at) in self._beats.items()
+        }
+        return plan_heartbeats(members, seen, self._clock.time_ms(), self._retention_ms, self._settings)
+
+    def _write_checkpoint(self, done: Counter[str]) -> None:
+        """One at the end of the log, if the newest is far behind: consumers alone see to it only as they commit."""
+        state = self._log.state()
+        log_folder = self._folder + names.LOG_FOLDER
+        pointed = pointed_version(self._store, log_folder)
+        if state.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval:
+            write_checkpoint(self._store, log_folder, state)
+            done["checkpoints"] += 1
+
+
+class GroupCaretaker:
+    """Keeps the log of a group short on behalf of a consumer, whose commits make it long. Thread-safe.
+
+    The consumer whose commit becomes a version that is a multiple of the checkpoint interval sees to it, on a thread
+    that lives as long as its work.
+    """
+
+    def __init__(
+        self, store: Store, group: str, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
+    ) -> None:
+        self._store = store
+        self._group = group
+        self._folder = names.group_folder(group)
+        self._clock = clock
+        self._settings = settings
+        self._cleaner = LogCleaner(store, clock, settings)
+        self._cleaned_at = float("-inf")
+        self._lock = clock.lock()
+        self._thread: Thread | None = None
+        self._stopped = False
+
+    def committed(self, version: int, state: Callable[[], TableState]) -> None:
+        """A commit of this consumer became `version`; `state()` is a copy of the table's state then."""
+        if version == 0 or version % self._settings.checkpoint_interval:
+            return
+        now = state()
+        with self._lock:
+            if not self._stopped and (self._thread is None or not self._thread.is_alive()):
+                self._thread = self._clock.start_thread(
+                    lambda: self._undisturbing(now), f"deltaq-maintenance-{self._group}"
+                )
+
+    def stop(self, timeout_s: float) -> None:
+        """The consumer closes: begin nothing more, and wait so many seconds for what is under way."""
+        with self._lock:
+            self._stopped = True
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+
+    def _undisturbing(self, state: TableState) -> None:
+        """Whatever fails is tried again by the next one, here or elsewhere."""
+        try:
+            self._look_after(state)
+        except (KafkaException, StoreError, CheckpointFailed) as error:
+            _log.warning("maintenance of group %r failed: %s", self._group, error)
+        except Exception:  # noqa: BLE001 - a defect here must not concern whoever reads
+            _log.exception("maintenance of group %r failed", self._group)
+
+    def _look_after(self, state: TableState) -> None:
+        write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
+        if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._stopped:
+            return
+        self._cleaned_at = self._clock.monotonic()
+        log = DeltaLog(self._store, self._folder, self._clock)
+        log.adopt(state)
+        self._cleaner.mark(log)
+        if not self._stopped:
+            self._cleaner.sweep(self._folder, SWEEP_MAX)

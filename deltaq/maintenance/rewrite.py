@@ -50,10 +50,13 @@ class Rewriter:
         as_of = self._log.version
         uploaded: list[RewrittenSegment] = []
         try:
-            # One by one: what was uploaded before another one failed must be known.
             for ranges in plan.outputs:
-                uploaded.append(self._write(plan, ranges, keep, clean, as_of))  # noqa: PERF401
-            inputs = [file.path for file in plan.inputs]
+                uploaded.append(self._write(plan, ranges, keep, clean, as_of))  # noqa: PERF401 - known if another fails
+        except BaseException:
+            self._discard(uploaded)
+            raise
+        inputs = [file.path for file in plan.inputs]
+        try:
             self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         except Overtaken:
             self._discard(uploaded)

@@ -56,6 +56,9 @@ class MaintenanceSettings:
     background_interval_s: float = 300.0
     """Seconds from which on, up to twice as many, a producer looks after a topic to which little is written."""
 
+    in_flight_ms: int = 60_000
+    """A file this young when a look found it was perhaps just being committed: so it is left for a later look."""
+
     clean_up_interval_s: float = 600.0
     """Seconds between two looks at a log for what may go: they list all of it."""
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock
-from deltaq.errors import Corrupt
 from deltaq.log.actions import strict_json
 from deltaq.log.parallel import in_parallel
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
-from deltaq.store import ObjectExists, ObjectMissing, Store, StoreError
+from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store, StoreError
 
-__all__ = ["Look", "Sweeper", "due_looks", "unreferenced"]
+__all__ = ["Look", "Sweeper", "due_looks", "parse_look", "settled", "unreferenced"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -37,20 +37,50 @@ DELETES_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found in a topic's folder at `time_ms` that was not in the topic at `version`. Keys are relative."""
+    """What was found in a topic's folder at `time_ms` that was not in the topic at `version`.
+
+    `names` are relative to the folder, with the time of their last change by the store's clock, as is `noted_ms`: when
+    the look was noted.
+    """
 
     version: int
     time_ms: int
-    names: frozenset[str]
+    names: Mapping[str, int]
+    noted_ms: int
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def unreferenced(found: Iterable[str], live: Iterable[str], looks: Iterable[Look]) -> list[str]:
+def unreferenced(found: Mapping[str, int], live: Iterable[str], looks: Iterable[Look]) -> dict[str, int]:
     """Of the names found in a folder, those that are not live and were not noted yet; in order."""
     known = set(live).union(*(look.names for look in looks))
-    return sorted(name for name in found if name not in known)[:KEYS_OF_LOOK_MAX]
+    return {name: found[name] for name in sorted(found.keys() - known)[:KEYS_OF_LOOK_MAX]}
+
+
+def parse_look(data: bytes, entry: ObjectEntry) -> Look:
+    """The look noted in an object. ValueError, KeyError, TypeError for what is none, or names what is no data file."""
+    body = strict_json(data)
+    if not isinstance(body, dict) or not isinstance(found := body["names"], dict):
+        raise TypeError("not an object with names")
+    version, time_ms = body["version"], body["time"]
+    if not all(isinstance(number, int) for number in (version, time_ms, *found.values())):
+        raise TypeError("a version or a time is no number")
+    if version != names.look_version(entry.key) or not all(map(_may_go, found)):
+        raise ValueError("it is not of this place, or names what is no data file")
+    return Look(version, time_ms, found, entry.modified_ms)
+
+
+def _may_go(name: str) -> bool:
+    return names.holds_data(name) and not {"", ".", ".."} & set(name.split("/"))
+
+
+def settled(look: Look, in_flight_ms: int) -> frozenset[str]:
+    """The names that had been there for a while when they were noted.
+
+    Another one may have been committed right after the look, and have left the topic only lately.
+    """
+    return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= look.noted_ms - in_flight_ms)
 
 
 def due_looks(looks: Iterable[Look], now_ms: int, grace_ms: int) -> list[Look]:
@@ -64,37 +94,45 @@ def due_looks(looks: Iterable[Look], now_ms: int, grace_ms: int) -> list[Look]:
 class Sweeper:
     """Sweeps one topic's folder. `log` keeps an index."""
 
-    def __init__(self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+    def __init__(
+        self,
+        store: Store,
+        log: TopicLog,
+        clock: Clock,
+        pacer: Pacer,
+        settings: MaintenanceSettings = DEFAULT_SETTINGS,
+    ) -> None:
         self._store = store
         self._log = log
         self._clock = clock
         self._pacer = pacer
+        self._settings = settings
         self._looks_folder = names.looks_folder(log.folder)
 
     def looks(self) -> list[Look]:
         """The looks that were taken and are not dealt with yet. Raises Unavailable."""
         try:
-            keys = [entry.key for entry in self._store.list(self._looks_folder)]
-            return [look for key in keys if (look := self._read(key)) is not None]
+            entries = list(self._store.list(self._looks_folder))
+            return [look for entry in entries if (look := self._read(entry)) is not None]
         except StoreError as error:
             raise unavailable(error) from error
 
-    def look(self, looks: Sequence[Look]) -> Look | None:
-        """Note what there is to go; None if there is nothing. Raises Unavailable, Corrupt, Stopped."""
+    def look(self, looks: Sequence[Look]) -> int:
+        """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
         found = self._found()
         self._log.catch_up()  # what was committed before we looked is in the topic by now
         new = unreferenced(found, self._live(), looks)
         if not new:
-            return None
-        look = Look(self._log.version, self._clock.time_ms(), frozenset(new))
-        body = {"version": look.version, "time": look.time_ms, "names": new}
+            return 0
+        version = self._log.version
+        body = {"version": version, "time": self._clock.time_ms(), "names": new}
         try:
-            self._store.create(names.look_key(self._log.folder, look.version), json.dumps(body).encode())
+            self._store.create(names.look_key(self._log.folder, version), json.dumps(body).encode())
         except ObjectExists:
-            return None  # somebody else has just looked too
+            return 0  # somebody else has just looked too
         except StoreError as error:
             raise unavailable(error) from error
-        return look
+        return len(new)
 
     def sweep(self, look: Look) -> int:
         """Delete what a look found and is still not in the topic; how many files.
@@ -102,10 +140,11 @@ class Sweeper:
         Raises what `TopicLog.raise_uploads` raises; Stopped.
         """
         self._log.catch_up()
-        if look.names - self._live():
+        noted = settled(look, self._settings.in_flight_ms)
+        if noted - self._live():
             self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         # Only now is it settled: whoever had uploaded one of them has committed it, or never will.
-        doomed = sorted(look.names - self._live())
+        doomed = sorted(noted - self._live())
         try:
             for first in range(0, len(doomed), DELETES_AT_ONCE):
                 keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
@@ -123,35 +162,27 @@ class Sweeper:
             for key in keys:
                 self._store.delete(key)
 
-    def _found(self) -> list[str]:
+    def _found(self) -> dict[str, int]:
+        """What lies in the folder, and since when."""
         folder = self._log.folder
         try:
-            listed = [entry.key.removeprefix(folder) for entry in self._store.list(folder)]
+            listed = {entry.key.removeprefix(folder): entry.modified_ms for entry in self._store.list(folder)}
         except StoreError as error:
             raise unavailable(error) from error
-        return [name for name in listed if names.holds_data(name)]
+        return {name: modified_ms for name, modified_ms in listed.items() if names.holds_data(name)}
 
     def _live(self) -> frozenset[str]:
         folder = self._log.folder
         return frozenset(file.segment.key.removeprefix(folder) for file in self._log.index.files.values())
 
-    def _read(self, key: str) -> Look | None:
+    def _read(self, entry: ObjectEntry) -> Look | None:
         """A look; None if somebody else has just dealt with it. One that cannot be read is dropped: another is taken
         instead."""
         try:
-            body = strict_json(self._store.get(key))
-            if not isinstance(body, dict) or not isinstance(noted := body["names"], list):
-                raise TypeError("not an object with names")
-            found = frozenset(str(name) for name in noted)
-            if not all(map(names.holds_data, found)):
-                raise ValueError("it names what is no data file")
-            version, time_ms = body["version"], body["time"]
-            if not isinstance(version, int) or not isinstance(time_ms, int) or version != names.look_version(key):
-                raise ValueError("its version or its time is none")
-            return Look(version, time_ms, found)
+            return parse_look(self._store.get(entry.key), entry)
         except ObjectMissing:
             return None
-        except (Corrupt, ValueError, KeyError, TypeError) as error:
-            _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", key, error)
-            self._store.delete(key)
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", entry.key, error)
+            self._store.delete(entry.key)
             return None

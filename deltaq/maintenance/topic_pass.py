@@ -59,7 +59,7 @@ class TopicPass:
         self._log = TopicLog(store, topic, clock, indexed=True, client_id="deltaq-maintenance")
         self._rewriter = Rewriter(store, self._log, clock, pacer)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
-        self._sweeper = Sweeper(store, self._log, clock, pacer)
+        self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
         self._cleaner: LogCleaner | None = None
         self._looked_at_ms: int | None = None
@@ -181,9 +181,8 @@ class TopicPass:
             done["files deleted"] += self._sweeper.sweep(look)
             looks.remove(look)
         if self._looked_at_ms is None or now_ms - self._looked_at_ms >= self._settings.look_interval_ms:
-            new = self._sweeper.look(looks)
+            done["files noted"] += self._sweeper.look(looks)
             self._looked_at_ms = now_ms
-            done["files noted"] += 0 if new is None else len(new.names)
 
 
 def _words(action: Action) -> str:

@@ -1,8 +1,8 @@
 """Which small files become large ones, and how these are cut. Pure rules; `rewrite` acts on them.
 
-Files are looked at in the order of the log. Neighbours of about one size are merged once there are enough of them, so
-a record is written again once for each of the few size classes that its file grows through (the size-tiered
-compaction of log-structured stores). What is large by then is cut by ranges of partitions.
+Files are looked at in the order of the log. Neighbours are merged once there are enough of them to make a file several
+times as large as each, so a record is written again once for each of the few sizes that its file grows through (the
+size-tiered compaction of log-structured stores). What is large by then is cut by ranges of partitions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.topic_state import Batch, DataFile, TopicHead
 from deltaq.maintenance.settings import MaintenanceSettings
 
-__all__ = ["FileRewrite", "cut", "in_log_order", "plan_compaction", "plan_trim"]
+__all__ = ["FileRewrite", "cut", "in_log_order", "is_alike", "plan_compaction", "plan_trim"]
 
 _TIERS = (512, 32, 2)
-"""What part of the target size the files of each class stay below. Two classes lie within what `merge_files` merges of
-one make together."""
+"""What part of the target size the files of each class stay below. Small ones are merged first, with their like."""
+
+GROWTH = 4
+"""How many times as large as its largest file a merge is at least, short of the target size. Else a large file would be
+written again for each few small ones that come behind it."""
 
 MERGED_TARGETS_MAX = 4
 """How many files of the target size one merge makes at most: the more, the fewer partitions are in each."""
@@ -49,6 +52,12 @@ def in_log_order(index: OffsetIndex) -> list[tuple[DataFile, ...]]:
     return [tuple(files) for _, files in groupby(ordered, key=_version)]
 
 
+def is_alike(files: Sequence[DataFile]) -> bool:
+    """Whether the files have the same kind of times, and so may become one. One entry can have both kinds: the topic's
+    rule may change between an upload and its commit."""
+    return all(file.log_append_time == files[0].log_append_time for file in files)
+
+
 def plan_compaction(
     index: OffsetIndex, head: TopicHead, target_bytes: int, settings: MaintenanceSettings
 ) -> FileRewrite | None:
@@ -56,9 +65,9 @@ def plan_compaction(
     units = in_log_order(index)
     for part in _TIERS:
         for run in _runs(units, target_bytes // part):
-            window = _window(run, MERGED_TARGETS_MAX * target_bytes)
-            if len(window) >= settings.merge_files or (len(window) > 1 and _bytes(window) >= target_bytes):
-                return FileRewrite(tuple(window), cut(window, head, target_bytes))
+            if window := _window(run, target_bytes, settings.merge_files):
+                files = tuple(file for unit in window for file in unit)
+                return FileRewrite(files, cut(files, head, target_bytes))
     return None
 
 
@@ -101,21 +110,32 @@ def _runs(units: Iterable[tuple[DataFile, ...]], limit: int) -> Iterator[list[tu
     """Neighbours that may be merged: small ones with the same kind of times, and all or none free of old values."""
 
     def kind(unit: tuple[DataFile, ...]) -> tuple[bool, bool, bool]:
-        return _bytes(unit) < limit, unit[0].log_append_time, all(file.clean is not None for file in unit)
+        is_small = _bytes(unit) < limit and is_alike(unit)
+        return is_small, unit[0].log_append_time, all(file.clean is not None for file in unit)
 
     for (is_small, _, _), run in groupby(units, key=kind):
         if is_small:
             yield list(run)
 
 
-def _window(run: Sequence[tuple[DataFile, ...]], bytes_max: int) -> list[DataFile]:
-    """As many of the oldest files as one merge takes."""
-    window: list[DataFile] = []
+def _window(run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files: int) -> Sequence[tuple[DataFile, ...]]:
+    """The oldest neighbours of a run that are worth a merge; empty if none are."""
+    window: list[tuple[DataFile, ...]] = []
+    total = files = 0
     for unit in run:
-        if window and _bytes(window) + _bytes(unit) > bytes_max:
+        if window and total + _bytes(unit) > MERGED_TARGETS_MAX * target_bytes:
             break
-        window += unit
-    return window
+        window.append(unit)
+        total, files = total + _bytes(unit), files + len(unit)
+    if files > 1 and total >= target_bytes:
+        return window
+    if files < merge_files:
+        return ()
+    largest = max(range(len(window)), key=lambda at: _bytes(window[at]))
+    if min(GROWTH, merge_files / 2) * _bytes(window[largest]) <= total:
+        return window
+    before, behind = window[:largest], window[largest + 1 :]
+    return _window(before, target_bytes, merge_files) or _window(behind, target_bytes, merge_files)
 
 
 def _bytes(files: Iterable[DataFile]) -> int:

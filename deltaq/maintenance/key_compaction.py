@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +22,7 @@ from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.scan import Fetched, FileRead, read_file
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile
-from deltaq.maintenance.file_compaction import FileRewrite, cut, in_log_order
+from deltaq.maintenance.file_compaction import FileRewrite, cut, in_log_order, is_alike
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
@@ -124,7 +125,8 @@ class KeyCleaner:
         now_ms = self._clock.time_ms()
         dropped = 0
         for unit in plan.clean:
-            dropped += self._clean_unit(unit, newest, now_ms, None, topic.segment_bytes)
+            for files in _alike(unit):
+                dropped += self._clean_unit(files, newest, now_ms, None, topic.segment_bytes)
         # What is older is gone by now: only so may these be called clean.
         horizon_ms = now_ms + topic.delete_retention_ms
         for group in _groups(plan.dirty, topic.segment_bytes):
@@ -221,7 +223,7 @@ def _newest_of_each(table: pa.Table) -> pa.Table:
 def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterable[tuple[DataFile, ...]]:
     """Units that follow each other and have the same kind of times, as many as make one file."""
     group: list[DataFile] = []
-    for unit in units:
+    for unit in chain.from_iterable(map(_alike, units)):
         full = sum(file.segment.size for file in (*group, *unit)) > target_bytes
         if group and (full or unit[0].log_append_time != group[0].log_append_time):
             yield tuple(group)
@@ -229,3 +231,8 @@ def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterabl
         group += unit
     if group:
         yield tuple(group)
+
+
+def _alike(unit: tuple[DataFile, ...]) -> Iterable[tuple[DataFile, ...]]:
+    """The unit itself, or each of its files alone if they must not become one."""
+    return [unit] if is_alike(unit) else [(file,) for file in unit]

@@ -21,7 +21,9 @@ def file_of(number: int, shares: list[tuple[int, int, int]]) -> DataFile:
     for partition, base, rows in shares:
         batches.append(Batch(partition, base, base + rows, first, rows, False, path))
         first += rows
-    return DataFile(path, SegmentFile(f"topics/t/{path}", number, 1, first, 0, 0, 0), tuple(batches), 0, 0, None)
+    return DataFile(
+        path, SegmentFile(f"topics/t/{path}", number, 1, first, 0, 0, 0), tuple(batches), 0, 0, 0, None, False, None
+    )
 
 
 @st.composite

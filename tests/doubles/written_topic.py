@@ -1,0 +1,149 @@
+"""A topic written and looked after in one thread, so that a test says what happens when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from deltaq.clock import Clock
+from deltaq.config import topic_properties
+from deltaq.log.records import Columns, Headers, columns_of_rows
+from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_state import DataFile, PendingSegment, TopicChange
+from deltaq.log.topic_view import NewTopicPlan, create_topic
+from deltaq.log.upload import upload_segment
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.serde.typed import TopicSchema
+from deltaq.store import Store
+from deltaq.testing import ManualClock, messages_of
+
+__all__ = ["SMALL", "Row", "WrittenTopic", "seen_by_consumers"]
+
+TOPIC = "t"
+
+SMALL = MaintenanceSettings(
+    checkpoint_interval=5,
+    keep_entries_min=3,
+    keep_entries_max=1000,
+    clean_up_grace_s=60.0,
+    clean_up_interval_s=0.0,
+    merge_files=4,
+    look_interval_ms=0,
+)
+"""Everything happens soon."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A record to be written. `timestamp_ms` None: now."""
+
+    value: Any
+    key: bytes | None = None
+    partition: int = 0
+    timestamp_ms: int | None = None
+    headers: Headers = None
+
+
+class WrittenTopic:
+    """The topic `t` with a log of its own. Every `append` is one commit."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock | None = None,
+        partitions: int = 1,
+        schema: TopicSchema | None = None,
+        **config: object,
+    ) -> None:
+        self.store = store
+        self.clock = clock or ManualClock(auto_advance=True)
+        self.schema = schema
+        self.log = TopicLog(store, TOPIC, self.clock, indexed=True)
+        properties = topic_properties({name.replace("_", "."): value for name, value in config.items()})
+        create_topic(self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False)
+
+    def _deadline(self) -> float:
+        return self.clock.monotonic() + 60
+
+    # --- writing ---
+
+    def columns(self, rows: Sequence[Row]) -> Columns:
+        now = self.clock.time_ms()
+        times = [now if row.timestamp_ms is None else row.timestamp_ms for row in rows]
+        return columns_of_rows(
+            [row.partition for row in rows],
+            pa.array(times, pa.int64()),
+            [row.key for row in rows],
+            [row.headers for row in rows],
+            [row.value for row in rows],
+            self.schema,
+        )
+
+    def upload(self, *rows: Row, codec: str = "none") -> PendingSegment:
+        """What a producer has done before it commits."""
+        self.log.catch_up()
+        about = self.log.settings, codec, None, self._deadline(), self.clock, self.log.version
+        return upload_segment(self.store, TOPIC, self.columns(rows), *about)
+
+    def commit(self, *segments: PendingSegment) -> tuple[DataFile, ...]:
+        topic_id = self.log.live_head.topic_id
+        return self.log.append(lambda: segments, topic_id, self._deadline()).files
+
+    def append(self, *rows: Row, codec: str = "none") -> tuple[DataFile, ...]:
+        return self.commit(self.upload(*rows, codec=codec))
+
+    def configure(self, **config: object) -> None:
+        properties: dict[str, str | None] = {}
+        properties |= topic_properties({name.replace("_", "."): value for name, value in config.items()})
+        self.log.change(lambda head, _: TopicChange(head.partitions, properties), self._deadline())
+
+    # --- looking ---
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The live files, oldest records first."""
+        self.log.catch_up()
+        return sorted(self.log.index.files.values(), key=lambda file: file.segment.version)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        self.log.catch_up()
+        return self.log.live_head.start_offsets
+
+    def fresh_log(self) -> TopicLog:
+        """As somebody sees it who has just come: a snapshot, which is checked as a whole."""
+        log = TopicLog(self.store, TOPIC, self.clock, indexed=True)
+        log.load()
+        return log
+
+    def stored(self) -> set[str]:
+        """The names of the data files that are in the topic's folder."""
+        folder = self.log.folder
+        names = (entry.key.removeprefix(folder) for entry in self.store.list(folder))
+        return {name for name in names if not name.startswith("_")}
+
+    def live(self) -> set[str]:
+        return {file.path for file in self.files}
+
+    # --- maintenance ---
+
+    def maintenance(self, settings: MaintenanceSettings = SMALL, **changes: Any) -> TopicPass:
+        settings = replace(settings, **changes)
+        return TopicPass(self.store, TOPIC, self.clock, settings, Pacer(self.clock))
+
+    def maintain(self, settings: MaintenanceSettings = SMALL, **changes: Any) -> Counter[str]:
+        """One round by somebody who has just come."""
+        return self.maintenance(settings, **changes).run()
+
+
+def seen_by_consumers(store: Store, topic: Any = TOPIC) -> list[tuple[Any, ...]]:
+    """All that a consumer sees of each record: partition, offset, (type of the time, time), key, value, headers."""
+    return [
+        (m.partition(), m.offset(), m.timestamp(), m.key(), m.value(), m.headers()) for m in messages_of(store, topic)
+    ]

@@ -1,0 +1,223 @@
+"""Plans of file compaction: which files become which, by counting every offset; what a byte costs over the years."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from deltaq.log.rewrites import check_covered, check_rewrite
+from deltaq.log.topic_state import DataFile, TopicHead
+from deltaq.maintenance.file_compaction import (
+    GROWTH,
+    MERGED_TARGETS_MAX,
+    FileRewrite,
+    cut,
+    in_log_order,
+    plan_compaction,
+    plan_trim,
+)
+from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from tests.doubles.data_files import Log, appended_logs, index_of, made_file, offsets_of
+
+TARGET = 128 * 1024 * 1024
+SOON = MaintenanceSettings(merge_files=3)
+
+
+def written(plan: FileRewrite) -> list[DataFile]:
+    """The files that come of a plan, as the log will describe them."""
+    if not plan.inputs:
+        return []
+    newest = max(plan.inputs, key=lambda file: file.segment.version)
+    rows = sum(end - start for ranges in plan.outputs for start, end in ranges.values())
+    size = plan.bytes
+    files = []
+    for ranges in plan.outputs:
+        share = sum(end - start for start, end in ranges.values())
+        path = f"{newest.path}+{min(ranges)},{min(ranges.values())}"
+        found = [(partition, *ranges[partition]) for partition in sorted(ranges)]
+        files.append(made_file(path, newest.segment.version, found, size=size * share // max(1, rows)))
+    return files
+
+
+def readable(files: list[DataFile], head: TopicHead) -> list[tuple[int, int]]:
+    return [(partition, offset) for partition, offset in offsets_of(files) if offset >= head.start_offsets[partition]]
+
+
+# --- what a plan covers ----------------------------------------------------------------------------------------------
+
+
+@given(appended_logs(), st.integers(1, 5000))
+def test_new_files_cover_what_the_old_ones_did_as_far_as_it_can_be_read(log: Log, target: int) -> None:
+    new = written(FileRewrite(tuple(log.files), cut(log.files, log.head, target)))
+    assert offsets_of(new) == readable(log.files, log.head)
+    assert all(batch.base_offset < batch.next_offset for file in new for batch in file.batches)
+
+
+@given(appended_logs(), st.integers(1, 5000))
+def test_each_new_file_has_few_partitions_and_about_the_target_size(log: Log, target: int) -> None:
+    outputs = cut(log.files, log.head, target)
+    order = [partition for ranges in outputs for partition in sorted(ranges)]
+    assert order == sorted(order), "a later file goes on where the one before ends"
+    sizes = {file.path: file.segment.size / file.segment.rows for file in log.files}
+    largest = max((batch.rows * sizes[file.path] for file in log.files for batch in file.batches), default=0)
+    total = sum(file.segment.size for file in log.files)
+    assert len(outputs) <= -(-total // target)
+    for ranges in outputs:
+        size = sum(
+            sizes[file.path] * batch.rows
+            for file in log.files
+            for batch in file.batches
+            if (span := ranges.get(batch.partition)) and span[0] < batch.next_offset <= span[1]
+        )
+        assert size < target + largest + 1
+
+
+@given(appended_logs(sizes=st.integers(1, 3000)), st.sampled_from([1000, 5000, 20_000]))
+def test_a_merge_takes_whole_neighbours_and_its_result_stands_where_they_stood(log: Log, target: int) -> None:
+    plan = plan_compaction(log.index, log.head, target, SOON)
+    assume(plan is not None)
+    assert plan is not None
+    units = in_log_order(log.index)
+    at = [number for number, unit in enumerate(units) if set(unit) & set(plan.inputs)]
+    assert at == list(range(at[0], at[-1] + 1)), "neighbours"
+    assert {file.path for number in at for file in units[number]} == {file.path for file in plan.inputs}
+    largest = max(sum(file.segment.size for file in units[number]) for number in at)
+    assert largest < target // 2
+    assert largest <= plan.bytes <= MERGED_TARGETS_MAX * target + largest
+    new = written(plan)
+    after = index_of([*(file for file in log.files if file not in plan.inputs), *new])
+    check_rewrite(log.index, [file.path for file in plan.inputs], new, log.head, "entry", 99)
+    check_covered(after, log.head, "entry", 99)
+    order = [batch for unit in in_log_order(after) for file in unit for batch in file.batches]
+    for partition in range(log.head.partitions):
+        bases = [batch.base_offset for batch in order if batch.partition == partition]
+        assert bases == sorted(bases), "sorted by version, files are still in the order of the log"
+
+
+@given(appended_logs(sizes=st.integers(1, 50)))
+def test_merging_comes_to_an_end_with_few_files(log: Log) -> None:
+    files = {file.path: file for file in log.files}
+    merges = 0
+    while (plan := plan_compaction(index_of(files.values()), log.head, 20_000, SOON)) is not None:
+        merges += 1
+        assert merges <= len(log.files)
+        files = {path: file for path, file in files.items() if file not in plan.inputs}
+        files |= {file.path: file for file in written(plan)}
+    assert readable(list(files.values()), log.head) == readable(log.files, log.head)
+    assert len(files) < max(SOON.merge_files, 1 + len(log.files))
+
+
+def test_files_with_different_kinds_of_times_are_never_merged() -> None:
+    kinds = [False] * 5 + [True] * 5 + [False] * 2
+    files = [made_file(f"{n}", n, [(0, n, n + 1)], log_append_time=kind) for n, kind in enumerate(kinds)]
+    head = TopicHead("id", (12,), (0,), 0)
+    plan = plan_compaction(index_of(files), head, TARGET, SOON)
+    assert plan is not None
+    assert list(plan.inputs) == files[:5]
+    plan = plan_compaction(index_of([*files[5:], *written(plan)]), head, TARGET, SOON)
+    assert plan is not None
+    assert list(plan.inputs) == files[5:10]
+
+
+def test_an_entry_with_both_kinds_of_times_stays_as_it_is() -> None:
+    """The topic's rule may change between an upload and its commit."""
+    files = [made_file(f"{n}", n, [(0, n, n + 1)]) for n in range(4)]
+    files += [made_file(f"4{kind}", 4, [(kind, 0, 1)], log_append_time=bool(kind)) for kind in (1, 0, 2)]
+    files[5] = made_file("40", 4, [(0, 4, 5)])
+    plan = plan_compaction(index_of(files), TopicHead("id", (5, 1, 1), (0, 0, 0), 0), TARGET, SOON)
+    assert plan is not None
+    assert list(plan.inputs) == files[:4]
+
+
+def test_files_that_key_compaction_has_cleaned_are_not_merged_with_others() -> None:
+    files = [made_file(f"{n}", n, [(0, n, n + 1)], clean=0 if n < 4 else None) for n in range(9)]
+    plan = plan_compaction(index_of(files), TopicHead("id", (9,), (0,), 0), TARGET, SOON)
+    assert plan is not None
+    assert list(plan.inputs) == files[:4]
+
+
+# --- trims -----------------------------------------------------------------------------------------------------------
+
+
+@given(appended_logs())
+def test_trims_leave_just_the_records_that_can_be_read(log: Log) -> None:
+    files = {file.path: file for file in log.files}
+    trims = 0
+    while (plan := plan_trim(index_of(files.values()), log.head)) is not None:
+        trims += 1
+        assert trims <= len(log.files)
+        assert len(plan.inputs) == 1
+        del files[plan.inputs[0].path]
+        files |= {file.path: file for file in written(plan)}
+    starts = log.head.start_offsets
+    over = {file.path for file in log.files if all(b.next_offset <= starts[b.partition] for b in file.batches)}
+    left = [file for path, file in files.items() if path not in over]
+    assert offsets_of(left) == readable(log.files, log.head)
+    assert over <= files.keys(), "files without anything to read are left to retention"
+
+
+def test_what_has_no_records_below_the_start_is_not_trimmed_again() -> None:
+    """The batch begins below the start, but key compaction has taken its records."""
+    file = made_file("a", 1, [(0, 0, 5)], gaps=5)
+    assert plan_trim(index_of([file]), TopicHead("id", (5,), (3,), 0)) is None
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------------
+
+
+def small(number: int) -> int:
+    return 3000
+
+
+def middle(number: int) -> int:
+    return 300_000
+
+
+def mixed(number: int) -> int:
+    return 3000 if number % 20 else 10_000_000
+
+
+def shrinking(number: int) -> int:
+    return 30_000_000 // (1 + number // 10)
+
+
+@pytest.mark.fault("D3")
+@pytest.mark.parametrize(
+    ("size", "appends", "files_max"),
+    [(small, 10_000, 60), (middle, 5000, 100), (mixed, 2000, 90), (shrinking, 2000, 90)],
+)
+def test_a_byte_is_written_again_a_few_times_whatever_the_number_of_appends(
+    size: Callable[[int], int], appends: int, files_max: int
+) -> None:
+    index = index_of([])
+    times: dict[str, Counter[int]] = {}  # how often how many bytes of a file were written again
+    ever: Counter[int] = Counter()
+    most = 0
+    for number in range(appends):
+        file = made_file(f"{number}", number, [(0, number, number + 1)], size=size(number))
+        index.add(file)
+        times[file.path] = Counter({0: file.segment.size})
+        head = TopicHead("id", (number + 1,), (0,), 0)
+        while (plan := plan_compaction(index, head, TARGET, DEFAULT_SETTINGS)) is not None:
+            again: Counter[int] = Counter()
+            for old in plan.inputs:
+                index.remove(old.path)
+                again.update({count + 1: size for count, size in times.pop(old.path).items()})
+            new = written(plan)
+            for part in new:
+                index.add(part)
+                times[part.path] = Counter({n: size * part.segment.size // plan.bytes for n, size in again.items()})
+        most = max(most, len(index.files))
+    for counts in times.values():
+        ever.update(counts)
+    total = sum(ever.values())
+    # Each time its file becomes several times as large, and large ones rest.
+    assert max(ever) <= 2 + math.log(TARGET / 3000, GROWTH)
+    assert sum(count * size for count, size in ever.items()) / total < 5
+    large = total // (TARGET // 2)
+    assert most <= files_max + large

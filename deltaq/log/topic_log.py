@@ -204,8 +204,7 @@ class TopicLog:
 
     def copied_state(self) -> TableState:
         """The table as it is now, which stays so while the log moves on."""
-        state = self._log.state
-        return replace(state, domains=dict(state.domains), txns=dict(state.txns), files=dict(state.files))
+        return self._log.state.copy()
 
     def adopt(self, state: TableState) -> None:
         """Go to where another position in this log was: `state` is a copy of its state. Raises Corrupt."""

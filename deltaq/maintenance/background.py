@@ -17,7 +17,7 @@ from deltaq.errors import KafkaException
 from deltaq.log.table import TableState
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.pace import Pacer, Stopped
-from deltaq.maintenance.run import Maintenance
+from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import duty_folder, duty_key, topic_log
@@ -55,12 +55,18 @@ class TopicCaretaker:
     """
 
     def __init__(
-        self, store: Store, topic: str, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        settings: MaintenanceSettings = DEFAULT_SETTINGS,
+        offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
         self._store = store
         self._topic = topic
         self._clock = clock
         self._settings = settings
+        self._offsets_retention_ms = offsets_retention_ms
         self._pacer = Pacer(clock, settings.background_share)
         self._pass = TopicPass(store, topic, clock, settings, self._pacer)
         self._lock = clock.lock()
@@ -89,7 +95,10 @@ class TopicCaretaker:
 
     def _look_after_root(self) -> None:
         if take_duty(self._store, self._clock):
-            Maintenance(self._store, self._clock, self._settings, self._pacer).round()
+            retention_ms = self._offsets_retention_ms
+            Maintenance(
+                self._store, self._clock, self._settings, self._pacer, offsets_retention_ms=retention_ms
+            ).round()
 
     def stop(self, timeout_s: float) -> None:
         """The process is about to exit: end the threads, with what is half done left to others."""

@@ -1,11 +1,11 @@
-"""Maintenance as a service or a scheduled job: all topics under a root, round after round."""
+"""Maintenance as a service or a scheduled job: all topics and groups under a root, round after round."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -13,6 +13,7 @@ from deltaq.config import parse_client_config
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.log.store_errors import unavailable
 from deltaq.maintenance.checkpoint import CheckpointFailed
+from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import Tell, TopicPass
@@ -21,14 +22,20 @@ from deltaq.store import Store, StoreError, remove_left_probes
 
 __all__ = ["Maintenance", "run"]
 
+P = TypeVar("P")
+
 FAILURES = "failures"
+
+OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
+"""Kafka's default."""
 
 
 class Maintenance:
     """Maintenance of one root. Two at once, anywhere, do no harm. Not thread-safe.
 
-    `tell` takes a line about each thing that is done. What goes wrong with one topic is told too and counted; the
-    others have their turn all the same, and the next round tries again.
+    `tell` takes a line about each thing that is done. What goes wrong with one topic or group is told too and counted;
+    the others have their turn all the same, and the next round tries again. `offsets_retention_ms` is Kafka's
+    `offsets.retention.minutes` in milliseconds.
     """
 
     def __init__(
@@ -38,13 +45,16 @@ class Maintenance:
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
         pacer: Pacer | None = None,
         tell: Tell | None = None,
+        offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
         self._pacer = pacer or Pacer(clock)
         self._tell: Tell = tell or (lambda _: None)
+        self._offsets_retention_ms = offsets_retention_ms
         self._topics: dict[str, TopicPass] = {}
+        self._groups: dict[str, GroupPass] = {}
 
     def plan(self) -> Counter[str]:
         """Tell what a round would begin with, and change nothing. Raises Unavailable."""
@@ -63,29 +73,40 @@ class Maintenance:
     def finish(self) -> Counter[str]:
         """Behind the last round: wait until what was marked in the logs may go, and remove it. Raises Stopped."""
         done: Counter[str] = Counter()
-        waiting = {name: work for name, work in self._topics.items() if work.is_waiting()}
+        passes: list[tuple[str, TopicPass | GroupPass]] = [*self._topics.items(), *self._groups.items()]
+        waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
             self._tell(f"waiting {self._settings.clean_up_grace_s:g} s until log entries may go that others still see")
             self._clock.sleep(self._settings.clean_up_grace_s)
-        for name, work in waiting.items():
+        for name, work in waiting:
             done += self._attempt(name, work.clean_log)
         return done
 
-    def _passes(self) -> Iterator[tuple[str, TopicPass]]:
+    def _passes(self) -> Iterator[tuple[str, TopicPass | GroupPass]]:
+        yield from self._kept(names.TOPICS_FOLDER, self._topics, self._topic_pass)
+        yield from self._kept(names.GROUPS_FOLDER, self._groups, self._group_pass)
+
+    def _kept(self, folder: str, passes: dict[str, P], begun: Callable[[str], P]) -> Iterator[tuple[str, P]]:
+        """What is to be done for each thing in a folder: that of the round before, since it remembers what it saw."""
         try:
-            found = self._store.list_folders(names.TOPICS_FOLDER)
+            found = self._store.list_folders(folder)
         except StoreError as error:
             raise unavailable(error) from error
-        self._topics = {topic: work for topic, work in self._topics.items() if topic in found}
-        for topic in found:
-            if topic not in self._topics:
+        for gone in passes.keys() - set(found):
+            del passes[gone]
+        for name in found:
+            if name not in passes:
                 try:
-                    self._topics[topic] = TopicPass(
-                        self._store, topic, self._clock, self._settings, self._pacer, self._tell
-                    )
+                    passes[name] = begun(name)
                 except InvalidConfig:
-                    continue  # a folder of somebody else's: no topic can have that name
-            yield topic, self._topics[topic]
+                    continue  # a folder of somebody else's: nothing of ours can have that name
+            yield name, passes[name]
+
+    def _topic_pass(self, topic: str) -> TopicPass:
+        return TopicPass(self._store, topic, self._clock, self._settings, self._pacer, self._tell)
+
+    def _group_pass(self, group: str) -> GroupPass:
+        return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._tell)
 
     def _remove_left_probes(self) -> Counter[str]:
         try:
@@ -122,7 +143,8 @@ def run(
     """
     config = parse_client_config("admin", {**(conf or {}), "bootstrap.servers": os.fspath(root)})
     store = open_root(config, clock) if store is None else store
-    maintenance = Maintenance(store, clock, settings, tell=tell)
+    retention_ms = config.offsets_retention_minutes * 60_000
+    maintenance = Maintenance(store, clock, settings, tell=tell, offsets_retention_ms=retention_ms)
     if dry_run:
         return maintenance.plan()
     while True:

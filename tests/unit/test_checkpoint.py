@@ -303,7 +303,7 @@ def test_a_file_that_lacks_a_field_is_refused(name, how, tmp_path):
     kinds = {"path": pa.string(), "size": pa.int64(), "modificationTime": pa.int64(), "dataChange": pa.bool_()}
     if how == "of another type":
         kinds[name] = pa.float64()
-    wrong: dict[str, object] = {"missing": {}, "null": {name: None}, "of another type": {name: 1.5}}[how]
+    wrong: dict[str, object] = {} if how == "missing" else {name: None if how == "null" else 1.5}
     for row in rows:
         if row["add"] is not None:
             row["add"] = {key: value for key, value in row["add"].items() if key in kinds and key != name} | wrong

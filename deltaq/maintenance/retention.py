@@ -25,14 +25,14 @@ def file_time_ms(file: DataFile) -> int:
 
 
 def plan_retention(index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int) -> Trimmed | None:
-    """What retention removes now; None if there is nothing, or the topic's `cleanup.policy` has no `delete`."""
-    if "delete" not in settings.cleanup_policy:
-        return None
+    """What retention removes now; None if there is nothing. Without `delete` in the topic's `cleanup.policy` these are
+    just the files of which nothing can be read any more."""
     due = {path for path, file in index.files.items() if _is_over(file, head)}
-    if settings.retention_ms >= 0:
+    deletes = "delete" in settings.cleanup_policy
+    if deletes and settings.retention_ms >= 0:
         oldest_ms = now_ms - settings.retention_ms
         due |= {path for path, file in index.files.items() if file_time_ms(file) < oldest_ms}
-    if settings.retention_bytes >= 0:
+    if deletes and settings.retention_bytes >= 0:
         due |= _beyond(index, head, settings.retention_bytes)
     due = _oldest(index, head, due)
     return Trimmed(_starts(index, head, due), tuple(sorted(due))) if due else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deltaq.consumer import Consumer
 from deltaq.errors import KafkaError, KafkaException
-from deltaq.message import Message, TopicPartition
+from deltaq.message import OFFSET_BEGINNING, Message, TopicPartition
 from deltaq.store import Store, open_store
 from deltaq.topic import Topic
 
@@ -29,7 +29,7 @@ def messages_of(root: str | Store, topic: str | Topic) -> list[Message]:
             return []
         if found.error is not None:
             raise KafkaException(found.error)
-        consumer.assign([TopicPartition(name, partition, 0) for partition in found.partitions])
+        consumer.assign([TopicPartition(name, partition, OFFSET_BEGINNING) for partition in found.partitions])
         return _until_the_end(consumer, len(found.partitions))
 
 

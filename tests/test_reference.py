@@ -127,6 +127,7 @@ LIMITS = {
         ),
         Limit("log.topic_writer.FLIGHTS_AHEAD_MAX", "", "Uploads that may wait for their commit"),
         Limit("log.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
+        Limit("log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"),
         Limit("log.segment.ROW_GROUP_SHARE_BYTES", "bytes", "Share of a partition that gets row groups of its own"),
         Limit("log.linger.EXTRA_S_MAX", "s", "Wait added to `linger.ms` while races for the log are lost"),
         Limit(
@@ -137,6 +138,7 @@ LIMITS = {
     "Reading": (
         Limit("log.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
         Limit("log.segment.DECODED_BYTES_MAX", "bytes", "What a data file may decode to"),
+        Limit("log.fetcher.FIRST_READ_BYTES", "bytes", "What is fetched of a large file at first; it doubles"),
         Limit("log.delta_log.READ_AHEAD_MAX", "entries", "Log entries asked for at once when catching up"),
         Limit("log.fetcher.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
     ),

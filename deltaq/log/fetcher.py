@@ -18,9 +18,9 @@ from deltaq.clock import Clock
 from deltaq.errors import Corrupt, KafkaError, KafkaException, OffsetOutOfRange, Unavailable, UnknownTopic
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.delta_log import LogCleaned
-from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.parallel import REQUESTS_MAX, in_parallel
-from deltaq.log.scan import Fetched, FileGone, FileRead, next_read, read_file
+from deltaq.log.scan import Fetched, FileGone, FileRead, first_parts, layout_of, next_read, read_file
+from deltaq.log.segment import SegmentLayout
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
@@ -36,6 +36,10 @@ ENTRIES_AT_ONCE = 256
 
 GAP_CHECK_S = 1.0, 64.0
 """How long a topic has to be quiet before its log is listed for a gap, the first time and, doubling, at most."""
+
+FIRST_READ_BYTES = 1024 * 1024
+"""How much of a large file is fetched at first from a new position. It doubles with each read up to `fetch.max.bytes`,
+so that neither the first record waits for much nor a long scan for many requests."""
 
 CREATE_TIMEOUT_S = 30.0
 
@@ -107,6 +111,7 @@ class _Cursor:
     offset: int
     epoch: int
     paused: bool = False
+    read_bytes: int = FIRST_READ_BYTES
     end_told: int = -1
     missing_told: bool = False
     stopped: bool = False
@@ -132,6 +137,7 @@ class _Followed:
     quiet_since: float = 0.0
     next_check_s: float = GAP_CHECK_S[0]
     cursors: dict[int, _Cursor] = field(default_factory=dict)
+    layouts: dict[str, SegmentLayout] = field(default_factory=dict)  # of the large files that are being read, by path
 
 
 class Fetcher:
@@ -478,7 +484,7 @@ class Fetcher:
             if not cursor.paused and not cursor.stopped and partition < head.partitions
             if 0 <= cursor.offset <= head.next_offsets[partition]
         }
-        reads = self._plan(followed, {partition: cursor.offset for partition, cursor in cursors.items()})
+        reads = self._plan(followed, cursors)
         for read, outcome in zip(reads, in_parallel(self._clock, self._try_read, reads), strict=True):
             if isinstance(outcome, FileGone):
                 self._gone(topic, followed, cursors, read)
@@ -491,30 +497,40 @@ class Fetcher:
             self._tell_ends(topic, head, cursors)
         return bool(reads)
 
-    def _plan(self, followed: _Followed, positions: dict[int, int]) -> list[FileRead]:
+    def _plan(self, followed: _Followed, cursors: Mapping[int, _Cursor]) -> list[FileRead]:
         """What to read now. Of a remote store, several files at once: so the wait is for the slowest, not the sum."""
-        index = followed.log.index
+        positions = {partition: cursor.offset for partition, cursor in cursors.items()}
         reads: list[FileRead] = []
         room = self._settings.bytes_max - self._ready_bytes
         while room > 0 and len(reads) < (REQUESTS_MAX if self._store.is_remote else 1):
-            read = next_read(index, positions)
+            read = next_read(followed.log.index, positions)
             if read is None:
                 break
-            read = self._cut(index, positions, read)
+            read = self._cut(followed, cursors, read)
             reads.append(read)
-            rows = sum(end - start for _, start, end in read.wanted)
-            room -= max(1, read.file.segment.size * rows // max(1, read.file.segment.rows))
+            room -= read.bytes
             positions |= {batch.partition: end for batch, _, end in read.wanted}
+        followed.layouts = {read.file.path: read.layout for read in reads if read.layout is not None}
+        for partition in {batch.partition for read in reads for batch, _, _ in read.wanted}:
+            cursors[partition].read_bytes = min(2 * cursors[partition].read_bytes, self._settings.read_bytes_max)
         return reads
 
-    def _cut(self, index: OffsetIndex, positions: Mapping[int, int], read: FileRead) -> FileRead:
-        """As much of a large file as may be fetched at a time."""
-        segment = read.file.segment
-        if segment.size <= self._settings.read_bytes_max or any(batch.sparse for batch, _, _ in read.wanted):
-            return read  # of a sparse batch only the rows tell the offsets: each part would read all of them again
-        rows = max(1, segment.rows * self._settings.read_bytes_max // segment.size // len(read.wanted))
-        ends = {batch.partition: start + rows for batch, start, _ in read.wanted}
-        return next_read(index, {partition: positions[partition] for partition in ends}, ends) or read
+    def _cut(self, followed: _Followed, cursors: Mapping[int, _Cursor], read: FileRead) -> FileRead:
+        """As much of a large file as may be fetched at a time, beginning with the partitions read least so far."""
+        read_bytes = {batch.partition: cursors[batch.partition].read_bytes for batch, _, _ in read.wanted}
+        bytes_max = min(self._settings.read_bytes_max, *read_bytes.values())
+        path = read.file.path
+        if read.file.segment.size <= bytes_max:
+            return read
+        try:
+            layout = followed.layouts.get(path) or layout_of(self._store, read.file)
+        except (FileGone, Corrupt):
+            return read  # whoever reads it meets the same
+        if layout is None:
+            return read
+        followed.layouts[path] = layout
+        wanted = sorted(read.wanted, key=lambda want: read_bytes[want[0].partition])
+        return first_parts(replace(read, wanted=tuple(wanted)), layout, bytes_max)
 
     def _try_read(self, read: FileRead) -> list[Fetched] | FileGone | Corrupt:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +14,26 @@ from deltaq.errors import Corrupt
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.records import TIMESTAMP
-from deltaq.log.segment import RowRange, read_rows
+from deltaq.log.segment import RowRange, SegmentLayout, read_layout, read_rows
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_state import Batch, DataFile
 from deltaq.store import ObjectMissing, Store, StoreError
 
-__all__ = ["Fetched", "FileGone", "FileRead", "is_lost", "next_read", "plan_reads", "read_file"]
+__all__ = [
+    "Fetched",
+    "FileGone",
+    "FileRead",
+    "Part",
+    "first_parts",
+    "is_lost",
+    "layout_of",
+    "next_read",
+    "parts_of",
+    "plan_reads",
+    "read_file",
+]
 
+T = TypeVar("T")
 
 LOOKS_FOR_LOST_FILE = 5
 
@@ -34,10 +48,30 @@ class FileGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """Batches of one file to be read, each from `start` and up to `end` (an offset) only."""
+    """Batches of one file to be read, each from `start` and up to `end` (an offset) only.
+
+    With `layout`, the file's, no more is fetched than the row groups that have them.
+    """
 
     file: DataFile
     wanted: tuple[tuple[Batch, int, int], ...]
+    layout: SegmentLayout | None = None
+
+    @property
+    def bytes(self) -> int:
+        """About how much of the file is wanted; at least 1."""
+        rows = sum(min(batch.rows, end - start) for batch, start, end in self.wanted)
+        return max(1, self.file.segment.size * rows // max(1, self.file.segment.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Offsets `[start, end)` of a batch whose records stand in row groups `groups`, in `rows` and perhaps others."""
+
+    start: int
+    end: int
+    rows: RowRange
+    groups: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,35 +139,151 @@ def next_read(
     return FileRead(index.files[path], tuple(sorted(needed[path], key=lambda want: want[0].first_row)))
 
 
-def read_file(store: Store, read: FileRead) -> list[Fetched]:
-    """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable."""
-    try:
-        return _read_once(store, read)
-    except Corrupt:
-        return _read_once(store, read)  # the damage may have happened on the way, or in a cache
+def parts_of(layout: SegmentLayout, batch: Batch, start: int, end: int) -> Iterator[Part]:
+    """Offsets `[start, end)` of a batch in the least parts that can be read alone, in order, none left out.
+
+    Mostly one row group each; several of a sparse batch whose statistics do not tell them apart.
+    """
+    parts = _sparse_parts(layout, batch, start) if batch.sparse else _dense_parts(layout, batch, start, end)
+    for part in parts:
+        if part.start >= end:
+            return
+        low, high = max(start, part.start), min(end, part.end)
+        if low < high:
+            yield Part(low, high, part.rows, part.groups)
 
 
-def _read_once(store: Store, read: FileRead) -> list[Fetched]:
+def _dense_parts(layout: SegmentLayout, batch: Batch, start: int, end: int) -> Iterator[Part]:
+    first = batch.base_offset - batch.first_row  # the offset that row 0 would have
+    for group in layout.groups(RowRange(start - first, max(0, end - start))):
+        low, high = (first + row for row in layout.firsts[group : group + 2])
+        low, high = max(low, batch.base_offset), min(high, batch.next_offset)
+        yield Part(low, high, RowRange(low - first, high - low), range(group, group + 1))
+
+
+def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[Part]:
+    """All parts from the one that holds `start` on."""
+    last_row = batch.first_row + batch.rows
+    groups = layout.groups(RowRange(batch.first_row, batch.rows))
+    begin, at, row = groups.start, batch.base_offset, batch.first_row
+    low, high = groups.start + 1, groups.stop
+    while low < high:
+        middle = (low + high) // 2
+        border = _border(layout, batch, middle)
+        if border is None or border > start:
+            high = middle
+        else:
+            begin, at, row = middle, border, layout.firsts[middle]
+            low = middle + 1
+    for group in range(begin + 1, groups.stop):
+        border = _border(layout, batch, group)
+        if border is not None and at < border < batch.next_offset:
+            row_after = layout.firsts[group]
+            yield Part(at, border, RowRange(row, row_after - row), range(begin, group))
+            at, row, begin = border, row_after, group
+    yield Part(at, batch.next_offset, RowRange(row, last_row - row), range(begin, groups.stop))
+
+
+def _border(layout: SegmentLayout, batch: Batch, group: int) -> int | None:
+    """An offset that every record of the batch from row group `group` on has or exceeds, and none before; None if the
+    statistics do not tell.
+
+    Those of a row group that also has rows of other partitions speak of these too, and so do not count.
+    """
+    before = after = None
+    if layout.firsts[group - 1] >= batch.first_row:
+        before = layout.bounds(group - 1, "_offset")
+    if layout.firsts[group + 1] <= batch.first_row + batch.rows:
+        after = layout.bounds(group, "_offset")
+    if before is not None and after is not None and before[1] >= after[0]:
+        return None
+    return before[1] + 1 if before is not None else after[0] if after is not None else None
+
+
+def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:
+    """The beginning of a read: of each batch about an equal share of `bytes_max`, but at least one row group.
+
+    Batches for which nothing is left are not in it; they are left out from the end.
+    """
+    wanted: list[tuple[Batch, int, int]] = []
+    fetched: dict[int, int] = {}  # row group -> its bytes
+    for batch, start, end in read.wanted:
+        if sum(fetched.values()) >= bytes_max:
+            break
+        share = until = 0
+        for part in parts_of(layout, batch, start, end):
+            sizes = {group: layout.size(group) for group in part.groups}
+            if share and share + sum(sizes.values()) > bytes_max // len(read.wanted):
+                break
+            share, until = share + sum(sizes.values()), part.end
+            fetched |= sizes
+        wanted.append((batch, start, until))
+    return FileRead(read.file, tuple(wanted), layout)
+
+
+def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
+    """Where the rows of a large file are; None for one that is small enough to be read whole.
+
+    Raises FileGone, Corrupt, Unavailable.
+    """
+    key = file.segment.key
+    if file.segment.is_small:
+        return None
+    return _reading(file, lambda: read_layout(file.segment, lambda start, length: store.get_range(key, start, length)))
+
+
+def read_file(store: Store, read: FileRead, columns: Sequence[str] | None = None) -> list[Fetched]:
+    """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable.
+
+    `columns` are those of `rows` that are wanted, if not all; they have to have deltaq's first three among them.
+    """
+    layout = read.layout
+    if layout is None and any(batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted):
+        layout = layout_of(store, read.file)
     key = read.file.segment.key
-    ranges = [_row_range(batch, start, end) for batch, start, end in read.wanted]
-    try:
+    ranges = [_row_range(layout, batch, start, end) for batch, start, end in read.wanted]
+
+    def once() -> list[Fetched]:
         batches = read_rows(
-            read.file.segment, ranges, lambda: store.get(key), lambda start, length: store.get_range(key, start, length)
+            read.file.segment,
+            ranges,
+            lambda: store.get(key),
+            lambda start, length: store.get_range(key, start, length),
+            layout=layout,
+            columns=columns,
         )
+        return [
+            _fetched(read.file, batch, start, end, rows)
+            for (batch, start, end), rows in zip(read.wanted, batches, strict=True)
+        ]
+
+    return _reading(read.file, once)
+
+
+def _reading(file: DataFile, once: Callable[[], T]) -> T:
+    try:
+        try:
+            return once()
+        except Corrupt:
+            return once()  # the damage may have happened on the way, or in a cache
     except ObjectMissing:
-        raise FileGone(read.file) from None
+        raise FileGone(file) from None
     except StoreError as error:
         raise unavailable(error) from error
-    return [
-        _fetched(read.file, batch, start, end, rows)
-        for (batch, start, end), rows in zip(read.wanted, batches, strict=True)
-    ]
 
 
-def _row_range(batch: Batch, start: int, end: int) -> RowRange:
-    if batch.sparse:  # only the rows themselves tell their offsets
+def _whole(batch: Batch) -> tuple[int, int]:
+    return batch.base_offset, batch.next_offset
+
+
+def _row_range(layout: SegmentLayout | None, batch: Batch, start: int, end: int) -> RowRange:
+    """The rows that have the records; of a sparse batch, only they tell their offsets, so more than these."""
+    if not batch.sparse:
+        return RowRange(batch.first_row + start - batch.base_offset, end - start)
+    if layout is None:
         return RowRange(batch.first_row, batch.rows)
-    return RowRange(batch.first_row + start - batch.base_offset, end - start)
+    parts = [part.rows for part in parts_of(layout, batch, start, end)]
+    return RowRange(parts[0].first, sum(part.count for part in parts)) if parts else RowRange(batch.first_row, 0)
 
 
 def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.RecordBatch) -> Fetched:
@@ -142,10 +292,10 @@ def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.Record
         raise _contradiction(file, "partitions")
     if batch.sparse:
         offsets = rows.column("_offset")
-        if offsets.null_count:
+        if offsets.null_count or not _rise(offsets, batch.base_offset, batch.next_offset):
             raise _contradiction(file, "offsets")
-        chosen = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
-        rows = rows.filter(chosen)
+        before, until = (pc.sum(pc.less(offsets, offset)).as_py() or 0 for offset in (start, end))
+        rows = rows.slice(before, until - before)
     else:
         expected = pa.arange(start, end)
         stored = rows.column("_offset")
@@ -155,7 +305,15 @@ def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.Record
     if file.append_time_ms is not None:
         stamps = pa.repeat(pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows)
         rows = _with_column(rows, "_timestamp", stamps)
-    return Fetched(batch.partition, start, max(end, start), batch.sparse, file.append_time_ms is not None, rows)
+    return Fetched(batch.partition, start, max(end, start), batch.sparse, file.log_append_time, rows)
+
+
+def _rise(offsets: pa.Array, low: int, high: int) -> bool:
+    """Whether each offset is above the one before, and all are in `[low, high)`."""
+    if not len(offsets):
+        return True
+    within = low <= offsets[0].as_py() and offsets[-1].as_py() < high
+    return within and pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py() is True
 
 
 def _with_column(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:

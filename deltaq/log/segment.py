@@ -2,23 +2,40 @@
 
 A segment's rows are sorted by partition. A partition whose share is worth a request of its own gets its own row groups;
 small shares are packed together. Every page carries a checksum; the footer, which Parquet does not protect, and the
-file
-as a whole are covered by CRC-32 sums in the log entry. So no flipped bit is ever returned as a value.
+file as a whole are covered by CRC-32 sums in the log entry. So no flipped bit is ever returned as a value.
+
+What a reader pays for a part of a file depends on that part and not on the file: it fetches the footer, whose
+statistics say what each row group holds, and of the row groups that it needs the columns that it needs.
 """
 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.log.file_parts import FileParts
 
-__all__ = ["COMPRESSIONS", "EncodedSegment", "RowRange", "SegmentFile", "encode_segment", "read_rows", "read_table"]
+__all__ = [
+    "COMPACTED_ROW_GROUP_BYTES",
+    "COMPRESSIONS",
+    "DECODED_BYTES_MAX",
+    "EncodedSegment",
+    "RowRange",
+    "SegmentFile",
+    "SegmentLayout",
+    "encode_segment",
+    "read_layout",
+    "read_rows",
+    "read_table",
+]
 
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
 """Kafka's `compression.type` values and Parquet's names for them. Parquet's LZ4 here is LZ4_RAW, as the format
@@ -29,6 +46,11 @@ ROW_GROUP_SHARE_BYTES = 64 * 1024
 transfer."""
 
 ROW_GROUP_ROWS_MAX = 256 * 1024
+
+COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
+"""About what a row group of a compacted file decodes to. Whoever looks for one record in a file of 128 MiB parses its
+footer, which grows with the number of row groups, and decodes one of them: at this size both cost the same."""
+
 DECODED_BYTES_MAX = 2**31 - 1
 """No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate."""
 
@@ -70,20 +92,73 @@ class SegmentFile:
     footer_bytes: int
     footer_crc32: int
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is read whole, whatever part of it is needed."""
+        return self.size <= WHOLE_FILE_BYTES
+
+
+class SegmentLayout:
+    """Where the rows of a segment are, by its verified footer. Row groups count from 0.
+
+    `firsts` are the numbers of the row groups' first rows, and that of all rows.
+    """
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        self.metadata = metadata
+        self.firsts = tuple(accumulate((group.num_rows for group in groups), initial=0))
+        self._columns = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+        self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
+
+    def groups(self, rows: RowRange) -> range:
+        """The row groups that hold some of the rows."""
+        if not rows.count:
+            return range(0)
+        return range(bisect_right(self.firsts, rows.first) - 1, bisect_left(self.firsts, rows.first + rows.count))
+
+    def size(self, group: int) -> int:
+        """Bytes to fetch for a row group."""
+        return _extent(self.metadata.row_group(group))[1]
+
+    def bounds(self, group: int, column: str) -> tuple[int, int] | None:
+        """The lowest and the highest number in a column of a row group, times in microseconds; None if not known."""
+        if (group, column) not in self._bounds:
+            self._bounds[group, column] = self._statistics(group, column)
+        return self._bounds[group, column]
+
+    def _statistics(self, group: int, column: str) -> tuple[int, int] | None:
+        number = self._columns.get(column)
+        statistics = None if number is None else self.metadata.row_group(group).column(number).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        low, high = statistics.min_raw, statistics.max_raw
+        return (low, high) if isinstance(low, int) and isinstance(high, int) else None
+
 
 def encode_segment(
-    batch: pa.RecordBatch, shares: Sequence[int], compression: str, level: int | None = None
+    batch: pa.RecordBatch,
+    shares: Sequence[int],
+    compression: str,
+    level: int | None = None,
+    *,
+    row_group_bytes: int | None = None,
 ) -> EncodedSegment:
     """Encode `batch`, whose rows are sorted by partition, as Parquet.
 
-    `shares` are the row counts of the partitions in order (their sum is the number of rows). InvalidConfig for an
-    unknown
-    compression or a level the codec does not have.
+    `shares` are the row counts of the partitions in order (their sum is the number of rows). With `row_group_bytes`
+    a row group decodes to about as many bytes, so that of a large file small parts can be read; without, only the
+    number of its rows is bounded. InvalidConfig for an unknown compression or a level the codec does not have.
     """
     sink = pa.BufferOutputStream()
+    row_bytes = batch.nbytes / max(1, batch.num_rows)
+    rows_max = ROW_GROUP_ROWS_MAX
+    if row_group_bytes is not None:
+        rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))
     with _writer(sink, batch.schema, compression, level) as writer:
-        for first, count in _row_groups(shares, batch.nbytes / max(1, batch.num_rows)):
-            writer.write_batch(batch.slice(first, count), row_group_size=count)
+        for first, count in _row_groups(shares, row_bytes, rows_max):
+            for rows in _halved(batch.slice(first, count), row_group_bytes):
+                writer.write_batch(rows, row_group_size=rows.num_rows)
     data = memoryview(sink.getvalue())
     footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
     return EncodedSegment(data, batch.num_rows, zlib.crc32(data), footer_bytes, zlib.crc32(data[-footer_bytes:]))
@@ -128,7 +203,7 @@ def _dictionary_columns(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if field.name == "_partition" or pa.types.is_string(field.type)]
 
 
-def _row_groups(shares: Iterable[int], row_bytes: float) -> Iterator[tuple[int, int]]:
+def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Iterator[tuple[int, int]]:
     """(first row, rows) of each row group: large shares alone, runs of small ones together."""
     first = packed = 0
     for share in shares:
@@ -137,9 +212,9 @@ def _row_groups(shares: Iterable[int], row_bytes: float) -> Iterator[tuple[int, 
             yield first, packed
             first, packed = first + packed, 0
         packed += share
-        while packed > ROW_GROUP_ROWS_MAX:
-            yield first, ROW_GROUP_ROWS_MAX
-            first, packed = first + ROW_GROUP_ROWS_MAX, packed - ROW_GROUP_ROWS_MAX
+        while packed > rows_max:
+            yield first, rows_max
+            first, packed = first + rows_max, packed - rows_max
         if large and packed:
             yield first, packed
             first, packed = first + packed, 0
@@ -147,79 +222,122 @@ def _row_groups(shares: Iterable[int], row_bytes: float) -> Iterator[tuple[int, 
         yield first, packed
 
 
+def _halved(rows: pa.RecordBatch, bytes_max: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces, where they take far more than `bytes_max` because they are larger than others."""
+    if bytes_max is None or rows.num_rows < 2 or rows.nbytes <= 2 * bytes_max:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _halved(rows.slice(0, half), bytes_max)
+    yield from _halved(rows.slice(half), bytes_max)
+
+
+def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> SegmentLayout:
+    """Where the rows of a segment are, at the price of its footer. Raises Corrupt, and what `get_range` raises."""
+    footer = _fetched(file, file.size - file.footer_bytes, file.footer_bytes, get_range)
+    if zlib.crc32(footer) != file.footer_crc32:
+        raise _corrupt(file, "its footer does not match its checksum")
+    # The footer alone is as good as the file here: its places are looked at only when rows are read.
+    metadata = _decoding(file, lambda: _checked(file, _open(pa.BufferReader(footer)))).metadata
+    layout = SegmentLayout(metadata)
+    if layout.firsts[-1] != file.rows:
+        raise _corrupt(file, f"its row groups have {layout.firsts[-1]} rows instead of {file.rows}")
+    return layout
+
+
 def read_rows(
-    file: SegmentFile, wanted: Sequence[RowRange], get: Callable[[], bytes], get_range: Callable[[int, int], bytes]
+    file: SegmentFile,
+    wanted: Sequence[RowRange],
+    get: Callable[[], bytes],
+    get_range: Callable[[int, int], bytes],
+    *,
+    layout: SegmentLayout | None = None,
+    columns: Sequence[str] | None = None,
 ) -> list[pa.RecordBatch]:
     """The wanted row ranges of a segment, each as one record batch, verified.
 
-    `get()` fetches the whole file, `get_range(start, length)` a part. A small file, or one of which most is wanted, is
-    fetched whole; of a large one the footer and the row groups that hold the wanted rows.
+    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and one of which
+    most is wanted unless `layout` is given; of others the row groups that hold the wanted rows, and the footer if
+    there is no `layout`. With `columns`, which must not be nested, the batches have no others.
     Raises Corrupt; whatever the two callbacks raise passes through.
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
-    if file.size <= WHOLE_FILE_BYTES or share > 0.5:
-        table, first = _read_whole(file, get()), 0
-        return [_one_batch(table.slice(part.first - first, part.count)) for part in wanted]
-    return _read_parts(file, wanted, get_range)
+    if file.is_small or (layout is None and share > 0.5):
+        table = _read_whole(file, get(), columns)
+        return [_one_batch(table.slice(part.first, part.count)) for part in wanted]
+    return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns)
 
 
-def _read_whole(file: SegmentFile, data: bytes) -> pa.Table:
+def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
+    """The `compression.type` of a segment; "none" if it has no rows.
+
+    `get_range(start, length)` fetches a part of it. Raises Corrupt; whatever the callback raises passes through.
+    """
+    metadata = read_layout(file, get_range).metadata
+    if not metadata.num_row_groups:
+        return "none"
+    parquets = {"UNCOMPRESSED": "none", "LZ4_RAW": "lz4"}
+    codec = metadata.row_group(0).column(0).compression
+    return str(parquets.get(codec, codec.lower()))
+
+
+def _read_whole(file: SegmentFile, data: bytes, columns: Sequence[str] | None) -> pa.Table:
     if len(data) != file.size:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
         raise _corrupt(file, "it does not match its checksum")
-    parquet = _decoding(file, lambda: _checked(file, _open(pa.py_buffer(data))))
-    return _decoding(file, lambda: _decoded(parquet, pa.py_buffer(data)))
+    parquet = _decoding(file, lambda: _checked(file, _open(pa.BufferReader(data))))
+    return _decoding(file, lambda: _decoded(parquet, pa.BufferReader(data), None, columns))
 
 
 def _read_parts(
-    file: SegmentFile, wanted: Sequence[RowRange], get_range: Callable[[int, int], bytes]
+    file: SegmentFile,
+    wanted: Sequence[RowRange],
+    get_range: Callable[[int, int], bytes],
+    layout: SegmentLayout,
+    columns: Sequence[str] | None,
 ) -> list[pa.RecordBatch]:
-    # An image of the file with only the needed parts filled in; untouched zero pages cost no memory.
-    image = bytearray(file.size)
-
-    def fill(start: int, length: int) -> None:
-        part = get_range(start, length)
-        if len(part) != length:
-            raise _corrupt(file, f"it ends at byte {start + len(part)} instead of {file.size}")
-        image[start : start + length] = part
-
-    fill(file.size - file.footer_bytes, file.footer_bytes)
-    if zlib.crc32(memoryview(image)[-file.footer_bytes :]) != file.footer_crc32:
-        raise _corrupt(file, "its footer does not match its checksum")
-    metadata = _decoding(file, lambda: _checked(file, _open(pa.py_buffer(image)))).metadata
-    firsts = [0]
-    for group in range(metadata.num_row_groups):
-        firsts.append(firsts[-1] + metadata.row_group(group).num_rows)
-    needed = [
-        group
-        for group in range(metadata.num_row_groups)
-        if any(part.first < firsts[group + 1] and part.first + part.count > firsts[group] for part in wanted)
-    ]
-    for start, length in _merged(_extent(metadata.row_group(group)) for group in needed):
-        fill(start, length)
-    table = _decoding(file, lambda: _decoded(_open(pa.py_buffer(image)), pa.py_buffer(image), needed))
-    at: dict[int, int] = {}
+    needed = sorted({group for part in wanted for group in layout.groups(part)})
+    extents = _merged(_extent(layout.metadata.row_group(group), columns) for group in needed)
+    parts = [(start, _fetched(file, start, length, get_range)) for start, length in extents]
+    source = pa.PythonFile(FileParts(file.size, parts), mode="r")
+    table = _decoding(file, lambda: _decoded(_open(source, metadata=layout.metadata), source, needed, columns))
+    at: dict[int, int] = {}  # where each row group begins in the table
     rows = 0
     for group in needed:
-        at[group] = rows - firsts[group]
-        rows += firsts[group + 1] - firsts[group]
-    return [_one_batch(table.slice(part.first + _shift(at, firsts, part.first), part.count)) for part in wanted]
+        at[group] = rows
+        rows += layout.firsts[group + 1] - layout.firsts[group]
+    batches = []
+    for part in wanted:
+        groups = layout.groups(part)
+        first = at[groups[0]] + part.first - layout.firsts[groups[0]] if groups else 0
+        batches.append(_one_batch(table.slice(first, part.count)))
+    return batches
 
 
-def _shift(at: dict[int, int], firsts: list[int], row: int) -> int:
-    """What to add to a row number of the file to get its number in the table of the row groups that were read."""
-    return next(shift for group, shift in at.items() if firsts[group] <= row < firsts[group + 1])
+def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[int, int], bytes]) -> bytes:
+    part = get_range(start, length)
+    if len(part) != length:
+        raise _corrupt(file, f"it ends at byte {start + len(part)} instead of {file.size}")
+    return part
 
 
-def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    columns = [group.column(i) for i in range(group.num_columns)]
-    starts = [
-        min(c.data_page_offset, c.dictionary_page_offset) if c.dictionary_page_offset else c.data_page_offset
-        for c in columns
-    ]
-    ends = [start + c.total_compressed_size for start, c in zip(starts, columns, strict=True)]
-    return min(starts), max(ends) - min(starts)
+def _chunks(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> Iterator[pq.ColumnChunkMetaData]:
+    """The column chunks of a row group, all or those of the named columns."""
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if columns is None or chunk.path_in_schema in columns:
+            yield chunk
+
+
+def _extent(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> tuple[int, int]:
+    """(start, length) of the part of the file that has the row group, or the named columns of it."""
+    first, end = None, 0
+    for chunk in _chunks(group, columns):
+        pages, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+        start = min(pages, dictionary) if dictionary else pages
+        first, end = start if first is None else min(first, start), max(end, start + chunk.total_compressed_size)
+    return first or 0, end - (first or 0)
 
 
 def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -237,16 +355,22 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def read_table(data: bytes, key: str) -> pa.Table:
     """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
     try:
-        buffer = pa.py_buffer(data)
-        return _decoded(_open(buffer), buffer)
+        return _decoded(_open(pa.BufferReader(data)), pa.BufferReader(data))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
 
 
-def _open(buffer: pa.Buffer, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:
+def _open(
+    source: pa.NativeFile, dictionaries: Iterable[str] = (), metadata: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
     # To be read without Arrow's threads: one that still holds Python's bytes when Python finalizes aborts the process.
+    # Nor ahead (`pre_buffer`): that takes such a thread too, and fetches what lies between the parts that are needed.
     return pq.ParquetFile(
-        pa.BufferReader(buffer), page_checksum_verification=True, read_dictionary=list(dictionaries) or None
+        source,
+        metadata=metadata,
+        page_checksum_verification=True,
+        pre_buffer=False,
+        read_dictionary=list(dictionaries) or None,
     )
 
 
@@ -256,28 +380,35 @@ def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
     return parquet
 
 
-def _decoded(parquet: pq.ParquetFile, buffer: pa.Buffer, groups: Sequence[int] | None = None) -> pa.Table:
+def _decoded(
+    parquet: pq.ParquetFile,
+    source: pa.NativeFile,
+    groups: Sequence[int] | None = None,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
     """Row groups as Arrow, all or those named. ValueError, before the memory is spent, if they would take too much.
 
     A few bytes can stand for very many: compressed pages, runs of one value, one long value of a dictionary that every
-    row refers to. The footer tells all but the last; where that might be too much, the references are counted.
+    row refers to. The footer tells all but the last; where that might be too much, the references are counted, for
+    which the file is read again from `source`.
     """
     metadata = parquet.metadata
     groups = range(metadata.num_row_groups) if groups is None else groups
     size, worst = 0, 0
     dictionaries = set()
     for group in map(metadata.row_group, groups):
-        for column in map(group.column, range(group.num_columns)):
-            size += max(column.total_uncompressed_size, column.num_values * VALUE_BYTES)
-            if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY":
-                worst += column.total_uncompressed_size * column.num_values
-                dictionaries.add(column.path_in_schema)
+        for chunk in _chunks(group, columns):
+            size += max(chunk.total_uncompressed_size, chunk.num_values * VALUE_BYTES)
+            if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY":
+                worst += chunk.total_uncompressed_size * chunk.num_values
+                dictionaries.add(chunk.path_in_schema)
     if size <= DECODED_BYTES_MAX < size + worst:
-        references = _open(buffer, dictionaries).read_row_groups(groups, sorted(dictionaries), use_threads=False)
+        referring = _open(source, dictionaries, metadata)
+        references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
         size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
     if size > DECODED_BYTES_MAX:
         raise ValueError(f"it would take {size} bytes of memory, more than any file of a table may")
-    return parquet.read_row_groups(groups, use_threads=False)
+    return parquet.read_row_groups(groups, columns, use_threads=False)
 
 
 def _expanded(array: pa.Array) -> int:

@@ -1,26 +1,43 @@
 """From times to offsets, by Kafka's rules, reading only the files that can hold the answer.
 
-The log says the lowest and highest timestamp of each file. Timestamps are the producers' and need not rise with the
-offsets, and a file may hold several partitions, so a file that may hold the answer has to be read to know.
+The log says the lowest and highest timestamp of each file, and the footer of a large file those of each row group.
+Timestamps are the producers' and need not rise with the offsets, and a row group may hold several partitions, so one
+that may hold the answer has to be read to know: of a large file its times and offsets, not its records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.log.ranges import load_again
-from deltaq.log.scan import FileGone, FileRead, read_file
+from deltaq.log.scan import FileGone, FileRead, layout_of, parts_of, read_file
 from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import Batch
+from deltaq.log.topic_state import Batch, DataFile
 from deltaq.store import Store
 
 __all__ = ["newest_time", "offset_for_time", "time_of_offset"]
 
 T = TypeVar("T")
+
+_COLUMNS = ("_partition", "_offset", "_timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Records of one batch to be looked at, which have no times but those from `low_ms` to `high_ms`."""
+
+    read: FileRead
+    low_ms: int
+    high_ms: int
+
+    @property
+    def start(self) -> int:
+        return self.read.wanted[0][1]
 
 
 def offset_for_time(store: Store, log: TopicLog, partition: int, timestamp_ms: int) -> int | None:
@@ -37,10 +54,15 @@ def offset_for_time(store: Store, log: TopicLog, partition: int, timestamp_ms: i
                 continue
             if file.min_timestamp_ms >= timestamp_ms and not batch.sparse:
                 return start
-            offsets, times_ms = _times(store, log, batch, start, batch.next_offset)
-            at = pc.index(pc.greater_equal(times_ms, timestamp_ms), True).as_py()
-            if at >= 0:
-                return int(offsets[at].as_py())
+            for span in _spans(store, file, batch, start):
+                if span.high_ms < timestamp_ms:
+                    continue
+                if span.low_ms >= timestamp_ms and not batch.sparse:
+                    return span.start
+                offsets, times_ms = _times(store, span.read)
+                at = pc.index(pc.greater_equal(times_ms, timestamp_ms), True).as_py()
+                if at >= 0:
+                    return int(offsets[at].as_py())
         return None
 
     return _through_compactions(log, look)
@@ -53,10 +75,10 @@ def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> 
         batch = log.index.find(partition, offset)
         if batch is None or batch.base_offset > offset:
             return None
-        append_time_ms = log.index.files[batch.path].append_time_ms
-        if append_time_ms is not None and not batch.sparse:
-            return append_time_ms
-        _, times_ms = _times(store, log, batch, offset, offset + 1)
+        file = log.index.files[batch.path]
+        if file.append_time_ms is not None and not batch.sparse:
+            return file.append_time_ms
+        _, times_ms = _times(store, FileRead(file, ((batch, offset, offset + 1),), layout_of(store, file)))
         return int(times_ms[0].as_py()) if len(times_ms) else None
 
     return _through_compactions(log, look)
@@ -73,12 +95,15 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
         files = log.index.files
         likeliest = sorted(_batches(log, partition), key=lambda found: -files[found[0].path].max_timestamp_ms)
         for batch, start in likeliest:
-            # A file's highest time may be that of another partition, so the order alone does not decide.
-            if (files[batch.path].max_timestamp_ms, -start) > best:
-                offsets, times_ms = _times(store, log, batch, start, batch.next_offset)
-                if len(times_ms):
-                    highest = pc.max(times_ms).as_py()
-                    best = max(best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py()))
+            # The highest time of a file or row group may be another partition's, so the order alone does not decide.
+            if (files[batch.path].max_timestamp_ms, -start) <= best:
+                continue
+            for span in sorted(_spans(store, files[batch.path], batch, start), key=lambda span: -span.high_ms):
+                if (span.high_ms, -span.start) > best:
+                    offsets, times_ms = _times(store, span.read)
+                    if len(times_ms):
+                        highest = pc.max(times_ms).as_py()
+                        best = max(best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py()))
         return None if best[0] < 0 else (-best[1], best[0])
 
     return _through_compactions(log, look)
@@ -90,9 +115,26 @@ def _batches(log: TopicLog, partition: int) -> list[tuple[Batch, int]]:
     return [(batch, max(batch.base_offset, earliest)) for batch in log.index.batches(partition, earliest)]
 
 
-def _times(store: Store, log: TopicLog, batch: Batch, start: int, end: int) -> tuple[pa.Array, pa.Array]:
-    """Offsets and timestamps in ms of the batch's records in [start, end). Raises FileGone."""
-    (fetched,) = read_file(store, FileRead(log.index.files[batch.path], ((batch, start, end),)))
+def _spans(store: Store, file: DataFile, batch: Batch, start: int) -> Iterator[_Span]:
+    """The batch from offset `start` on, in offset order: of a large file by row groups. Raises FileGone."""
+    layout = layout_of(store, file)
+    if layout is None:
+        read = FileRead(file, ((batch, start, batch.next_offset),))
+        yield _Span(read, file.min_timestamp_ms, file.max_timestamp_ms)
+        return
+    for part in parts_of(layout, batch, start, batch.next_offset):
+        bounds = [layout.bounds(group, "_timestamp") for group in part.groups]
+        low_ms, high_ms = file.min_timestamp_ms, file.max_timestamp_ms
+        known = [times_us for times_us in bounds if times_us is not None]
+        # Where the time of the commit counts, the records may have others that do not.
+        if file.append_time_ms is None and known and len(known) == len(bounds):
+            low_ms, high_ms = min(low for low, _ in known) // 1000, max(high for _, high in known) // 1000
+        yield _Span(FileRead(file, ((batch, part.start, part.end),), layout), low_ms, high_ms)
+
+
+def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:
+    """Offsets and timestamps in ms of the records, which are of one batch. Raises FileGone."""
+    (fetched,) = read_file(store, read, _COLUMNS)
     times_us = fetched.rows.column("_timestamp").cast(pa.int64())
     return fetched.rows.column("_offset"), pc.divide(times_us, 1000)
 

@@ -7,6 +7,8 @@ import time
 import uuid
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from deltaq import (
     OFFSET_BEGINNING,
@@ -20,7 +22,9 @@ from deltaq import (
     UnknownTopic,
 )
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.log import segment as segment_module
 from deltaq.log.fetcher import (
+    FIRST_READ_BYTES,
     Fetcher,
     FetchSettings,
     PartitionEnd,
@@ -43,7 +47,12 @@ def a_store() -> MemoryStore:
 def fill(store: Store, commits: int, rows: int = 1, size: int = 10, partitions: int = 1) -> None:
     """Commit by commit, `rows` records for each partition; a value tells partition and offset."""
     Topic("t", partitions=partitions, store=store).create(exist_ok=True)
-    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 60_000, "batch.size": 10**9}
+    conf = {
+        "bootstrap.servers": "memory://unused",
+        "linger.ms": 60_000,
+        "batch.size": 10**9,
+        "batch.num.messages": 10**6,
+    }
     with Producer(conf, store=store) as producer:
         for commit in range(commits):
             for row in range(rows):
@@ -131,18 +140,169 @@ def test_what_is_held_ready_stays_within_the_budget():
         assert fetching.records(40) == {0: list(range(40))}
 
 
-def test_a_large_file_is_read_in_parts():
-    store = FaultyStore(a_store())
-    fill(store, 1, rows=4000, size=1000)
+class Metered(FaultyStore):
+    """A store that notes the bytes of every answer about a data file."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.answers: list[int] = []
+
+    def _noted(self, key: str, found: bytes) -> bytes:
+        if key.endswith(".parquet"):
+            self.answers.append(len(found))
+        return found
+
+    def get(self, key: str) -> bytes:
+        return self._noted(key, super().get(key))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        return self._noted(key, super().get_range(key, start, length))
+
+
+@pytest.fixture
+def small_row_groups(monkeypatch):
+    """What is written now gets row groups of 100 records."""
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS_MAX", 100)
+
+
+def one_file(store: Store, rows: int, size: int) -> int:
+    """Fill the topic with one file; its size."""
+    fill(store, 1, rows=rows, size=size)
     (entry,) = [e for e in store.list("topics/t/") if e.key.endswith(".parquet")]
-    assert entry.size > 3_000_000
+    return entry.size
+
+
+def test_a_large_file_is_read_in_parts(small_row_groups):
+    store = FaultyStore(a_store())
+    size = one_file(store, 4000, 1000)
+    assert size > 3_000_000
     with Fetching(store, read_bytes_max=500_000) as fetching:
         fetching.assign(0)
         item = fetching.next()
         assert isinstance(item, PartitionRecords)
-        assert item.fetched.rows.num_rows <= 4000 * 500_000 / entry.size + 1
+        assert item.fetched.rows.num_rows <= 4000 * 500_000 / size + 1
         rest = fetching.records(4000 - item.fetched.rows.num_rows)
         assert rest[0][0] == item.fetched.next_offset
+
+
+def test_the_first_record_of_a_position_waits_for_little_and_a_long_scan_makes_few_requests(small_row_groups):
+    store = Metered(a_store())
+    size = one_file(store, 20_000, 1000)
+    group = size // 200
+    with Fetching(store, read_bytes_max=8 * FIRST_READ_BYTES) as fetching:
+        fetching.assign(3000)
+        assert fetching.records(17_000) == {0: list(range(3000, 20_000))}
+        footer, *parts = store.answers
+        assert footer < size / 100
+        for part, limit in zip(parts, [1, 2, 4, 8, 8], strict=True):
+            assert part <= limit * FIRST_READ_BYTES
+        for part, limit in zip(parts[:-1], [1, 2, 4, 8], strict=True):
+            assert part > limit * FIRST_READ_BYTES - 2 * group
+        assert sum(parts) < 0.85 * size + 2 * group, "no row group twice"
+        store.answers.clear()
+        fetching.fetcher.seek("t", 0, 10_000)
+        fetching.records(10_000)
+        assert max(store.answers[:2]) <= FIRST_READ_BYTES, "a seek begins with little again"
+        assert store.answers[2] > FIRST_READ_BYTES
+
+
+def test_a_record_of_a_large_file_costs_the_same_wherever_it_is(small_row_groups):
+    store = Metered(a_store())
+    size = one_file(store, 12_000, 1000)
+    costs = []
+    for offset in (0, 6000, 11_999):
+        store.answers.clear()
+        with Fetching(store, bytes_max=1) as fetching:
+            fetching.assign(offset)
+            item = fetching.next()
+            assert isinstance(item, PartitionRecords)
+            assert item.fetched.rows.column("_offset")[0].as_py() == offset
+            costs.append(sum(store.answers[:2]))
+    assert max(costs) < FIRST_READ_BYTES + 0.01 * size
+
+
+def test_a_position_set_anew_does_not_wait_for_a_partition_that_is_read_in_large_parts(small_row_groups):
+    store = Metered(a_store())
+    fill(store, 1, rows=10_000, size=1000, partitions=2)
+    with Fetching(store, bytes_max=1) as fetching:
+        fetching.assign(0, OFFSET_END)
+        parts = [fetching.next().bytes for _ in range(3)]
+        assert parts[2] > 3 * FIRST_READ_BYTES
+        fetching.fetcher.seek("t", 1, 4000)
+        while (item := fetching.next()).partition != 1:
+            pass
+        assert item.fetched.first_offset == 4000
+        assert item.bytes <= FIRST_READ_BYTES
+
+
+@pytest.mark.fault("B2")
+def test_damage_inside_a_large_file_stops_the_partition_where_it_is_and_not_before(small_row_groups):
+    store = a_store()
+    size = one_file(store, 4000, 1000)
+    (entry,) = [e for e in store.list("topics/t/") if e.key.endswith(".parquet")]
+    damaged = bytearray(store.get(entry.key))
+    damaged[size * 3 // 4] ^= 1
+    store.put(entry.key, bytes(damaged))
+    with Fetching(store, read_bytes_max=300_000) as fetching:
+        fetching.assign(0)
+        found: list[int] = []
+        while isinstance(item := fetching.next(), PartitionRecords):
+            found += item.fetched.rows.column("_offset").to_pylist()
+        assert isinstance(item, PartitionError)
+        assert isinstance(item.error, Corrupt)
+        assert found == list(range(len(found)))
+        assert 2600 <= len(found) <= 3000
+        fetching.fetcher.seek("t", 0, 3100)
+        assert fetching.records(900) == {0: list(range(3100, 4000))}
+
+
+def test_a_large_file_whose_footer_is_damaged_stops_the_partition(small_row_groups):
+    store = a_store()
+    one_file(store, 4000, 1000)
+    (entry,) = [e for e in store.list("topics/t/") if e.key.endswith(".parquet")]
+    damaged = bytearray(store.get(entry.key))
+    damaged[-20] ^= 1
+    store.put(entry.key, bytes(damaged))
+    with Fetching(store, read_bytes_max=300_000) as fetching:
+        fetching.assign(0)
+        assert isinstance(fetching.error().error, Corrupt)
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.sets(st.integers(0, 150)), min_size=3, max_size=3),
+    st.lists(st.integers(0, 151), min_size=3, max_size=3),
+    st.integers(1, 30),
+    st.sampled_from([300, 2000, 20_000]),
+    st.booleans(),
+)
+def test_compacted_records_of_any_file_come_once_and_in_order_from_any_position(
+    dropped, starts, row_group_rows, read_bytes_max, far
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_module, "ROW_GROUP_ROWS_MAX", row_group_rows)
+        patch.setattr(segment_module, "ROW_GROUP_SHARE_BYTES", 500)
+        patch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+        store = a_store()
+        fill(store, 3, rows=50, partitions=3)
+        compact(store, "t", keep=lambda partition, offset: offset not in dropped[partition])
+        fill(store, 1, rows=1, partitions=3)  # starts again at 0 in its values, so it is not read
+        expected = {
+            partition: [offset for offset in range(start, 150) if offset not in dropped[partition]]
+            for partition, start in enumerate(starts)
+        }
+
+        class Placed(FaultyStore):
+            is_remote = far
+
+        with Fetching(Placed(store), read_bytes_max=read_bytes_max) as fetching:
+            fetching.assign(*starts)
+            found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+            while any(found[p][-1:] != [150] and starts[p] <= 150 for p in found):
+                item = fetching.next()
+                assert isinstance(item, PartitionRecords), item
+                found[item.partition] += item.fetched.rows.column("_offset").to_pylist()
+            assert {p: [offset for offset in found[p] if offset != 150] for p in found} == expected
 
 
 def test_several_files_are_read_at_once_where_the_store_is_far_away():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq import Producer, Topic, UnknownTopic
+from deltaq import Corrupt, Producer, Topic, UnknownTopic
+from deltaq.log import segment as segment_module
 from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, Store
@@ -59,6 +60,27 @@ _files = st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 12)), min
 
 @given(_files, st.booleans(), st.sets(st.tuples(st.integers(0, 1), st.integers(0, 8))))
 def test_the_answer_is_that_of_looking_at_every_record(files, compacted, dropped):
+    _check_against_every_record(files, compacted, dropped)
+
+
+@given(
+    _files,
+    st.booleans(),
+    st.sets(st.tuples(st.integers(0, 1), st.integers(0, 8))),
+    st.integers(1, 4),
+    st.sampled_from([1, 2**20]),
+)
+def test_it_is_so_too_where_files_are_large_and_only_some_row_groups_are_read(
+    files, compacted, dropped, row_group_rows, share
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+        patch.setattr(segment_module, "ROW_GROUP_ROWS_MAX", row_group_rows)
+        patch.setattr(segment_module, "ROW_GROUP_SHARE_BYTES", share)
+        _check_against_every_record(files, compacted, dropped)
+
+
+def _check_against_every_record(files, compacted, dropped):
     store = MemoryStore(uuid.uuid4().hex)
     write(store, *files)
     kept = {
@@ -143,3 +165,93 @@ def test_a_lookup_in_a_topic_that_has_ended_says_so(store):
         store.delete(key)
     with pytest.raises(UnknownTopic):
         offset_for_time(store, log, 0, 1500)
+
+
+class Metered(FaultyStore):
+    """A store that counts the bytes of data files that it hands out."""
+
+    fetched = 0
+
+    def get(self, key: str) -> bytes:
+        found = super().get(key)
+        self.fetched += len(found) if key.endswith(".parquet") else 0
+        return found
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        self.fetched += length if key.endswith(".parquet") else 0
+        return super().get_range(key, start, length)
+
+
+@pytest.fixture
+def large(monkeypatch, store) -> Metered:
+    """A topic with one file of 4,000 records in 40 row groups, a record a second."""
+    monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS_MAX", 100)
+    Topic("t", store=store).create()
+    with Producer(bootstrap_servers="memory://unused", store=store, linger_ms=60_000, batch_size=10**9) as producer:
+        for number in range(4000):
+            producer.produce("t", b"x" * 500, timestamp=1_000_000 + number * 1000)
+        assert producer.flush(60) == 0
+    return Metered(store)
+
+
+def test_in_a_large_file_a_time_is_found_for_its_footer_and_the_times_of_one_row_group(large):
+    log = opened(large)
+    (file,) = log.index.files.values()
+    for number in (1234, 3999):
+        for look in (
+            lambda at: offset_for_time(large, log, 0, 1_000_000 + at * 1000 - 1),
+            lambda at: time_of_offset(large, log, 0, at) == 1_000_000 + at * 1000 and at,
+            lambda at: newest_time(large, log, 0) == (3999, 1_000_000 + 3999 * 1000) and at,
+        ):
+            large.fetched = 0
+            before = large.operations["get_range"]
+            assert look(number) == number
+            assert large.operations["get_range"] - before == 2
+            assert large.fetched < file.segment.footer_bytes + 100 * 30
+            assert large.fetched < file.segment.size / 40
+
+
+def test_a_time_at_which_a_row_group_begins_is_found_without_reading_it(large):
+    log = opened(large)
+    (file,) = log.index.files.values()
+    assert offset_for_time(large, log, 0, 1_000_000 + 1199 * 1000 + 1) == 1200
+    assert large.fetched == file.segment.footer_bytes
+
+
+@pytest.mark.fault("B2")
+def test_damaged_times_of_a_large_file_give_no_answer(large, store):
+    log = opened(large)
+    (file,) = log.index.files.values()
+    places = []
+
+    class Noting(Metered):
+        def get_range(self, key: str, start: int, length: int) -> bytes:
+            places.append((start, length))
+            return super().get_range(key, start, length)
+
+    offset_for_time(Noting(store), log, 0, 1_000_000 + 1234 * 1000)
+    (start, length) = places[-1]
+    sound = store.get(file.segment.key)
+    caught = 0
+    for place in range(start, start + length, 5):
+        damaged = bytearray(sound)
+        damaged[place] ^= 4
+        store.put(file.segment.key, bytes(damaged))
+        try:
+            assert offset_for_time(large, log, 0, 1_000_000 + 1234 * 1000) == 1234
+        except Corrupt:
+            caught += 1
+    assert caught > length / 5 * 0.9
+
+
+def test_the_time_of_the_commit_counts_though_the_records_have_others(large):
+    # As in a file that was uploaded before the topic changed its rule.
+    log = opened(large)
+    (file,) = log.index.files.values()
+    stamped = 9_000_000_000
+    for name, value in (("append_time_ms", stamped), ("min_timestamp_ms", stamped), ("max_timestamp_ms", stamped)):
+        object.__setattr__(file, name, value)
+    assert newest_time(large, log, 0) == (0, stamped)
+    assert offset_for_time(large, log, 0, stamped) == 0
+    assert offset_for_time(large, log, 0, stamped + 1) is None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deltaq.errors import Corrupt
-from deltaq.log.actions import Action, Add, Remove
+from deltaq.log.actions import Action, Add, Entry, Remove
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.topic_state import (
     BATCHES_TAG,
@@ -27,6 +27,7 @@ __all__ = [
     "RewrittenSegment",
     "Trimmed",
     "check_covered",
+    "check_files",
     "check_rewrite",
     "raised_uploads",
     "retained",
@@ -139,6 +140,17 @@ def _stats(segment: RewrittenSegment) -> str:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
+def check_files(index: OffsetIndex, entry: Entry, path: str) -> None:
+    """Raises Corrupt if `entry` adds a file that is in the topic already, or removes one that it adds: what it leaves
+    would depend on the order of its actions. `index` is that of the topic before the entry."""
+    named: set[str] = set()
+    for action in entry.actions:
+        if isinstance(action, Add | Remove):
+            if action.path in named or (isinstance(action, Add) and action.path in index.files):
+                raise Corrupt(f"the entry names the file {action.path!r} again", path=path, version=entry.version)
+            named.add(action.path)
+
+
 def check_rewrite(
     index: OffsetIndex, removed: Iterable[str], added: Iterable[DataFile], after: TopicHead, path: str, version: int
 ) -> None:
@@ -161,9 +173,12 @@ def check_rewrite(
 
 def check_covered(index: OffsetIndex, head: TopicHead, path: str, version: int) -> None:
     """Raises Corrupt unless the files of a topic cover the offsets of each partition, once each."""
-    for partition, (start, end) in enumerate(zip(head.start_offsets, head.next_offsets, strict=True)):
-        ranges = [(batch.base_offset, batch.next_offset) for batch in index.batches(partition, start)]
-        covered = _joined(ranges, start)
+    # Not by the index's own way through the batches: of two at one place it would see one.
+    ranges = _ranges(batch for file in index.files.values() for batch in file.batches)
+    bounds = dict(enumerate(zip(head.start_offsets, head.next_offsets, strict=True)))
+    for partition in bounds.keys() | ranges.keys():
+        start, end = bounds.get(partition, (0, 0))
+        covered = _joined(ranges.get(partition, ()), start)
         if covered != ([(start, end)] if start < end else []):
             raise Corrupt(
                 f"partition {partition} has offsets {start} to {end}, and its files have {covered}",

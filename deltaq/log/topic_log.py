@@ -17,6 +17,7 @@ from deltaq.log.rewrites import (
     RewrittenSegment,
     Trimmed,
     check_covered,
+    check_files,
     check_rewrite,
     raised_uploads,
     retained,
@@ -236,6 +237,7 @@ class TopicLog:
                 self.index.remove(action.path)
 
     def _check_rewrite(self, entry: Entry, path: str) -> None:
+        check_files(self.index, entry, path)
         removed = [action.path for action in entry.actions if isinstance(action, Remove)]
         added = [data_file(a, self.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
         if (removed or added) and self._last is not None:

@@ -283,6 +283,8 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
         raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
     if before is not None and before.topic_id == after.topic_id and _goes_back(before, after):
         raise Corrupt("the entry takes back what an earlier one has removed", path=path, version=entry.version)
+    if after.uploads_from > entry.version:
+        raise Corrupt("the entry voids uploads that have not begun yet", path=path, version=entry.version)
     return after
 
 

@@ -140,6 +140,10 @@ class Sweeper:
         Raises what `TopicLog.raise_uploads` raises; Stopped.
         """
         self._log.catch_up()
+        if look.version > self._log.version:
+            # Nobody has looked at what was not there: to void all uploads up to then would stop every writer for ever.
+            self._drop(names.look_key(self._log.folder, look.version), "its version is not in the log yet")
+            return 0
         noted = settled(look, self._settings.in_flight_ms)
         if noted - self._live():
             self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
@@ -183,6 +187,12 @@ class Sweeper:
         except ObjectMissing:
             return None
         except (ValueError, KeyError, TypeError) as error:
-            _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", entry.key, error)
-            self._store.delete(entry.key)
+            self._drop(entry.key, str(error))
             return None
+
+    def _drop(self, key: str, reason: str) -> None:
+        _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", key, reason)
+        try:
+            self._store.delete(key)
+        except StoreError as error:
+            raise unavailable(error) from error

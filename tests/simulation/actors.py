@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from deltaq import (
+    OFFSET_BEGINNING,
     Consumer,
     Fenced,
     GroupInUse,
@@ -20,9 +21,10 @@ from deltaq import (
 from deltaq.message import FetchedMessage
 from deltaq.testing.history import Invocation
 from deltaq.testing.simulation.world import Machine
-from tests.simulation.audit import life
+from tests.simulation.judgement import life
 from tests.simulation.script import TOPIC
 from tests.simulation.stage import ROOT, Stage
+from tests.simulation.truth import VALUE_HEADER
 
 __all__ = ["Member", "Reader", "Seen", "Sender", "seen", "token_in"]
 
@@ -80,9 +82,18 @@ class Sender:
             else:
                 sending.fail(error)
 
+        is_compacted = stage.script.is_compacted
+        key = f"key {stage.pick(4)}" if is_compacted or stage.chance(0.5) else None
+        is_tombstone = is_compacted and stage.chance(0.2)
         try:
-            key = f"key {stage.pick(4)}" if stage.chance(0.5) else None
-            producer.produce(TOPIC, value, key=key, partition=partition, on_delivery=told)
+            producer.produce(
+                TOPIC,
+                None if is_tombstone else value,
+                key=key,
+                partition=partition,
+                on_delivery=told,
+                headers={VALUE_HEADER: value} if is_tombstone else None,
+            )
         except KafkaException as error:
             sending.fail(error)
 
@@ -94,30 +105,56 @@ class Reader:
         self.name = name
         self.is_done = False
         self._stage = stage
+        self._next: dict[tuple[str, int], int] = {}  # by life and partition: the offset that comes next
 
     def act(self, machine: Machine) -> None:
         stage = self._stage
-        conf = {"bootstrap.servers": ROOT, "group.id": self.name, "enable.auto.commit": False}
-        with Consumer(conf | {"auto.offset.reset": "earliest"}, store=machine.store, clock=machine.clock) as consumer:
-            mine = [TopicPartition(TOPIC, number) for number in range(stage.script.partitions)]
+        conf = {
+            "bootstrap.servers": ROOT,
+            "group.id": self.name,
+            "enable.auto.commit": False,
+            "auto.offset.reset": stage.script.reset,
+        }
+        with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
+            mine = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(stage.script.partitions)]
             stage.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in mine})
             consumer.assign(mine)
             reached: dict[int, int] = {}
+            self._next = {}
             while not stage.is_calm:
-                records = polled(stage, machine, consumer)
+                records, lost = polled(stage, machine, consumer)
                 reached |= {record.partition: record.offset for record in records}
+                self._follow(machine, records)
+                for partition in lost:
+                    self._go(machine, consumer, partition, OFFSET_BEGINNING)
                 if reached and stage.chance(0.05):
-                    self._seek(machine, consumer, reached)
+                    partition = sorted(reached)[stage.pick(len(reached))]
+                    self._go(machine, consumer, partition, stage.pick(reached[partition] + 1))
                 if stage.chance(0.05):
                     self._pause(machine, consumer, mine)
                 machine.clock.sleep(stage.between(0, 0.3))
         self.is_done = True
 
-    def _seek(self, machine: Machine, consumer: Consumer, reached: Mapping[int, int]) -> None:
-        partition = sorted(reached)[self._stage.pick(len(reached))]
-        offset = self._stage.pick(reached[partition] + 1)
+    def _follow(self, machine: Machine, records: list[Seen]) -> None:
+        """Whether one record came after the other, unless key compaction took some out."""
+        stage = self._stage
+        for record in records:
+            place = record.topic, record.partition
+            expected = self._next.get(place, record.offset)
+            if record.offset > expected and not stage.script.is_compacted:
+                stage.network.count("retention moved a reader")
+                if stage.script.reset == "error":
+                    stage.surprise(f"{machine.name} was moved from {expected} to {record} without being told")
+            self._next[place] = record.offset + 1
+
+    def _go(self, machine: Machine, consumer: Consumer, partition: int, offset: int) -> None:
         consumer.seek(TopicPartition(TOPIC, partition, offset))
-        self._stage.history.seek(machine.name, {(TOPIC, partition): None if self._stage.script.lives else offset})
+        is_anywhere = offset == OFFSET_BEGINNING or self._stage.script.lives
+        self._stage.history.seek(machine.name, {(TOPIC, partition): None if is_anywhere else offset})
+        for place in [place for place in self._next if place[1] == partition]:
+            del self._next[place]
+            if not is_anywhere:
+                self._next[place] = offset
 
     def _pause(self, machine: Machine, consumer: Consumer, mine: list[TopicPartition]) -> None:
         some = [mine[self._stage.pick(len(mine))]]
@@ -163,7 +200,7 @@ class Member:
             self._read = {}
             while not stage.is_calm and machine.clock.monotonic() < until:
                 try:
-                    records = polled(stage, machine, consumer)
+                    records, _ = polled(stage, machine, consumer)
                 except GroupInUse:
                     stage.network.count("a group was in use")
                     records = []
@@ -238,11 +275,17 @@ def seen(message: Message) -> Seen:
     assert isinstance(message, FetchedMessage)
     assert partition is not None
     assert offset is not None
-    return Seen(life(message.topic_id), partition, offset, message.value().decode())
+    value = message.value()
+    if value is None:
+        value = dict(message.headers() or ())[VALUE_HEADER]
+    return Seen(life(message.topic_id), partition, offset, value.decode())
 
 
-def polled(stage: Stage, machine: Machine, consumer: Consumer) -> list[Seen]:
-    """Poll, put down what came, and complain about every event that none of the faults explains."""
+def polled(stage: Stage, machine: Machine, consumer: Consumer) -> tuple[list[Seen], list[int]]:
+    """Poll, put down what came, and complain about every event that none of the faults explains.
+
+    Also the partitions in which the next record is gone, if the consumer is to be told that.
+    """
     polling = stage.history.poll(machine.name)
     count = stage.pick(20)
     timeout_s = stage.between(0, 1)
@@ -256,9 +299,17 @@ def polled(stage: Stage, machine: Machine, consumer: Consumer) -> list[Seen]:
         polling.ok()
         raise
     events = [error for message in messages if (error := message.error()) is not None]
+    lost = [message.partition() or 0 for message in messages if _is_out_of_range(message)]
     for error in events:
-        if error.code() not in GONE or not stage.may_be_missing:
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            stage.network.count("a reader was told that its offset is gone")
+        elif error.code() not in GONE or not stage.may_be_missing:
             stage.surprise(f"{machine.name} was told: {error}")
     records = [seen(message) for message in messages if message.error() is None]
     polling.ok(records)
-    return records
+    return records, lost
+
+
+def _is_out_of_range(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -1,77 +1,248 @@
-"""What the topic's log says, from its bytes alone: JSON, and Parquet read by pyarrow, without deltaq's readers."""
+"""Whether each entry of the topic's log was right: what it gave offsets, what it moved, and what it let go."""
 
 from __future__ import annotations
 
-import io
-import json
-from collections import defaultdict
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import pyarrow.parquet as pq
-
-from deltaq.testing.history import Operation
 from deltaq.testing.simulation.disk import Disk
-from tests.simulation.script import TOPIC
+from tests.simulation.truth import (
+    FOLDER,
+    LoggedFile,
+    Place,
+    Record,
+    TruthEntry,
+    data_files,
+    read_log,
+    values_in,
+)
 
-__all__ = ["Place", "by_life", "life", "places"]
+__all__ = ["Audit", "Departure", "audited", "places"]
 
-LOG = f"topics/{TOPIC}/_delta_log/"
+Snapshot = Mapping[str, LoggedFile]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a record is: in which life of the topic, which partition, which offset."""
+class Departure:
+    """When these values could no longer be read, and that it was retention's doing."""
 
-    topic_id: str
-    partition: int
-    offset: int
+    landed: float
+    values: frozenset[str]
+
+
+@dataclass
+class Audit:
+    """The topic entry by entry. `places`: where each value ever was; `departures`: what maintenance has let go;
+    `happened`: what it did. `right_clocks`: whether what entries say about time is true.
+    """
+
+    right_clocks: bool = True
+    places: dict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
+    problems: list[str] = field(default_factory=list)
+    departures: list[Departure] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+    records: dict[Place, Record] = field(default_factory=dict)
+    came: dict[Place, float] = field(default_factory=dict)
+    of_key: dict[tuple[str, int, bytes], list[Place]] = field(default_factory=lambda: defaultdict(list))
+    properties: Mapping[str, str] = field(default_factory=dict)
+    topic_id: str = ""
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    live: dict[str, LoggedFile] = field(default_factory=dict)
+    before: list[Snapshot] = field(default_factory=list)  # the live files after each entry of this life
+    lived: dict[str, tuple[float, float]] = field(default_factory=dict)  # path -> when it came and went
+
+    def take(self, entry: TruthEntry) -> None:
+        """The next entry."""
+        self.properties = self.properties if entry.properties is None else entry.properties
+        head = entry.head
+        if head is None:
+            self._claim(entry, not entry.adds and not entry.removes, "changes files without saying the offsets")
+            return
+        if head["topic_id"] != self.topic_id:
+            self._claim(entry, not self.live, "begins a new life though the old one has files")
+            self.topic_id, self.starts, self.ends, self.before = head["topic_id"], [], [], []
+        partitions = len(head["next_offsets"])
+        self.starts += [0] * (partitions - len(self.starts))
+        self.ends += [0] * (partitions - len(self.ends))
+        self._append(entry)
+        self._claim(entry, self.ends == head["next_offsets"], f"says next offsets {head['next_offsets']}")
+        self._remove(entry, head["start_offsets"], is_end=head.get("deleted", False))
+        if not head.get("deleted", False):
+            self._check_covered(entry)
+        self.before.append(dict(self.live))
+
+    def _append(self, entry: TruthEntry) -> None:
+        for file in entry.adds:
+            self.lived[file.path] = entry.landed, float("inf")
+            if file.is_rewrite:
+                continue
+            self._claim(entry, not entry.removes, "appends and removes")
+            for partition, base, end in file.batches:
+                follows = base == self.ends[partition]
+                self._claim(entry, follows, f"gives offset {base} of partition {partition} after {self.ends}")
+                self.ends[partition] = end
+            self.live[file.path] = file
+            for place, record in file.records.items():
+                self.records[place], self.came[place] = record, entry.landed
+                self.places[record.value].append(place)
+                if record.key is not None:
+                    self.of_key[place.topic_id, place.partition, record.key].append(place)
+
+    def _remove(self, entry: TruthEntry, starts: list[int], *, is_end: bool) -> None:
+        lost = [path for path in entry.removes if path not in self.live]
+        self._claim(entry, not lost, f"removes what is not there: {lost}")
+        removed = {path: self.live.pop(path) for path in entry.removes if path in self.live}
+        for path in removed:
+            self.lived[path] = self.lived[path][0], entry.landed
+        gone = {place: file for file in removed.values() for place in file.records}
+        for file in entry.adds:
+            if file.is_rewrite:
+                for place, record in file.records.items():
+                    self._claim(
+                        entry, record == self.records.get(place), f"changes {self.records.get(place)}: {record}"
+                    )
+                    self._claim(entry, gone.pop(place, None) is not None, f"has {place} from nowhere")
+                self.live[file.path] = file
+        if not is_end:
+            if starts != self.starts:
+                self._retain(entry, starts, removed)
+            elif removed:
+                self.happened["files were merged"] += 1
+            self._check_dropped(entry, starts, gone)
+        self.starts = list(starts)
+
+    # --- retention ---
+
+    def _retain(self, entry: TruthEntry, starts: list[int], removed: Snapshot) -> None:
+        self.happened["records expired"] += 1
+        self._claim(entry, not entry.adds and entry.has_data_change, "mixes retention with something else")
+        values = set()
+        for partition, (old, new) in enumerate(zip(self.starts, starts, strict=True)):
+            ends = [end for file in removed.values() for number, _, end in file.batches if number == partition]
+            follows = new == max([old, *ends])
+            self._claim(entry, follows, f"lets partition {partition} start at {new}, and removes {old} to {ends}")
+            values |= {
+                record.value
+                for place, record in self.records.items()
+                if (place.topic_id, place.partition) == (self.topic_id, partition) and old <= place.offset < new
+            }
+        for file in removed.values():
+            due = self._is_due(file, entry, removed)
+            self._claim(entry, due, f"removes {file.path} before its time: {file.batches}")
+        self.departures.append(Departure(entry.landed, frozenset(values)))
+
+    def _is_due(self, file: LoggedFile, entry: TruthEntry, removed: Snapshot) -> bool:
+        if "delete" not in self.properties.get("deltaq.cleanup.policy", "delete"):
+            return False
+        retention_ms = int(self.properties.get("deltaq.retention.ms", 7 * 86_400_000))
+        retention_bytes = int(self.properties.get("deltaq.retention.bytes", -1))
+        if not file.records or all(end <= self.starts[partition] for partition, _, end in file.batches):
+            return True
+        if retention_ms >= 0 and file.time_ms < entry.time_ms - retention_ms:
+            return True
+        # As it was when somebody decided so: merging makes files smaller. What goes by its age alone counts as there.
+        possible = [snapshot for snapshot in self.before if snapshot.keys() >= removed.keys()]
+        oldest_ms = entry.time_ms - retention_ms if retention_ms >= 0 else 0
+        young = {path for path, other in removed.items() if other.time_ms >= oldest_ms}
+
+        def bytes_left(snapshot: Snapshot, partition: int) -> float:
+            start = max(
+                (end for path in young for number, _, end in removed[path].batches if number == partition), default=0
+            )
+            return sum(other.bytes_of(partition, start) for path, other in snapshot.items() if path not in young)
+
+        partitions = [partition for partition, _, end in file.batches if end > self.starts[partition]]
+        return retention_bytes >= 0 and any(
+            all(bytes_left(snapshot, partition) >= retention_bytes for partition in partitions) for snapshot in possible
+        )
+
+    # --- key compaction ---
+
+    def _check_dropped(self, entry: TruthEntry, starts: list[int], gone: Mapping[Place, LoggedFile]) -> None:
+        dropped = {place: file for place, file in gone.items() if place.offset >= starts[place.partition]}
+        if not dropped:
+            return
+        self.happened["records were superseded"] += 1
+        is_compacted = "compact" in self.properties.get("deltaq.cleanup.policy", "delete")
+        self._claim(entry, is_compacted, f"loses {sorted(self.records[place].value for place in dropped)}")
+        alive = {place for file in self.live.values() for place in file.records}
+        for place, file in dropped.items():
+            record = self.records[place]
+            same_key = self.of_key[place.topic_id, place.partition, record.key] if record.key is not None else []
+            if not any(other.offset > place.offset for other in same_key):
+                self._claim(entry, record.is_tombstone, f"loses the newest record of its key: {record}")
+                over = file.clean_ms is not None and 0 < file.clean_ms <= entry.time_ms
+                self._claim(entry, over, f"drops a tombstone that stays until {file.clean_ms}: {record}")
+                delay_s = int(self.properties.get("deltaq.delete.retention.ms", 86_400_000)) / 1000
+                on_time = entry.landed - self.came[place] >= delay_s or not self.right_clocks
+                self._claim(entry, on_time, f"drops a tombstone too early: {record}")
+                older = [other for other in same_key if other in alive and other.offset >= starts[other.partition]]
+                self._claim(entry, not older, f"drops a tombstone, and what it deletes comes back: {older}")
+                self.happened["a tombstone was dropped"] += 1
+        values = frozenset(self.records[place].value for place in dropped)
+        self.departures.append(Departure(entry.landed, values))
+
+    # --- always ---
+
+    def _check_covered(self, entry: TruthEntry) -> None:
+        """The live files have each offset from a partition's start to its end once, in the order of the log."""
+        for partition, (start, end) in enumerate(zip(self.starts, self.ends, strict=True)):
+            at = start
+            ranges = sorted(
+                (base, following)
+                for file in self.live.values()
+                for number, base, following in file.batches
+                if number == partition and following > start
+            )
+            for base, following in ranges:
+                self._claim(entry, max(base, start) == at, f"leaves partition {partition} with {ranges}, not {at}")
+                at = following
+            self._claim(entry, at == end, f"leaves partition {partition} with {ranges}, up to {end}")
+
+    def _claim(self, entry: TruthEntry, holds: bool, what: str) -> None:
+        if not holds:
+            self.problems.append(f"entry {entry.version} ({entry.operation}) {what}")
+
+    # --- files ---
+
+    def check_files(self, disk: Disk, delay_s: float, in_flight_s: float) -> None:
+        """No file went while the topic needed it, nor before readers of the log as it was had had `delay_s`.
+
+        That is not promised of a file that was committed later than `in_flight_s` after its upload.
+        """
+        for path, (came, went) in self.lived.items():
+            uploaded = disk.written[FOLDER + path][0]
+            for deleted in disk.deleted.get(FOLDER + path, ()):
+                self.happened["a file was swept"] += 1
+                if deleted < went:
+                    self.problems.append(f"{path} was deleted at {deleted:.3f}; it was needed from {came} to {went}")
+                elif self.right_clocks and deleted < went + delay_s and came - uploaded <= in_flight_s:
+                    self.problems.append(f"{path} was deleted at {deleted:.3f}, too soon after {went:.3f}")
+        for path in data_files(disk) - self.lived.keys():
+            has_offsets, values = values_in(disk, path)
+            if has_offsets:
+                self.happened["a rewrite came to nothing"] += 1
+            elif values and values <= self.places.keys():
+                self.happened["an upload was void and made again"] += 1
+            self.happened["an orphan was removed"] += FOLDER + path in disk.deleted
+        for key in disk.deleted:
+            if key.startswith(f"{FOLDER}_delta_log/") and key.endswith(".json"):
+                self.happened["a log entry was cleaned up"] += 1
+
+
+def audited(disk: Disk, *, right_clocks: bool = True, delay_s: float = 0.0, in_flight_s: float = 0.0) -> Audit:
+    """The whole log, judged; the delays are those of `check_files`. AssertionError for one that cannot even be read."""
+    audit = Audit(right_clocks)
+    for entry in read_log(disk):
+        audit.take(entry)
+    audit.check_files(disk, delay_s, in_flight_s)
+    return audit
 
 
 def places(disk: Disk) -> dict[str, list[Place]]:
     """Where each value ever was, in the order of the log. AssertionError for a log that contradicts itself."""
-    found: dict[str, list[Place]] = defaultdict(list)
-    following: dict[tuple[str, int], int] = defaultdict(int)
-    keys = sorted(key for key in disk.history if key.startswith(LOG) and key.endswith(".json"))
-    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the log has a gap"
-    for key in keys:
-        # The first one counts: a slot that was cleaned up and filled again is below the log's start.
-        actions = [json.loads(line) for line in disk.history[key][0].decode().splitlines()]
-        heads = [action["domainMetadata"] for action in actions if "domainMetadata" in action]
-        topic_id = next((json.loads(head["configuration"])["topic_id"] for head in heads), "")
-        for add in (action["add"] for action in actions if "add" in action):
-            (content,) = set(disk.history[f"topics/{TOPIC}/{add['path']}"])  # a put may be repeated, but not changed
-            rows = pq.read_table(io.BytesIO(content)).select(["_partition", "value"]).to_pylist()
-            for partition, base, first, count, *_ in json.loads(add["tags"]["deltaq.batches"]):
-                assert base == following[topic_id, partition], f"{key}: offset {base} of partition {partition}"
-                following[topic_id, partition] += count
-                for number, row in enumerate(rows[first : first + count]):
-                    assert row["_partition"] == partition, f"{key}: a row of another partition"
-                    found[row["value"].decode()].append(Place(topic_id, partition, base + number))
-    return dict(found)
-
-
-def by_life(operations: list[Operation], truth: dict[str, list[Place]]) -> list[Operation]:
-    """The history with each life of the topic under a name of its own, as the checker wants it.
-
-    Polls and commits say themselves which life they mean. An assignment is good for all lives.
-    """
-    lives = sorted({life(place.topic_id) for stored in truth.values() for place in stored})
-
-    def named(operation: Operation) -> Operation:
-        records = tuple(
-            record._replace(topic=life(truth[record.value][0].topic_id)) if record.value in truth else record
-            for record in operation.records
-        )
-        positions = [
-            ((name, number), offset)
-            for (topic, number), offset in operation.positions
-            for name in (lives if topic == TOPIC else [topic])
-        ]
-        return replace(operation, records=records, positions=tuple(positions))
-
-    return [named(operation) for operation in operations]
-
-
-def life(topic_id: str | None) -> str:
-    """What one life of the topic is called in histories."""
-    return f"{TOPIC}#{topic_id}"
+    audit = audited(disk)
+    assert not audit.problems, "\n".join(audit.problems)
+    return dict(audit.places)

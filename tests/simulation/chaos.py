@@ -24,10 +24,13 @@ def befall(stage: Stage) -> None:
         if not stage.on_stage:
             continue
         names = sorted(stage.on_stage)
-        victim = stage.on_stage[names[stage.pick(len(names))]].process
+        name = names[stage.pick(len(names))]
+        victim = stage.on_stage[name].process
         what = stage.pick(4)
         if what == 0 and script.crashes:
             stage.network.count("a process was killed")
+            if name in stage.at_work:
+                stage.network.count("a maintainer was killed half-way")
             victim.kill()
         elif what == 1 and script.pauses:
             stage.network.count("a process stood still")
@@ -53,7 +56,9 @@ def live_again(stage: Stage) -> None:
                 waited(machine, admin.delete_topics([TOPIC])[TOPIC])
                 stage.network.count("a topic was deleted")
                 machine.clock.sleep(stage.between(0, 3))
-                waited(machine, admin.create_topics([NewTopic(TOPIC, script.partitions)])[TOPIC])
+                waited(
+                    machine, admin.create_topics([NewTopic(TOPIC, script.partitions, config=dict(script.topic))])[TOPIC]
+                )
             elif script.growth:
                 waited(machine, admin.create_partitions([NewPartitions(TOPIC, script.partitions + 1)])[TOPIC])
                 stage.network.count("partitions were added")

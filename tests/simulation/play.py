@@ -14,16 +14,17 @@ from deltaq import (
     NewTopic,
     Producer,
     TopicPartition,
+    names,
 )
-from deltaq.testing.checker import check_history, report
 from deltaq.testing.history import Operation
 from deltaq.testing.simulation.network import CrashPoint
 from tests.simulation.actors import Member, Reader, Sender, seen
-from tests.simulation.audit import Place, by_life, places
+from tests.simulation.audit import audited
 from tests.simulation.chaos import Died, befall, live_again, waited
-from tests.simulation.cleaning import Cleaner
+from tests.simulation.judgement import judged
 from tests.simulation.script import TOPIC, Script, script_of
 from tests.simulation.stage import ROOT, Actor, Stage
+from tests.simulation.upkeep import Maintainer, put_in_order, witnessed
 
 __all__ = ["Verdict", "play"]
 
@@ -47,11 +48,19 @@ class Verdict:
 def play(seed: int, script: Script | None = None, crash: CrashPoint | None = None) -> Verdict:
     """Act out and judge the play of `seed`; `script` replaces its own. SimulationError if it comes to no end."""
     stage = Stage(script or script_of(seed), seed, crash)
-    with stage.world:
+    with stage.world, witnessed(stage):
         stage.world.run(lambda: _direct(stage), stage.director)
-        truth = places(stage.network.disk)
-        stored = {value: found[0] for value, found in truth.items()}
-        problems = [*stage.surprises, *_judged(stage, truth), *stage.world.run(lambda: _settled(stage, stored))]
+        upkeep = stage.script.upkeep
+        audit = audited(
+            stage.network.disk,
+            right_clocks=not stage.script.wrong_clocks,
+            delay_s=(upkeep.file_delete_delay_ms or 0) / 1000,
+            in_flight_s=upkeep.in_flight_ms / 1000,
+        )
+        stage.network.happened += audit.happened
+        # What ended with an earlier life of the topic need not have been read by anybody.
+        problems = [*stage.surprises, *judged(stage.history.operations, audit, drained=not stage.script.lives)]
+        problems += stage.world.run(lambda: _settled(stage, set(audit.places)))
         return Verdict(
             stage.script,
             "\n".join(problems),
@@ -71,7 +80,7 @@ def _direct(stage: Stage) -> None:
     senders: list[Actor] = [Sender(stage, f"sender-{number}") for number in range(script.producers)]
     others: list[Actor] = [Reader(stage, f"reader-{number}") for number in range(script.readers)]
     others += [Member(stage, f"member-{number}") for number in range(script.members)]
-    others += [Cleaner(stage, "cleaner")] if script.cleaning else []
+    others += [Maintainer(stage, f"maintainer-{number}") for number in range(script.maintainers)]
     sending = [clock.start_thread(stage.keep_alive(actor), actor.name) for actor in senders]
     following = [clock.start_thread(stage.keep_alive(actor), actor.name) for actor in others]
     chaos = clock.start_thread(lambda: befall(stage), "chaos")
@@ -81,16 +90,17 @@ def _direct(stage: Stage) -> None:
     stage.calm()
     for thread in [*following, chaos, living]:
         thread.join()
+    if script.maintainers:
+        put_in_order(stage)
     _drain(stage)
 
 
 def _found(stage: Stage) -> None:
     """Create the topic; whoever dies over it leaves that to the first sender."""
     script, machine = stage.script, stage.world.machine("founder")
-    settings = {"message.timestamp.type": "LogAppendTime" if script.log_append_time else "CreateTime"}
     admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
     try:
-        waited(machine, admin.create_topics([NewTopic(TOPIC, script.partitions, config=settings)])[TOPIC])
+        waited(machine, admin.create_topics([NewTopic(TOPIC, script.partitions, config=dict(script.topic))])[TOPIC])
     except Died:
         stage.may_be_missing = True
 
@@ -117,27 +127,7 @@ def _drain(stage: Stage) -> None:
                 return
 
 
-def _judged(stage: Stage, truth: dict[str, list[Place]]) -> list[str]:
-    """What the log itself and the checker of histories find."""
-    problems = [
-        f"{value!r} is in the log {len(found)} times: {found}" for value, found in truth.items() if len(found) > 1
-    ]
-    operations = stage.history.operations
-    for operation in operations:
-        (sent,) = operation.records if operation.kind == "send" else (None,)
-        if sent is None:
-            continue
-        found = truth.get(sent.value, [])
-        if operation.outcome == "ok" and (sent.partition, sent.offset) not in [(p.partition, p.offset) for p in found]:
-            problems.append(f"was acknowledged, and is not there: {operation}")
-        if operation.outcome == "fail" and found:
-            problems.append(f"was told as failed, and is there: {operation}")
-    # What ended with an earlier life of the topic need not have been read by anybody.
-    anomalies = check_history(by_life(operations, truth), drained=not stage.script.lives)
-    return [*problems, report(anomalies)] if anomalies else problems
-
-
-def _settled(stage: Stage, stored: dict[str, Place]) -> list[str]:
+def _settled(stage: Stage, stored: set[str]) -> list[str]:
     """Whether the outcomes that were unknown can be found out, and are what the log says."""
     machine, problems = stage.world.machine("settler"), []
     with Producer({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock) as producer:
@@ -145,9 +135,16 @@ def _settled(stage: Stage, stored: dict[str, Place]) -> list[str]:
             try:
                 stands = producer.resolve(TOPIC, token)
             except KafkaException as error:
-                problems += [] if stage.script.cleaning else [f"{value!r} could not be settled: {error}"]
+                if int(token.partition(":")[0]) >= _log_start(stage):
+                    problems.append(f"{value!r} could not be settled: {error}")
             else:
                 stage.network.count("an unknown outcome was settled")
                 if stands != (value in stored):
                     problems.append(f"{value!r} was settled as {stands}, and the log says otherwise")
     return problems
+
+
+def _log_start(stage: Stage) -> int:
+    """The lowest version that clean-up has left in the topic's log."""
+    markers = stage.network.disk.list(names.log_start_folder(names.topic_folder(TOPIC)))
+    return max((names.log_start_version(marker.key) or 0 for marker in markers), default=0)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from deltaq.log.delta_log import HEAD_PROOF_S
+from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 
 __all__ = ["TOPIC", "Script", "script_of"]
@@ -17,7 +19,9 @@ TOPIC = "t"
 class Script:
     """One play. `messages` are per producer, which rests up to `rest_s` seconds after every few of them.
 
-    `pauses` are of seconds, `sleeps` longer than a head is trusted.
+    `pauses` are of seconds, `sleeps` longer than a head is trusted. `topic` has the topic's settings, and `upkeep` the
+    numbers that `maintainers` go by, and with `caretaking` producers and members too. `reset`: what readers do about
+    an offset that is gone.
     """
 
     producers: int
@@ -39,29 +43,41 @@ class Script:
     wrong_clocks: bool
     growth: bool
     lives: bool
-    cleaning: bool
-    log_append_time: bool
     auto_create: bool
+    topic: Mapping[str, str] = field(default_factory=dict)
+    maintainers: int = 0
+    caretaking: bool = False
+    upkeep: MaintenanceSettings = DEFAULT_SETTINGS
+    reset: str = "earliest"
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the topic wants a key in every message."""
+        return "compact" in self.topic.get("cleanup.policy", "delete")
 
 
 def script_of(seed: int, kind: str | None = None) -> Script:
     """The play of `seed`: of one of a few kinds (`kind`, if it is given), and the rest by chance."""
     chance = random.Random(f"script of {seed}")
-    chosen = chance.choice(["all goes well", "storm", "sleepers", "a bit of all", "a bit of all", "a bit of all"])
+    mixed = "a bit of all"
+    chosen = chance.choice(["all goes well", "storm", "sleepers", "upkeep", "upkeep", mixed, mixed, mixed])
     kind = kind or chosen
     # Healthy systems lose messages too.
-    well, mixed = kind == "all goes well", kind == "a bit of all"
+    well = kind == "all goes well"
+    # Files leave while somebody sleeps over it, and slots of the log are opened again.
+    long = kind in ("sleepers", "upkeep")
 
     def sometimes(probability: float) -> bool:
         return chance.random() < probability
 
+    auto_create = not long and sometimes(0.4)
     return Script(
         producers=chance.randint(2 if kind == "sleepers" else 1, 4),
         readers=chance.randint(1, 2),
         members=2 if kind == "sleepers" else chance.choice([0, 1, 2, 2]),
         partitions=chance.randint(1, 3),
-        messages=60 if kind == "sleepers" else chance.choice([10, 30, 60]),
-        rest_s=15.0 if kind == "sleepers" else chance.choice([1.0, 1.0, 10.0]),
+        messages=60 if long else chance.choice([10, 30, 60]),
+        rest_s=15.0 if long else chance.choice([1.0, 1.0, 10.0]),
         linger_ms=chance.choice([0, 5, 50]),
         # In a storm, time runs out before the outcome is known.
         timeout_ms=2_500 if kind == "storm" else chance.choice([8_000, 60_000, 300_000]),
@@ -70,16 +86,57 @@ def script_of(seed: int, kind: str | None = None) -> Script:
         remote=sometimes(0.5),
         preempt=chance.choice([0.0, 0.02, 0.2]),
         faults=_faults(chance, kind),
-        crashes=mixed and sometimes(0.7),
-        pauses=mixed and sometimes(0.6),
-        sleeps=mixed and sometimes(0.4),
-        wrong_clocks=not well and sometimes(0.4),
+        crashes=kind in (mixed, "upkeep") and sometimes(0.7),
+        pauses=kind in (mixed, "upkeep") and sometimes(0.6),
+        sleeps=kind in (mixed, "upkeep") and sometimes(0.4),
+        wrong_clocks=not well and sometimes(0.3),
         growth=sometimes(0.3),
         lives=sometimes(0.15),
-        # Whoever sleeps over the clean-up of the log finds its slots open again.
-        cleaning=kind == "sleepers" or sometimes(0.3),
-        log_append_time=sometimes(0.2),
-        auto_create=sometimes(0.4),
+        auto_create=auto_create,
+        topic=_topic(chance, is_kept=not long and (auto_create or sometimes(0.5))),
+        maintainers=chance.choice([1, 2, 2]) if long else chance.choice([0, 0, 1, 2]),
+        caretaking=sometimes(0.4),
+        upkeep=_upkeep(chance),
+        reset=chance.choice(["earliest", "error"]),
+    )
+
+
+def _topic(chance: random.Random, *, is_kept: bool) -> dict[str, str]:
+    """The topic's settings. Of one that `is_kept` no records leave."""
+    settings = {
+        "segment.bytes": "1048576",
+        "message.timestamp.type": "LogAppendTime" if chance.random() < 0.2 else "CreateTime",
+    }
+    policy = chance.choice(["delete", "delete", "compact", "compact,delete"])
+    if is_kept:
+        return settings
+    return settings | {
+        "cleanup.policy": policy,
+        "retention.ms": chance.choice(["-1", "20000", "60000"]),
+        "retention.bytes": chance.choice(["-1", "2000", "12000"]),
+        "min.cleanable.dirty.ratio": chance.choice(["0.01", "0.5"]),
+        "min.compaction.lag.ms": chance.choice(["0", "0", "10000"]),
+        "delete.retention.ms": chance.choice(["0", "15000", "60000"]),
+    }
+
+
+def _upkeep(chance: random.Random) -> MaintenanceSettings:
+    """Numbers so small that a play of minutes sees what takes days."""
+    keep_entries_min = chance.choice([1, 2, 4])
+    return MaintenanceSettings(
+        checkpoint_interval=chance.choice([3, 5, 8]),
+        keep_entries_min=keep_entries_min,
+        keep_entries_max=keep_entries_min + chance.choice([1, 4, 10]),
+        keep_checkpoints=chance.choice([1, 2]),
+        keep_checkpoint_interval=chance.choice([10, 1000]),
+        merge_files=chance.choice([2, 3, 5]),
+        dirty_bytes_max=chance.choice([4_000, 1_000_000]),
+        file_delete_delay_ms=chance.choice([1_000, 10_000, 60_000]),
+        look_interval_ms=chance.choice([500, 5_000, 20_000]),
+        in_flight_ms=chance.choice([1_000, 10_000, 60_000]),
+        background_share=0.5,
+        background_interval_s=chance.choice([5.0, 40.0]),
+        clean_up_interval_s=chance.choice([1.0, 10.0]),
     )
 
 
@@ -93,6 +150,8 @@ def _faults(chance: random.Random, kind: str) -> Faults:
         return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05))
     if kind == "sleepers":
         return Faults(stall=0.1, stall_s=chance.choice([15.0, 5 * HEAD_PROOF_S]), late=rate(0.05))
+    if kind == "upkeep":
+        return Faults(stall=rate(0.04), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
     return Faults(
         lost_request=rate(0.1),
         lost_answer=rate(0.15),

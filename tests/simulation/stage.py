@@ -37,6 +37,7 @@ class Stage:
         self.director = self.world.machine("director")
         self.history = History(self.director.clock)
         self.on_stage: dict[str, Machine] = {}  # by actor, those that are alive
+        self.at_work: set[str] = set()  # maintainers, by actor, in the middle of a round
         self.may_be_missing = script.auto_create or script.lives  # the topic, at times
         self.is_calm = False  # the faults are over: what has not come by now never comes
         self.tokens: list[tuple[str, str]] = []  # (value, token) of sends whose outcome is unknown

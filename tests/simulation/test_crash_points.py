@@ -30,8 +30,6 @@ QUIET = Script(
     wrong_clocks=False,
     growth=False,
     lives=False,
-    cleaning=False,
-    log_append_time=False,
     auto_create=False,
 )
 SEED = 11

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.simulation.play import play
 from tests.simulation.seeds import missing, results
 
-SEEDS = 150
+SEEDS = 300
 
 
 @pytest.mark.timeout(900)

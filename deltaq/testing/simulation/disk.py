@@ -9,14 +9,25 @@ __all__ = ["Disk"]
 
 
 class Disk(MemoryStore):
-    """A memory store that remembers: `history[key]` holds every content the key ever had, also of deleted objects."""
+    """A memory store that remembers: `history[key]` holds every content the key ever had, also of deleted objects.
+
+    `written[key]` has the time of each of them, and `deleted[key]` when the key was deleted, in seconds of the clock.
+    """
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__(name, clock)
         self.history: dict[str, list[bytes]] = {}
+        self.written: dict[str, list[float]] = {}
+        self.deleted: dict[str, list[float]] = {}
+
+    def delete(self, key: str) -> None:
+        if key in self._objects:
+            self.deleted.setdefault(key, []).append(self._clock.monotonic())
+        super().delete(key)
 
     def _write(self, key: str, content: bytes, *, replace: bool) -> bool:
         written = super()._write(key, content, replace=replace)
         if written:
             self.history.setdefault(key, []).append(content)
+            self.written.setdefault(key, []).append(self._clock.monotonic())
         return written

@@ -31,7 +31,8 @@ class Faults:
     `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
     arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
     written in the last two seconds. `stall` suspends the process for up to `stall_s` with a create, more
-    rarely with another request, in hand. `damage` flips a bit of what is read, never twice in a row for one key.
+    rarely with another request, in hand, or with the answer to a write on its way. `damage` flips a bit of what is
+    read, never twice in a row for one key.
     """
 
     lost_request: float = 0.0
@@ -205,6 +206,9 @@ class SimulatedStore:
             network.written(key)
             if network.chance(faults.lost_answer):
                 self._lose(operation, key, "an answer was lost after the write")
+            if network.chance(faults.stall / 2):
+                network.count("a process stood still before it had its answer")
+                self._process.suspend(network.scheduler.random.random() * faults.stall_s)
         finally:
             self._answer(number)
 

@@ -1,0 +1,180 @@
+"""What the topic's log says, from its bytes alone: JSON, and Parquet read by pyarrow, without deltaq's readers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltaq.testing.simulation.disk import Disk
+from tests.simulation.script import TOPIC
+
+__all__ = [
+    "FOLDER",
+    "VALUE_HEADER",
+    "LoggedFile",
+    "Place",
+    "Record",
+    "TruthEntry",
+    "data_files",
+    "read_log",
+    "values_in",
+]
+
+FOLDER = f"topics/{TOPIC}/"
+LOG = f"{FOLDER}_delta_log/"
+VALUE_HEADER = "value"
+"""Where a tombstone has what tells it from all other records."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a record is: in which life of the topic, which partition, which offset."""
+
+    topic_id: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record, with its time in microseconds. `value` is like no other's, also that of a tombstone."""
+
+    place: Place
+    value: str
+    key: bytes | None
+    time_us: int
+    is_tombstone: bool
+
+
+@dataclass(frozen=True)
+class LoggedFile:
+    """A file as an entry adds it. `batches` are (partition, first offset, end); `is_rewrite` if it adds no records.
+
+    `clean_ms`: until when its tombstones stay, if key compaction has written it.
+    """
+
+    path: str
+    size: int
+    batches: tuple[tuple[int, int, int], ...]
+    records: Mapping[Place, Record]
+    is_rewrite: bool
+    time_ms: int
+    clean_ms: int | None
+
+    def bytes_of(self, partition: int, start: int) -> float:
+        """About how much of it is records of a partition from the offset `start` on."""
+        wanted = sum(place.partition == partition and place.offset >= start for place in self.records)
+        return self.size * wanted / max(1, len(self.records))
+
+
+@dataclass(frozen=True)
+class TruthEntry:
+    """An entry of the log; `landed` is when it came to be, and `time_ms` what it says about that."""
+
+    version: int
+    landed: float
+    time_ms: int
+    operation: str
+    head: Mapping[str, Any] | None
+    properties: Mapping[str, str] | None
+    adds: tuple[LoggedFile, ...]
+    removes: tuple[str, ...]
+    has_data_change: bool
+
+
+def read_log(disk: Disk) -> Iterator[TruthEntry]:
+    """All entries that ever were. The first in a slot counts: one that was filled again lies below the log's start."""
+    keys = sorted(key for key in disk.history if key.startswith(LOG) and _is_entry(key))
+    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the log has a gap"
+    topic_id = ""
+    for version, key in enumerate(keys):
+        actions = [json.loads(line) for line in disk.history[key][0].decode().splitlines()]
+        heads = [json.loads(action["domainMetadata"]["configuration"]) for action in _of(actions, "domainMetadata")]
+        topic_id = heads[0]["topic_id"] if heads else topic_id
+        (info,) = (action["commitInfo"] for action in _of(actions, "commitInfo"))
+        adds = [action["add"] for action in _of(actions, "add")]
+        removes = [action["remove"] for action in _of(actions, "remove")]
+        yield TruthEntry(
+            version,
+            disk.written[key][0],
+            info["timestamp"],
+            info["operation"],
+            heads[0] if heads else None,
+            next((action["metaData"]["configuration"] for action in _of(actions, "metaData")), None),
+            tuple(_file(disk, topic_id, add) for add in adds),
+            tuple(remove["path"] for remove in removes),
+            any(action["dataChange"] for action in (*adds, *removes)),
+        )
+
+
+def data_files(disk: Disk) -> set[str]:
+    """The paths of all data files that ever were, also of those that no entry names."""
+    return {
+        key.removeprefix(FOLDER)
+        for key in disk.history
+        if key.startswith(FOLDER) and key.endswith(".parquet") and "/_" not in key
+    }
+
+
+def values_in(disk: Disk, path: str) -> tuple[bool, frozenset[str]]:
+    """Whether the rows of a data file have their offsets, and their values."""
+    rows = _rows(disk.history[FOLDER + path][0])
+    return any(row["_offset"] is not None for row in rows), frozenset(_value(row) for row in rows)
+
+
+def _is_entry(key: str) -> bool:
+    return key.endswith(".json") and len(key.removeprefix(LOG)) == 25
+
+
+def _of(actions: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [action for action in actions if kind in action]
+
+
+def _file(disk: Disk, topic_id: str, add: dict[str, Any]) -> LoggedFile:
+    (content,) = set(disk.history[FOLDER + add["path"]])  # a put may be repeated, but not changed
+    rows = _rows(content)
+    about = json.loads(add["tags"]["deltaq.file"])
+    batches = json.loads(add["tags"]["deltaq.batches"])
+    records = {}
+    for partition, base, first, count, *end in batches:
+        for number, row in enumerate(rows[first : first + count]):
+            where = f"row {first + number} of {add['path']}"
+            assert row["_partition"] == partition, f"{where}: another partition"
+            offset = row["_offset"]
+            assert end or offset in (None, base + number), f"{where}: another offset"
+            assert offset is None or base <= offset < (end[0] if end else base + count), f"{where}: another offset"
+            place = Place(topic_id, partition, base + number if offset is None else offset)
+            assert place not in records, f"{where}: an offset for the second time"
+            time_us = row["_timestamp"] if about.get("append_time") is None else about["append_time"] * 1000
+            records[place] = Record(place, _value(row), row["_key"], time_us, row["value"] is None)
+    return LoggedFile(
+        add["path"],
+        add["size"],
+        tuple((partition, base, end[0] if end else base + count) for partition, base, _, count, *end in batches),
+        records,
+        not add["dataChange"],
+        min(about["timestamps"][1], add["modificationTime"]),
+        about.get("clean"),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _rows(content: bytes) -> list[dict[str, Any]]:
+    table = pq.read_table(io.BytesIO(content))
+    times = table.schema.get_field_index("_timestamp")
+    table = table.set_column(times, "_timestamp", table.column("_timestamp").cast(pa.int64()))
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
+def _value(row: dict[str, Any]) -> str:
+    if row["value"] is not None:
+        return bytes(row["value"]).decode()
+    return next(bytes(header["value"]).decode() for header in row["_headers"] if header["key"] == VALUE_HEADER)

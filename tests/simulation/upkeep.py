@@ -1,0 +1,103 @@
+"""Maintenance as a service, several of them if the script says so, and what is counted of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
+from typing import Any
+from unittest.mock import patch
+
+from deltaq import KafkaException, consumer, producer
+from deltaq.log.delta_log import CLEAN_UP_GRACE_S
+from deltaq.log.fetcher import Fetcher
+from deltaq.log.topic_log import Overtaken, TopicLog, UploadsGone
+from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.testing.simulation.network import Faults
+from deltaq.testing.simulation.world import Machine
+from tests.simulation.stage import Stage
+
+__all__ = ["Maintainer", "put_in_order", "witnessed"]
+
+
+class Maintainer:
+    """Looks after the root, round after round."""
+
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self._stage = stage
+
+    def act(self, machine: Machine) -> None:
+        stage = self._stage
+        maintenance = _maintenance(stage, machine, is_strict=stage.script.faults == Faults())
+        while not stage.is_calm:
+            stage.at_work.add(self.name)
+            try:
+                maintenance()
+            except KafkaException as error:
+                if stage.script.faults == Faults():
+                    stage.surprise(f"{machine.name} gave up: {error}")
+            finally:
+                stage.at_work.discard(self.name)
+            machine.clock.sleep(stage.between(0.5, 10))
+        self.is_done = True
+
+
+def put_in_order(stage: Stage) -> None:
+    """The faults are over: whatever was left half done, the next maintenance does without a complaint."""
+    machine = stage.world.machine("last maintainer")
+    maintenance = _maintenance(stage, machine, is_strict=True)
+    for _ in range(2):
+        maintenance()
+        machine.clock.sleep(CLEAN_UP_GRACE_S + 1)
+
+
+def _maintenance(stage: Stage, machine: Machine, *, is_strict: bool) -> Callable[[], None]:
+    """A round of maintenance. A strict one has no fault that could explain a failure."""
+    told: list[str] = []
+    maintenance = Maintenance(machine.store, machine.clock, stage.script.upkeep, tell=told.append)
+
+    def work() -> None:
+        told.clear()
+        done = maintenance.round()
+        if done[FAILURES] and is_strict:
+            stage.surprise(f"{machine.name} failed: {'; '.join(told)}")
+
+    return work
+
+
+@contextmanager
+def witnessed(stage: Stage) -> Iterator[None]:
+    """Count what comes to light nowhere but inside of clients, and give their own maintenance its numbers."""
+    count = stage.network.count
+    with ExitStack() as patches:
+
+        def put(target: Any, name: str, value: object) -> None:
+            patches.enter_context(patch.object(target, name, value))
+
+        given_up = "a rewrite was given up since the files were gone"
+        put(TopicLog, "rewrite", _counting(TopicLog.rewrite, Overtaken, lambda: count(given_up)))
+        put(TopicLog, "append", _counting(TopicLog.append, UploadsGone, lambda: count("uploads were void")))
+        put(Fetcher, "_gone", _counting(Fetcher._gone, None, lambda: count("a file was gone that a reader was in")))
+        if stage.script.caretaking:
+            for module, name in ((producer, "TopicCaretaker"), (consumer, "GroupCaretaker")):
+                put(module, name, partial(getattr(module, name), settings=stage.script.upkeep))
+        yield
+
+
+def _counting(method: Callable[..., Any], error: type[Exception] | None, count: Callable[[], None]) -> Any:
+    """`method`, with its calls counted; with an `error`, those that raise it."""
+
+    @wraps(method)
+    def counted(*arguments: Any, **named: Any) -> Any:
+        if error is None:
+            count()
+            return method(*arguments, **named)
+        try:
+            return method(*arguments, **named)
+        except error:
+            count()
+            raise
+
+    return counted

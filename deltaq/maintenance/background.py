@@ -15,6 +15,7 @@ from collections.abc import Callable
 from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaException
 from deltaq.log.table import TableState
+from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
@@ -23,7 +24,7 @@ from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import duty_folder, duty_key, topic_log
 from deltaq.store import ObjectExists, Store, StoreError
 
-__all__ = ["TopicCaretaker", "take_duty"]
+__all__ = ["TopicCaretaker", "checkpoint_if_due", "take_duty"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -45,6 +46,18 @@ def take_duty(store: Store, clock: Clock) -> bool:
         if entry.key < key:
             store.delete(entry.key)
     return True
+
+
+def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings = DEFAULT_SETTINGS) -> None:
+    """For a writer whose process may end with its commit: write a checkpoint now if that commit's version asks for one.
+
+    Whatever fails is only logged: others will write one.
+    """
+    if log.version % settings.checkpoint_interval == 0:
+        try:
+            write_checkpoint(store, topic_log(log.topic), log.copied_state())
+        except (StoreError, CheckpointFailed) as error:
+            _log.warning("checkpoint of topic %r failed: %s", log.topic, error)
 
 
 class TopicCaretaker:

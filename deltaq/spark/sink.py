@@ -28,6 +28,7 @@ from deltaq.log.topic_log import AlreadyCommitted, TopicLog, UploadsGone
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
 from deltaq.log.upload import upload_segment
+from deltaq.maintenance.background import checkpoint_if_due
 from deltaq.names import check_topic
 from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema, schema_of
@@ -177,7 +178,8 @@ class _RowWriter:
 
     def _append(self, topic: str, parts: Sequence[_Written], txn: tuple[str, int] | None) -> None:
         client = self._options.client
-        log = _logs(open_root(client, _CLOCK)).of(topic, client.client_id)
+        store = open_root(client, _CLOCK)
+        log = _logs(store).of(topic, client.client_id)
         if not log.catch_up():
             raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted during the write")
         segments = [segment for part in parts for segment in part.segments]
@@ -192,6 +194,9 @@ class _RowWriter:
                 "and may have been removed: run the batch again"
             )
             raise Unavailable(reason) from None
+        else:
+            if client.maintenance_enable:
+                checkpoint_if_due(store, log)
 
 
 def _deadline(client: ProducerConfig) -> float:

@@ -24,7 +24,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import Corrupt, Incompatible, OutcomeUnknown, Unavailable
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
-from deltaq.log.checkpoint_reader import Checkpoint, read_newest_checkpoint
+from deltaq.log.checkpoint_reader import Checkpoint, parse_checkpoint, read_newest_checkpoint
 from deltaq.log.parallel import in_parallel
 from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
@@ -167,13 +167,28 @@ class DeltaLog:
                 # Created, or cleaned up, between our look and the listing; or the store lists what it does not give.
             elif start <= first and self._is_whole():
                 return True
-            elif start > first and attempt == _LOAD_ATTEMPTS:
+            elif start > first and attempt == _LOAD_ATTEMPTS and self._is_unreadable_from(start):
                 reason = f"no checkpoint at or above the log's start {start} can be read"
                 raise Corrupt(reason, path=self._log_folder, version=start)
             # Entries were cleaned up while we read, and what we read in their slots may have come after that: from a
             # writer that was paused. The newer checkpoint that they gave way to has them.
             self._pause(attempt)
         raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
+
+    def _is_unreadable_from(self, start: int) -> bool:
+        """Whether every checkpoint from the log's start on is damaged, or none is there. Unavailable if one comes and
+        goes."""
+        return self._reading(lambda: all(self._is_damaged(e.key, start) for e in self.store.list(self._log_folder)))
+
+    def _is_damaged(self, key: str, start: int) -> bool:
+        version = names.checkpoint_version(key)
+        if version is None or version < start:
+            return True  # nothing that could help
+        try:
+            parse_checkpoint(self.store.get(key), version, key)
+        except Corrupt:
+            return True
+        return False
 
     def _is_whole(self) -> bool:
         """Whether the position is the end of the log, and no clean-up came in between. Raises what `check_end` does."""
@@ -222,7 +237,8 @@ class DeltaLog:
     def _has_entries(self, log_start: int, *, is_last_look: bool) -> bool:
         """There is no entry 0 and no checkpoint: fine for a table that was never created, and only for that."""
         versions = self._listed_versions("")
-        if is_last_look and ((versions and min(versions) > 0) or (not versions and log_start > 0)):
+        is_cut = min(versions) > 0 if versions else log_start > 0
+        if is_last_look and is_cut and self._is_unreadable_from(log_start):
             reason = "the log's first entries are missing and no checkpoint replaces them"
             raise Corrupt(reason, path=self._log_folder, version=0)
         return bool(versions) or log_start > 0

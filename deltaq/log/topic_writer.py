@@ -94,7 +94,8 @@ class Caretaker(Protocol):
 
 
 class TopicWriter:
-    """Writes one topic on behalf of all producers of this process. `caretaker`: None if it is not to be looked after."""
+    """Writes one topic on behalf of all producers of this process. Without a `caretaker` it is left to others to look
+    after the topic."""
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
         self.topic = topic

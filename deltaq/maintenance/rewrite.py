@@ -12,14 +12,14 @@ from deltaq import names
 from deltaq.clock import Clock
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import RewrittenSegment
-from deltaq.log.scan import Fetched, plan_reads, read_file
+from deltaq.log.scan import Fetched, FileGone, plan_reads, read_file
 from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, codec_of, encode_segment
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
 from deltaq.maintenance.file_compaction import FileRewrite, Ranges
 from deltaq.maintenance.pace import Pacer
-from deltaq.store import Store, StoreError
+from deltaq.store import ObjectMissing, Store, StoreError
 
 __all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
 
@@ -124,9 +124,12 @@ class Rewriter:
         wanted = self._log.settings.compression_type
         if wanted != "producer":
             return wanted, None
-        segment = max(plan.inputs, key=lambda file: file.segment.version).segment
+        newest = max(plan.inputs, key=lambda file: file.segment.version)
+        segment = newest.segment
         try:
             return codec_of(segment, lambda start, length: self._store.get_range(segment.key, start, length)), None
+        except ObjectMissing:
+            raise FileGone(newest) from None
         except StoreError as error:
             raise unavailable(error) from error
 

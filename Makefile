@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio examples minio servers test test-minio crash check docs bench clean simulate
+.PHONY: help demo demo-minio examples minio servers test test-minio crash check docs bench bench-age clean simulate
 
 PYTHON ?= python3
 ARGS ?=
@@ -56,6 +56,9 @@ docs: $(INSTALLED) ## Write docs/reference and the links of the guarantees to th
 
 bench: $(INSTALLED) ## Measure latency and speed, or with ARGS="--only fairness" how a crowd shares a topic
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-age: $(INSTALLED) ## Measure what a topic costs after 100,000 commits against after 100; 10 minutes
+	@$(PY) -m benchmarks --only age $(ARGS)
 
 ##@ Tidy up
 clean: ## Remove all that make made, .venv included; topics and results stay

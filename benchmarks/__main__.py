@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +15,12 @@ from time import monotonic
 from typing import TypeAlias
 from uuid import uuid4
 
+from benchmarks.age import Age, AgePlan, measure_age
+from benchmarks.ageing import Life
 from benchmarks.fairness import Crowd, Fairness, measure_fairness
 from benchmarks.latency import Latency, Load, measure_latency
 from benchmarks.machine import describe
+from benchmarks.maintenance import Care, CarePlan, measure_care
 from benchmarks.report import Findings, as_json, as_text
 from benchmarks.throughput import WAYS, Run, fill_topic, measure_throughput
 from deltaq.store import open_store
@@ -28,7 +32,7 @@ _Tell: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure. Without loads no latency, without messages no throughput, without crowds no fairness."""
+    """What to measure: each part only if something is said of it; throughput only with messages."""
 
     loads: tuple[Load, ...]
     messages: int
@@ -36,8 +40,11 @@ class Plan:
     floor_rounds: int
     ways: tuple[str, ...] = WAYS
     crowds: tuple[Crowd, ...] = ()
+    ages: tuple[AgePlan, ...] = ()
+    cares: tuple[CarePlan, ...] = ()
 
 
+NOTHING = Plan((), messages=0, rounds=0, floor_rounds=0)
 FULL = Plan(
     tuple(Load(rate, linger_ms, 15.0, 3.0) for linger_ms in (20.0, 5.0) for rate in (10_000, 100_000)),
     messages=1_000_000,
@@ -52,6 +59,21 @@ QUICK = Plan(
 CROWDS = (Crowd(16, 60.0), Crowd(16, 60.0, rate=100))
 QUICK_CROWDS = (Crowd(4, 5.0),)
 
+_YOUNG = Life(100, 0.03)
+AGES = (AgePlan(Life(100_000, 30.0), _YOUNG, rounds=100, spark_rounds=9),)
+QUICK_AGES = (AgePlan(Life(3_000, 0.9), _YOUNG, rounds=30, spark_rounds=3),)
+CARES = (CarePlan(Load(50_000, 5.0, 25.0, 5.0), pairs=4),)
+QUICK_CARES = (CarePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1),)
+
+_PARTS = {
+    "latency": (replace(FULL, messages=0), replace(QUICK, messages=0)),
+    "throughput": (replace(FULL, loads=()), replace(QUICK, loads=())),
+    "fairness": (replace(NOTHING, crowds=CROWDS), replace(NOTHING, crowds=QUICK_CROWDS)),
+    "age": (replace(NOTHING, ages=AGES), replace(NOTHING, ages=QUICK_AGES)),
+    "maintenance": (replace(NOTHING, cares=CARES), replace(NOTHING, cares=QUICK_CARES)),
+}
+"""What may be measured alone: in full, and quickly."""
+
 
 def run(plan: Plan, root: str) -> Findings:
     """Carry a plan out on an empty root. Tells on standard error how far it is."""
@@ -63,7 +85,9 @@ def run(plan: Plan, root: str) -> Findings:
     latencies = tuple(_latencies(plan, root, tell))
     runs = tuple(_runs(plan, root, tell))
     crowds = tuple(_crowds(plan, root, tell))
-    return Findings(started, describe(root), latencies, runs, crowds)
+    ages = tuple(_ages(plan, root, tell))
+    cares = tuple(_cares(plan, root, tell))
+    return Findings(started, describe(root), latencies, runs, crowds, ages, cares)
 
 
 def _latencies(plan: Plan, root: str, tell: _Tell) -> Iterator[Latency]:
@@ -98,6 +122,25 @@ def _crowds(plan: Plan, root: str, tell: _Tell) -> Iterator[Fairness]:
         yield outcome
 
 
+def _ages(plan: Plan, root: str, tell: _Tell) -> Iterator[Age]:
+    for ages in plan.ages:
+        tell(f"age: {ages.old.commits:,} commits against {ages.young.commits:,}")
+        with_spark = shutil.which("java") is not None
+        if ages.spark_rounds and not with_spark:
+            tell("  no Java here, so Spark's first batch is not measured")
+        yield measure_age(root, ages if with_spark else replace(ages, spark_rounds=0), tell)
+
+
+def _cares(plan: Plan, root: str, tell: _Tell) -> Iterator[Care]:
+    for care in plan.cares:
+        tell(f"maintenance in the background at {care.load}: {care.pairs} times with and without")
+        windows = []
+        for window in measure_care(root, care):
+            tell(f"  {'with' if window.on else 'without'}: p99 {window.acknowledged.p99:.1f} ms, {window.verdict}")
+            windows.append(window)
+        yield Care(care, tuple(windows))
+
+
 @contextmanager
 def _root(given: str | None, results: Path) -> Iterator[str]:
     """A root of our own, emptied afterwards: below the given one, or in the folder of the results, which is on a real
@@ -116,23 +159,21 @@ def _root(given: str | None, results: Path) -> Iterator[str]:
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
-    plan = QUICK if arguments.quick else FULL
-    if arguments.only == "fairness":
-        return replace(plan, loads=(), messages=0, crowds=QUICK_CROWDS if arguments.quick else CROWDS)
-    if arguments.only == "latency":
-        return replace(plan, messages=0)
-    return replace(plan, loads=()) if arguments.only == "throughput" else plan
+    full, quick = _PARTS[arguments.only] if arguments.only else (FULL, QUICK)
+    return quick if arguments.quick else full
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small version: half a minute, for a first impression")
     parser.add_argument("--root", help="measure another store: a path or URL, such as s3://bucket/prefix")
-    parser.add_argument("--only", choices=("latency", "throughput", "fairness"), help="measure only this")
+    parser.add_argument("--only", choices=tuple(_PARTS), help="measure only this")
     parser.add_argument("--results", type=Path, default=Path("bench-results"), help="folder for figures as JSON")
     arguments = parser.parse_args(given)
     if arguments.root is not None and arguments.root.startswith("memory:"):
         parser.error("--root: a memory:// store lives in one process, and two are measured here; give a path")
+    if arguments.only == "age" and "://" in (arguments.root or ""):
+        parser.error("--root: files are made old by their times, which only a local disk takes; give a path")
     return arguments
 
 

@@ -7,9 +7,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from benchmarks.distribution import histogram
+from benchmarks.age import Age
+from benchmarks.distribution import Distribution, histogram
 from benchmarks.fairness import Fairness
 from benchmarks.latency import Latency
+from benchmarks.maintenance import Care
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.throughput import Run
 
@@ -25,11 +27,16 @@ class Findings:
     latencies: tuple[Latency, ...]
     runs: tuple[Run, ...]
     crowds: tuple[Fairness, ...] = ()
+    ages: tuple[Age, ...] = ()
+    cares: tuple[Care, ...] = ()
 
     @property
     def is_clean(self) -> bool:
         """Whether every message of every load arrived as it should. (A throughput run that went wrong has raised.)"""
         verdicts = [latency.verdict for latency in self.latencies] + [crowd.verdict for crowd in self.crowds]
+        verdicts += [age.verdict for age in self.ages] + [
+            window.verdict for care in self.cares for window in care.windows
+        ]
         return all(verdict.is_clean for verdict in verdicts)
 
 
@@ -65,6 +72,9 @@ _LATENCY_AIM = 100_000, 20.0, 100.0
 
 _FAIRNESS_AIM = 0.5
 _PUTS_AIM = 2.0
+_AGE_AIM = 1.2
+_BYTES_AIM = 1.3
+_CARE_AIM = 1.25
 
 
 def speeds(runs: Sequence[Run]) -> list[Speed]:
@@ -106,7 +116,20 @@ def targets(findings: Findings) -> list[Target]:
             Target(f"slowest/fastest, {crowd.crowd}", f">= {_FAIRNESS_AIM:g}", f"{share:.2f}", share >= _FAIRNESS_AIM),
             Target(f"PUTs/commit, {crowd.crowd}", f"< {_PUTS_AIM:g}", f"{puts:.2f}", puts < _PUTS_AIM),
         ]
+    for age in findings.ages:
+        ratios = [_at_most(f"{cost.operation}, old/young", _AGE_AIM, cost.ratio) for cost in age.costs]
+        found += [
+            *ratios,
+            _at_most("bytes of the old topic/payload", _BYTES_AIM, age.old.bytes / age.old.payload_bytes),
+        ]
+    found += [
+        _at_most(f"p99 with maintenance/without, {care.plan.load}", _CARE_AIM, care.ratio) for care in findings.cares
+    ]
     return found
+
+
+def _at_most(name: str, aim: float, ratio: float) -> Target:
+    return Target(name, f"<= {aim:g}", f"{ratio:.2f}", ratio <= aim)
 
 
 def as_json(findings: Findings) -> str:
@@ -114,6 +137,8 @@ def as_json(findings: Findings) -> str:
     content = asdict(findings)
     for crowd, measured in zip(content["crowds"], findings.crowds, strict=True):
         crowd |= {"fairness": measured.fairness, "puts_per_commit": measured.puts_per_commit}
+    for care, taken in zip(content["cares"], findings.cares, strict=True):
+        care["ratio"] = taken.ratio
     content["speeds"] = [asdict(speed) for speed in speeds(findings.runs)]
     content["targets"] = [asdict(target) for target in targets(findings)]
     return json.dumps(content, indent=1)
@@ -130,6 +155,10 @@ def as_text(findings: Findings) -> str:
         lines += ["", *_speed_table(findings.runs)]
     if findings.crowds:
         lines += ["", *_crowd_table(findings.crowds)]
+    for age in findings.ages:
+        lines += ["", *_age_table(age), "", *_footprint_table(age)]
+    for care in findings.cares:
+        lines += ["", *_care_table(care)]
     if aimed_at := targets(findings):
         rows = [(target.name, target.aim, target.found, "met" if target.met else "MISSED") for target in aimed_at]
         lines += ["", *_table(("target", "aim", "found", ""), rows)]
@@ -227,6 +256,83 @@ def _crowd_table(crowds: Sequence[Fairness]) -> list[str]:
     return [title, *_table(head, rows)]
 
 
+def _age_table(age: Age) -> list[str]:
+    old, young = age.plan.old, age.plan.young
+    title = (
+        f"Age in ms: a topic of {old.commits:,} commits in {old.days:g} days, made in {age.grown_s:,.0f} s, "
+        f"against one of {young.commits:,}; messages {age.verdict}"
+    )
+    head = "operation", "young p50", "old p50", "ratio", "young p95", "old p95", "times"
+    rows = []
+    for cost in age.costs:
+        marks = (f"{mark:.2f}" for mark in (cost.young.p50, cost.old.p50, cost.ratio, cost.young.p95, cost.old.p95))
+        rows.append((cost.operation, *marks, f"{cost.old.count:,}"))
+    return [title, *_table(head, rows)]
+
+
+def _footprint_table(age: Age) -> list[str]:
+    old, young = age.old, age.young
+    title = (
+        f"Objects, and bytes for each byte of payload, of which the old topic has {old.payload_bytes:,} "
+        f"and the young one {young.payload_bytes:,}"
+    )
+    rows = [
+        (
+            kind,
+            f"{young.parts[kind].objects:,}",
+            f"{part.objects:,}",
+            f"{young.parts[kind].bytes / young.payload_bytes:.3f}",
+            f"{part.bytes / old.payload_bytes:.3f}",
+        )
+        for kind, part in old.parts.items()
+    ]
+    (all_young, plain_young), (all_old, plain_old) = (
+        [f"{taken / size.payload_bytes:.3f}" for taken in (size.bytes, size.plain_bytes)] for size in (young, old)
+    )
+    rows += [
+        ("all", f"{young.objects:,}", f"{old.objects:,}", all_young, all_old),
+        ("as one plain Parquet file", "1", "1", plain_young, plain_old),
+    ]
+    return [title, *_table(("kind", "young", "old", "young bytes", "old bytes"), rows)]
+
+
+def _care_table(care: Care) -> list[str]:
+    title = f"Maintenance in the producer's background, {care.plan.load}: ms from `produce` to the delivery callback"
+    head = (
+        "maintenance",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "achieved/s",
+        "commits",
+        "rewrites",
+        "files",
+        "CPU s",
+        "others",
+        "messages",
+    )
+    rows = [
+        (
+            "on" if window.on else "off",
+            *(f"{mark:.1f}" for mark in _marks(window.acknowledged)),
+            f"{window.achieved_rate:,.0f}",
+            f"{window.commits:,}",
+            f"{window.rewrites:,}",
+            f"{window.files_at_most:,}",
+            f"{window.cpu_s:.1f}",
+            _cores(window.others_cores),
+            str(window.verdict),
+        )
+        for window in sorted(care.windows, key=lambda window: window.on)
+    ]
+    return [title, *_table(head, rows)]
+
+
+def _marks(measured: Distribution) -> tuple[float, float, float, float]:
+    return measured.p50, measured.p99, measured.p999, measured.max
+
+
 def _speed_table(runs: Sequence[Run]) -> list[str]:
     times = max(sum(1 for run in runs if run.way == way) for way in {run.way for run in runs})
     title = f"Messages of {MESSAGE_BYTES} random bytes a second: {runs[0].messages:,} messages, best of {times}"
@@ -238,6 +344,8 @@ def _quiet(findings: Findings) -> str:
     """Whether the machine was ours, in a sentence."""
     told = [latency.others_cores for latency in findings.latencies]
     told += [run.others_cores for run in findings.runs] + [crowd.others_cores for crowd in findings.crowds]
+    told += [age.others_cores for age in findings.ages]
+    told += [window.others_cores for care in findings.cares for window in care.windows]
     cores = [cores for cores in told if cores is not None]
     if not cores:
         return "How much of the machine others were using meanwhile is unknown."

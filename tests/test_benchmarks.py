@@ -6,23 +6,30 @@ import json
 import random
 import statistics
 from array import array
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import latency
-from benchmarks.__main__ import Plan, main, run
+from benchmarks.__main__ import NOTHING, Plan, main, run
+from benchmarks.age import Age, AgePlan, Cost, measure_age
+from benchmarks.ageing import LeapingClock, Life, grow
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
 from benchmarks.fairness import Crowd, Share, judge_values, summarise
+from benchmarks.footprint import Footprint, Part, read_through
 from benchmarks.history import judge
 from benchmarks.latency import Load
+from benchmarks.maintenance import Care, CarePlan, Window, live_files
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
 from benchmarks.report import Findings, as_json, as_text, speeds, targets
 from benchmarks.throughput import WAYS, Run, WrongContent, _check, _measured, fill_topic
 from deltaq import Consumer, Producer, Topic
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
 
 
@@ -190,6 +197,12 @@ def test_a_consumer_does_not_wait_for_ever_for_a_lost_message(tmp_path, monkeypa
     assert str(judge(load.total, consumed.sequences, consumed.foreign)) == "1 lost"
 
 
+def test_topics_are_made_old_only_on_a_local_disk(capsys):
+    with pytest.raises(SystemExit):
+        main(["--only", "age", "--root", "s3://bucket/prefix"])
+    assert "give a path" in capsys.readouterr().err
+
+
 def test_a_store_that_two_processes_cannot_share_is_refused(capsys):
     with pytest.raises(SystemExit):
         main(["--root", "memory://benchmark"])
@@ -250,3 +263,124 @@ def test_an_operation_with_the_wrong_outcome_is_not_measured_as_if_it_had_the_ri
     monkeypatch.setattr(store, "create", store.put)  # a store that ignores the condition
     with pytest.raises(AssertionError, match="no ObjectExists"):
         measure_operations(store, rounds=1)
+
+
+def test_a_clock_that_leaps_ends_at_the_present():
+    clock = LeapingClock(behind_s=7200.0)
+    assert SYSTEM_CLOCK.time_ms() - clock.time_ms() == pytest.approx(7_200_000, abs=60_000)
+    before = clock.monotonic(), clock.uptime()
+    clock.leap(7200.0)
+    assert SYSTEM_CLOCK.time_ms() - clock.time_ms() == pytest.approx(0, abs=60_000)
+    assert clock.monotonic() - before[0] >= 7200
+    assert clock.uptime() - before[1] >= 7200
+
+
+@pytest.mark.parametrize("change", ["nothing", "lost", "doubled", "changed", "elsewhere"])
+def test_a_topic_that_is_read_through_is_judged_record_by_record(change, tmp_path):
+    root, payloads = str(tmp_path), TimedPayloads(seed=1)
+    told: list[str] = []
+    times_ms = grow(root, "events", Life(commits=3, days=0.1, records=4, partitions=2), payloads, told.append)
+    assert len(times_ms) == 3
+    assert sorted(times_ms) == list(times_ms)
+    more = {
+        "nothing": [],
+        "lost": [(payloads.make(13), 1)],
+        "doubled": [(payloads.make(3), 1)],
+        "changed": [(payloads.make(12)[:-1] + b"x", 0)],
+        "elsewhere": [(payloads.make(12), 1)],
+    }[change]
+    with Producer({"bootstrap.servers": root}) as producer:
+        for value, partition in more:
+            producer.produce("events", value, partition=partition)
+    verdict, plain_bytes = read_through(root, "events", 2, 14 if change == "lost" else 12, payloads)
+    said = {"nothing": "complete", "lost": "1 lost", "doubled": "1 doubled"}.get(change, "1 foreign")
+    assert str(verdict) == said
+    assert plain_bytes > 12 * MESSAGE_BYTES
+    assert told == []
+
+
+def test_a_small_old_topic_is_compared_with_a_young_one_and_every_object_is_counted(tmp_path):
+    old, young = Life(commits=300, days=6.0, records=6), Life(commits=20, days=0.4, records=6)
+    sizes: list[int] = []
+
+    def measured(text):
+        if "in turns" in text:
+            sizes.extend(path.stat().st_size for path in Path(tmp_path).glob("topics/old-*/**/*") if path.is_file())
+
+    age = measure_age(str(tmp_path), AgePlan(old, young, rounds=3, spark_rounds=0), measured)
+    assert str(age.verdict) == "complete"
+    assert age.verdict.sent >= 320 * 6 + 2 * 3
+    assert {cost.operation: (cost.young.count, cost.old.count) for cost in age.costs} == dict.fromkeys(
+        ("acknowledged produce", "poll of a new record", "produce to poll", "open at the end", "open at an old time"),
+        (3, 3),
+    )
+    assert (age.old.objects, age.old.bytes) == (len(sizes), sum(sizes))
+    assert age.old.payload_bytes == 300 * 6 * MESSAGE_BYTES < age.old.plain_bytes
+    assert age.old.parts["log entries"].objects > 300
+    # What had been merged two days before the end was gone by then, but not what was merged at the end.
+    assert 100 <= age.old.parts["data that left the topic"].objects < 150
+    findings = Findings("", {"cores": "2"}, (), (), ages=(age,))
+    assert findings.is_clean
+    assert "open at an old time" in as_text(findings)
+    assert json.loads(as_json(findings))["ages"][0]["old"]["payload_bytes"] == age.old.payload_bytes
+
+
+def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
+    fast, slow = distribution([10**6, 10**6, 9 * 10**6]), distribution([12 * 10**5, 13 * 10**5, 14 * 10**5])
+    costs = (Cost("acknowledged produce", fast, slow), Cost("poll", slow, fast))
+    size = Footprint(100, 110, {"data": Part(2, 120), "log entries": Part(7, 20)})
+    life = Life(1, 1.0)
+    age = Age(AgePlan(life, life, 3, 0), judge(0, array("q")), costs, size, size, 1.0, None)
+    found = {target.name: (target.found, target.met) for target in targets(Findings("", {}, (), (), ages=(age,)))}
+    assert found == {
+        "acknowledged produce, old/young": ("1.30", False),
+        "poll, old/young": ("0.77", True),
+        "bytes of the old topic/payload": ("1.40", False),
+    }
+    assert not Findings("", {}, (), (), ages=(replace(age, verdict=judge(1, array("q"))),)).is_clean
+
+
+def test_windows_with_and_without_maintenance_take_turns_and_lose_nothing(tmp_path):
+    plan = CarePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2)
+    findings = run(replace(NOTHING, cares=(plan,)), str(tmp_path))
+    (care,) = findings.cares
+    assert findings.is_clean
+    assert [window.on for window in care.windows] == [True, False, False, True]
+    assert {window.acknowledged.count for window in care.windows} == {1_600}
+    assert all(window.verdict.sent == 2_000 for window in care.windows)
+    for window in care.windows:
+        assert window.on or window.files_at_end == window.files_at_most >= window.commits > 0
+        assert window.on or (window.rewrites, window.checkpoints) == (0, 0)
+    assert "without" in " ".join(target.name for target in targets(findings))
+    assert "messages" in as_text(findings)
+
+
+def test_maintenance_is_judged_by_the_median_window_of_each_kind():
+    def window(on, p99_ms):
+        marks = distribution([int(p99_ms * 1e6)] * 100)
+        return Window(on, judge(0, array("q")), marks, 1.0, 1, 0, 1, 1, 0, 1.0, None)
+
+    windows = [
+        window(True, 12),
+        window(False, 10),
+        window(False, 8),
+        window(True, 11),
+        window(True, 90),
+        window(False, 9),
+    ]
+    care = Care(CarePlan(Load(1, 1.0, 1.0, 0.0), 3), tuple(windows))
+    assert care.ratio == 12 / 9
+    (target,) = targets(Findings("", {}, (), (), cares=(care,)))
+    assert (target.found, target.met) == ("1.33", False)
+
+
+def test_live_files_are_counted_entry_by_entry(tmp_path):
+    root = str(tmp_path)
+    topic = Topic("events", conf={"bootstrap.servers": root}).create()
+    with Producer({"bootstrap.servers": root, "maintenance.enable": False}) as producer:
+        for number in range(3):
+            producer.produce("events", b"%d" % number)
+            producer.flush()
+    topic.delete()
+    entries = [path.read_bytes() for path in sorted(Path(tmp_path).glob("topics/events/_delta_log/*.json"))]
+    assert live_files(entries) == [0, 1, 2, 3, 0]

@@ -1,0 +1,291 @@
+"""Age: what a topic costs that has seen very many commits, against one of the same kind that has seen few."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from benchmarks.ageing import Life, Tell, grow
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.footprint import Footprint, measure_footprint, read_through
+from benchmarks.history import Verdict
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import TimedPayloads
+from deltaq import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Age", "AgePlan", "Cost", "measure_age"]
+
+TIMEOUT_S = 10.0
+"""How long what is measured may take; then the benchmark fails."""
+
+WARM_UP = 5
+"""Rounds that do not count: what is loaded at first use is no matter of age."""
+
+NEWEST = 1000
+"""About how many records are in Spark's first batch."""
+
+_OPERATIONS = (
+    "acknowledged produce",
+    "poll of a new record",
+    "produce to poll",
+    "open at the end",
+    "open at an old time",
+)
+_SPARK = "Spark's first batch"
+
+
+@dataclass(frozen=True, slots=True)
+class AgePlan:
+    """The two lives that are compared, and how often each operation is measured on each. Without `spark_rounds`, and
+    where there is no Java, Spark is left out."""
+
+    old: Life
+    young: Life
+    rounds: int
+    spark_rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one operation takes on the young topic and on the old one."""
+
+    operation: str
+    young: Distribution
+    old: Distribution
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians, old to young."""
+        return self.old.p50 / self.young.p50
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """The outcome. `verdict` is about all records of both topics, read after everything else; the footprints are from
+    before anything was measured. `grown_s`: how long the old topic took to be made."""
+
+    plan: AgePlan
+    verdict: Verdict
+    costs: tuple[Cost, ...]
+    young: Footprint
+    old: Footprint
+    grown_s: float
+    others_cores: float | None
+
+
+class WrongResult(Exception):
+    """An operation that was measured did not do what it should."""
+
+
+@dataclass(slots=True)
+class _Subject:
+    """One topic while it is measured. `sent` counts its records; `taken` has what each operation took, in ns."""
+
+    root: str
+    topic: str
+    life: Life
+    payloads: TimedPayloads
+    times_ms: array[int]
+    sent: int
+    taken: dict[str, list[int]] = field(default_factory=dict)
+
+    def note(self, operation: str, nanoseconds: int) -> None:
+        self.taken.setdefault(operation, []).append(nanoseconds)
+
+    def next_offset(self, partition: int) -> int:
+        """Where the records of a partition end: record n is in partition n modulo their number."""
+        return len(range(partition, self.sent, self.life.partitions))
+
+    def partitions(self, offset: int) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, partition, offset) for partition in range(self.life.partitions)]
+
+
+def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
+    """Make both topics below `root`, measure one and the other in turns, and read them through."""
+    others, payloads = OthersLoad(), TimedPayloads(plan.old.commits)
+    started = perf_counter_ns()
+    tell(f"  the old topic: {plan.old.commits:,} commits in {plan.old.days:g} days")
+    old = _subject(root, "old", plan.old, payloads, tell)
+    grown_s = (perf_counter_ns() - started) / 1e9
+    young = _subject(root, "young", plan.young, payloads, tell)
+    sizes = [measure_footprint(root, subject.topic, subject.life.payload_bytes, 0) for subject in (young, old)]
+    tell(f"  measured in turns, {plan.rounds} rounds")
+    _measure(young, old, plan.rounds)
+    if plan.spark_rounds:
+        tell(f"  Spark, {plan.spark_rounds} rounds")
+        _measure_spark(young, old, plan.spark_rounds)
+    tell("  everything is read and compared")
+    found = [read_through(root, s.topic, s.life.partitions, s.sent, payloads) for s in (young, old)]
+    small, large = (
+        # The few records that came with measuring take as much as the others.
+        replace(size, plain_bytes=plain_bytes * subject.life.total // subject.sent)
+        for size, subject, (_, plain_bytes) in zip(sizes, (young, old), found, strict=True)
+    )
+    costs = tuple(
+        Cost(operation, distribution(young.taken[operation]), distribution(old.taken[operation]))
+        for operation in (*_OPERATIONS, _SPARK)
+        if operation in young.taken
+    )
+    return Age(plan, _both(found[0][0], found[1][0]), costs, small, large, grown_s, others.cores())
+
+
+def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, tell: Tell) -> _Subject:
+    topic = f"{age}-{uuid4().hex[:12]}"
+    return _Subject(root, topic, life, payloads, grow(root, topic, life, payloads, tell), life.total)
+
+
+def _both(one: Verdict, other: Verdict) -> Verdict:
+    parts = ("sent", "received", "lost", "doubled", "disordered", "foreign")
+    return Verdict(*(getattr(one, part) + getattr(other, part) for part in parts))
+
+
+# --- one record in, one record out, and opening ----------------------------------------------------------------------
+
+
+def _measure(young: _Subject, old: _Subject, rounds: int) -> None:
+    conf = {"bootstrap.servers": young.root, "linger.ms": 0}
+    with Producer(conf, on_delivery=_delivered) as producer, _at_end(young) as one, _at_end(old) as other:
+        tails = [(young, one), (old, other)]
+        for round_ in range(-WARM_UP, rounds):
+            for subject, tail in tails if round_ % 2 else reversed(tails):
+                _produce_and_poll(subject, producer, tail)
+            for subject, _ in tails if round_ % 2 else reversed(tails):
+                _open_at_end(subject)
+            # Spread over the life of each, in an order that no pattern of its files can follow.
+            place = (round_ + WARM_UP) * 0.618 % 1
+            for subject, _ in tails if round_ % 2 else reversed(tails):
+                _open_at_time(subject, int(place * subject.life.commits))
+            if round_ < 0:
+                young.taken.clear()
+                old.taken.clear()
+
+
+def _delivered(error: KafkaError | None, _: Message) -> None:
+    if error is not None:
+        raise WrongResult(f"a message was not delivered: {error}")
+
+
+def _consumer(subject: _Subject) -> Consumer:
+    conf = {
+        "bootstrap.servers": subject.root,
+        "group.id": f"reader-{uuid4().hex[:12]}",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    return Consumer(conf)
+
+
+@contextmanager
+def _at_end(subject: _Subject) -> Iterator[Consumer]:
+    """A consumer that has read all there is, and says so for each partition that it reads."""
+    with _consumer(subject) as consumer:
+        consumer.assign(subject.partitions(OFFSET_END))
+        ends = [_next(consumer) for _ in range(subject.life.partitions)]
+        found = sorted((end.partition(), end.offset()) for end in ends if _is_end(end))
+        expected = [(partition, subject.next_offset(partition)) for partition in range(subject.life.partitions)]
+        if found != expected:
+            raise WrongResult(f"the partitions end at {found} instead of {expected}")
+        yield consumer
+
+
+def _produce_and_poll(subject: _Subject, producer: Producer, tail: Consumer) -> None:
+    partition = subject.sent % subject.life.partitions
+    value = subject.payloads.make(subject.sent)
+    start = perf_counter_ns()
+    producer.produce(subject.topic, value, partition=partition)
+    producer.flush()
+    acknowledged = perf_counter_ns()
+    message = _next_record(tail)
+    got = perf_counter_ns()
+    if (message.value(), message.offset()) != (value, subject.next_offset(partition)):
+        raise WrongResult(f"another record than the new one: {message.value()!r}")
+    subject.sent += 1
+    subject.note("acknowledged produce", acknowledged - start)
+    subject.note("poll of a new record", got - acknowledged)
+    subject.note("produce to poll", got - start)
+
+
+def _next(consumer: Consumer) -> Message:
+    message = consumer.poll(TIMEOUT_S)
+    if message is None:
+        raise WrongResult(f"nothing came within {TIMEOUT_S:g} s")
+    return message
+
+
+def _next_record(consumer: Consumer) -> Message:
+    while _is_end(message := _next(consumer)):
+        pass
+    return message
+
+
+def _is_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
+
+
+def _open_at_end(subject: _Subject) -> None:
+    start = perf_counter_ns()
+    with _at_end(subject):
+        subject.note("open at the end", perf_counter_ns() - start)
+
+
+def _open_at_time(subject: _Subject, commit: int) -> None:
+    """From a moment before a commit: its first record of each partition is the first one to come."""
+    start = perf_counter_ns()
+    with _consumer(subject) as consumer:
+        consumer.assign(consumer.offsets_for_times(subject.partitions(subject.times_ms[commit])))
+        message = _next_record(consumer)
+        subject.note("open at an old time", perf_counter_ns() - start)
+        first = commit * subject.life.records
+        content = subject.payloads.read(message.value() or b"")
+        if content is None or not first <= content[1] < first + subject.life.partitions:
+            raise WrongResult(f"opened at record {first}, and {content} came")
+
+
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def _measure_spark(young: _Subject, old: _Subject, rounds: int) -> None:
+    from deltaq.spark import spark_session  # noqa: PLC0415 - a second to load, and not wanted by all
+
+    spark = spark_session("benchmark", conf={"spark.log.level": "ERROR"})
+    try:
+        for round_ in range(-2, rounds):
+            for subject in (young, old) if round_ % 2 else (old, young):
+                taken = _first_batch(spark, subject)
+                if round_ >= 0:
+                    subject.note(_SPARK, taken)
+    finally:
+        spark.stop()
+
+
+def _first_batch(spark: SparkSession, subject: _Subject) -> int:
+    """A stream that begins a bit before the end: how long until it has gone through what is there."""
+    wanted = min(NEWEST, subject.sent) // subject.life.partitions
+    starts = {str(p): subject.next_offset(p) - wanted for p in range(subject.life.partitions)}
+    with TemporaryDirectory(dir=subject.root) as checkpoint:
+        start = perf_counter_ns()
+        frame = (
+            spark.readStream.format("deltaq")
+            .options(subscribe=subject.topic, startingOffsets=json.dumps({subject.topic: starts}))
+            .load(subject.root)
+        )
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(Path(checkpoint).resolve()))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        taken = perf_counter_ns() - start
+    rows = sum(progress.numInputRows for progress in query.recentProgress)
+    if rows != wanted * subject.life.partitions:
+        raise WrongResult(f"Spark read {rows} records instead of {wanted * subject.life.partitions}")
+    return taken

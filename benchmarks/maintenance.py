@@ -1,0 +1,173 @@
+"""Maintenance in a producer's background, on against off: what it costs the messages, and what it keeps small."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
+from statistics import median
+from time import monotonic, monotonic_ns, process_time
+from uuid import uuid4
+
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.history import Verdict, judge
+from benchmarks.latency import Load
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import TimedPayloads
+from deltaq import KafkaError, Message, Producer, Topic, names
+from deltaq.log.actions import Add, Remove, parse_entry
+from deltaq.store import open_store
+
+__all__ = ["Care", "CarePlan", "Window", "live_files", "measure_care"]
+
+TICK_S = 0.001
+"""How often the producer looks which messages are due, and which are acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarePlan:
+    """Windows with and without maintenance in turns, each of the same load: `pairs` of them."""
+
+    load: Load
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One producer in a process of its own, on a new topic.
+
+    `acknowledged` counts from `produce` to the delivery callback, without the warm-up. `commits` are those that added
+    records, `rewrites` those in which maintenance put new files in the place of others. `files_at_most`: live files at
+    any one version.
+    """
+
+    on: bool
+    verdict: Verdict
+    acknowledged: Distribution
+    achieved_rate: float
+    commits: int
+    rewrites: int
+    files_at_most: int
+    files_at_end: int
+    checkpoints: int
+    cpu_s: float
+    others_cores: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """The outcome of a plan."""
+
+    plan: CarePlan
+    windows: tuple[Window, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return all(window.verdict.is_clean for window in self.windows)
+
+    def p99(self, *, on: bool) -> float:
+        """The median of the windows' 99th percentiles, in milliseconds."""
+        return median(window.acknowledged.p99 for window in self.windows if window.on == on)
+
+    @property
+    def ratio(self) -> float:
+        """Of the two, on to off."""
+        return self.p99(on=True) / self.p99(on=False)
+
+
+def measure_care(root: str, plan: CarePlan) -> Iterator[Window]:
+    """Measure one window after the other. Who begins a pair changes, so that none profits from coming first."""
+    for pair in range(plan.pairs):
+        for on in (False, True) if pair % 2 else (True, False):
+            yield _window(root, plan.load, on)
+
+
+def live_files(entries: Sequence[bytes]) -> list[int]:
+    """How many live files there are after each of a log's first entries."""
+    found: list[int] = []
+    live: set[str] = set()
+    for version, entry in enumerate(entries):
+        for action in parse_entry(entry, version, str(version)).actions:
+            if isinstance(action, Add):
+                live.add(action.path)
+            elif isinstance(action, Remove):
+                live.discard(action.path)
+        found.append(len(live))
+    return found
+
+
+def _window(root: str, load: Load, on: bool) -> Window:
+    name = f"care-{uuid4().hex[:12]}"
+    topic = Topic(name, conf={"bootstrap.servers": root})
+    topic.create()
+    others = OthersLoad()
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        waited_ns, rate, cpu_s = pool.submit(_produce, root, name, load, on).result()
+    others_cores = others.cores()
+    store, payloads = open_store(root), TimedPayloads(load.rate)
+    listed = sorted(entry.key for entry in store.list(names.topic_log(name)))
+    entries = [store.get(key) for key in listed if names.entry_version(key) is not None]
+    files = live_files(entries)
+    contents = [payloads.read(value) for value in topic.to_arrow().column("value").to_pylist()]
+    arrivals = array("q", (content[1] for content in contents if content is not None))
+    rewrites = sum(later < earlier for earlier, later in pairwise(files))
+    return Window(
+        on,
+        judge(load.total, arrivals, len(contents) - len(arrivals)),
+        distribution(waited_ns[load.warmup :]),
+        rate,
+        len(files) - 1 - rewrites,
+        rewrites,
+        max(files),
+        files[-1],
+        sum(names.checkpoint_version(key) is not None for key in listed),
+        cpu_s,
+        others_cores,
+    )
+
+
+def _produce(root: str, topic: str, load: Load, on: bool) -> tuple[array[int], float, float]:
+    """In the process of the window: how long each message waited for its acknowledgement, the messages a second that
+    were sent, and CPU seconds."""
+    failures: list[KafkaError] = []
+    produced_ns, waited_ns = array("q"), array("q")
+
+    def acknowledged(error: KafkaError | None, _: Message) -> None:
+        # One partition: messages are acknowledged in the order in which they were sent.
+        if error is not None:
+            failures.append(error)
+        waited_ns.append(monotonic_ns() - produced_ns[len(waited_ns)])
+
+    payloads, cpu_s = TimedPayloads(load.rate), process_time()
+    conf = {"bootstrap.servers": root, "linger.ms": load.linger_ms, "maintenance.enable": on}
+    with Producer(conf, on_delivery=acknowledged) as producer:
+        producer.list_topics(topic)
+        start_ns = monotonic_ns()
+        while len(produced_ns) < load.total:
+            tick = monotonic()
+            due = min(load.total, (monotonic_ns() - start_ns) * load.rate // 1_000_000_000 + 1)
+            for sequence in range(len(produced_ns), due):
+                _send(producer, topic, payloads.make(sequence), produced_ns)
+            producer.poll(0)
+            time.sleep(max(0.0, tick + TICK_S - monotonic()))
+        end_ns = monotonic_ns()
+        producer.flush()
+    if failures:
+        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
+    return waited_ns, load.total / ((end_ns - start_ns) / 1e9), process_time() - cpu_s
+
+
+def _send(producer: Producer, topic: str, payload: bytes, produced_ns: array[int]) -> None:
+    """Produce one message, however long its queue is full: that time counts as its own."""
+    produced_ns.append(monotonic_ns())
+    while True:
+        try:
+            producer.produce(topic, payload)
+        except BufferError:
+            producer.poll(TICK_S)
+        else:
+            return

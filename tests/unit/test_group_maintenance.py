@@ -1,4 +1,4 @@
-"""Groups grow old: their logs stay short, offsets that nobody comes back for are forgotten, and nobody alive is hurt."""
+"""Groups grow old: their logs stay short, offsets that nobody comes back for are forgotten, and who lives stays."""
 
 from __future__ import annotations
 
@@ -122,6 +122,20 @@ def test_a_member_that_died_without_leaving_is_put_out_after_a_week_and_two_look
     assert world.heartbeats() == []
     with pytest.raises(Fenced):
         log.commit("a", [offset(6)], DEADLINE)
+
+
+def test_a_member_that_was_seen_alive_within_the_week_stays(world):
+    """Its heartbeats may be hours apart: that is up to its settings."""
+    world.log().join("a", ALICE, (), DEADLINE)
+    world.log().commit("a", [offset(5)], DEADLINE)
+    world.clock.advance(8 * DAY_S)
+    world.beat("a")
+    maintainer = world.maintainer()
+    for _ in range(3):
+        maintainer.run()
+        world.clock.advance(DAY_S)
+    assert world.committed() == 5
+    assert world.heartbeats() == ["a"]
 
 
 def test_a_member_whose_clock_says_otherwise_stays_while_its_heart_beats(world):

@@ -3,14 +3,18 @@ nothing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.config import topic_properties
 from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, Unavailable, UnknownTopic
+from deltaq.log.checkpoint_reader import read_checkpoint
 from deltaq.log.delta_log import CLEAN_UP_GRACE_S, DeltaLog, LogCleaned
 from deltaq.log.delta_schema import delta_schema
 from deltaq.log.records import table_schema
@@ -323,6 +327,32 @@ def test_a_log_starts_only_at_a_checkpoint_that_can_be_read(old):
     assert same(old.topic(), before)
 
 
+def test_a_log_does_not_start_at_a_checkpoint_that_another_tool_has_made(old):
+    """No checksum vouches for it, and the entries that it stands for would be gone for good."""
+    key = checkpoint_file(LOG, 80)
+    data = old.store.get(key)
+    seal_at = data.index(b"\xffdeltaq checkpoint\xff")
+    footer_at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    old.store.put(key, data[:seal_at] + data[footer_at:])
+    found = read_checkpoint(old.store, LOG, 80)
+    assert found is not None
+    assert not found.is_sealed
+    old.clean()
+    assert old.entries()[0] == 70
+
+
+@pytest.mark.fault("M6")
+@pytest.mark.parametrize("pointer", [b'{"version":10,"size":7}', b"{"])
+def test_before_anything_goes_the_pointer_names_what_stays(pointer, old):
+    before = old.topic()
+    old.store.put(f"{LOG}_last_checkpoint", pointer)
+    old.clean()
+    found = json.loads(old.store.get(f"{LOG}_last_checkpoint"))
+    rows = pq.read_table(pa.BufferReader(old.store.get(checkpoint_file(LOG, 80)))).num_rows
+    assert found == {"version": 80, "size": rows, "numOfAddFiles": 80}
+    assert same(old.topic(), before)
+
+
 @pytest.mark.fault("M6")
 def test_with_all_checkpoints_damaged_nothing_goes(old):
     for entry in [*old.store.list(LOG)]:
@@ -526,6 +556,15 @@ def test_a_topic_that_was_deleted_just_now_keeps_its_newest_entries(old):
     old.topic().delete(DEADLINE)
     old.clean()
     assert old.entries() == list(range(80, 107))
+
+
+def test_a_topic_that_was_created_again_meanwhile_does_not_become_a_stub(old):
+    old.topic().delete(DEADLINE)
+    old.clock.advance(2 * DAY_S)
+    behind = old.delta()
+    again = old.create()
+    assert old.cleaner().mark(behind) == 80
+    assert same(old.topic(), again)
 
 
 def test_a_topic_created_again_on_a_stub_goes_on_behind_it(old):

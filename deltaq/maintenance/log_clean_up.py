@@ -128,7 +128,7 @@ def plan_removal(listing: LogListing, start: int, settings: MaintenanceSettings)
 
 
 class LogCleaner:
-    """Keeps logs short, and remembers when it first saw which marker. Not thread-safe.
+    """Keeps logs short, and remembers when it first saw which marker. Not thread-safe. `settings` may be replaced.
 
     Every method raises StoreError if the store does not answer. What was done until then is done, and the next call
     goes on from there.
@@ -137,7 +137,7 @@ class LogCleaner:
     def __init__(self, store: Store, clock: Clock, settings: MaintenanceSettings) -> None:
         self._store = store
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
         self._seen: dict[str, tuple[int, float]] = {}  # table folder -> its newest marker, and when that was seen
         self._waiting: set[str] = set()  # table folders of which something may go later
 
@@ -170,7 +170,7 @@ class LogCleaner:
         listing = _listing(self._store, table_folder)
         start = self._removable_below(table_folder, listing)
         markers = [names.log_start_marker(table_folder, version) for version in listing.markers if version < start]
-        keys = (markers + plan_removal(listing, start, self._settings))[:limit]
+        keys = (markers + plan_removal(listing, start, self.settings))[:limit]
         self._delete(keys)
         return len(keys)
 
@@ -210,7 +210,7 @@ class LogCleaner:
         version, seen_at = self._seen.get(folder, (0, 0.0))
         if version != start:
             version, seen_at = self._seen[folder] = start, self._clock.uptime()
-        return version > 0 and self._clock.uptime() - seen_at >= self._settings.clean_up_grace_s
+        return version > 0 and self._clock.uptime() - seen_at >= self.settings.clean_up_grace_s
 
     def _checkpoint_to_start_at(self, log: DeltaLog, listing: LogListing) -> Checkpoint | None:
         unfit: frozenset[int] = frozenset()
@@ -220,7 +220,7 @@ class LogCleaner:
                 log.state.version,
                 lambda wanted: entry_time_ms(self._store, log.folder, wanted),
                 self._clock.time_ms(),
-                self._settings,
+                self.settings,
                 unfit,
             )
             if version is None:
@@ -237,7 +237,7 @@ class LogCleaner:
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
         ended_ms = entry_time_ms(self._store, log.folder, version)
-        if ended_ms is None or ended_ms >= self._clock.time_ms() - self._settings.log_retention_ms:
+        if ended_ms is None or ended_ms >= self._clock.time_ms() - self.settings.log_retention_ms:
             return None
         found = self._usable(log.folder, version) if version in listing.checkpoints else None
         if found is None:

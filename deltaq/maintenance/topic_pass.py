@@ -61,7 +61,7 @@ class TopicPass:
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
-        self._cleaner: LogCleaner | None = None
+        self._log_cleaner = LogCleaner(store, clock, settings)  # one for all rounds: it remembers what it has seen when
         self._looked_at_ms: int | None = None
         self._cleaned_at = float("-inf")
 
@@ -94,11 +94,12 @@ class TopicPass:
 
     def is_waiting(self) -> bool:
         """Whether log entries may go once the clean-up's grace period is over."""
-        return self._cleaner is not None and self._cleaner.is_waiting(self._log.folder)
+        return self._log_cleaner.is_waiting(self._log.folder)
 
     def clean_log(self) -> Counter[str]:
         """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
-        cleaner = self._log_cleaner()
+        cleaner = self._log_cleaner
+        cleaner.settings = replace(self._settings, log_retention_ms=self._log.settings.metadata_max_retention_ms)
         self._cleaned_at = self._clock.monotonic()
         try:
             marked = cleaner.mark(self._log.delta_log)
@@ -108,13 +109,6 @@ class TopicPass:
         except StoreError as error:
             raise unavailable(error) from error
         return Counter({"log objects deleted": removed})
-
-    def _log_cleaner(self) -> LogCleaner:
-        """One for all rounds: it remembers which marker it has seen when."""
-        if self._cleaner is None:
-            retention_ms = self._log.settings.metadata_max_retention_ms
-            self._cleaner = LogCleaner(self._store, self._clock, replace(self._settings, log_retention_ms=retention_ms))
-        return self._cleaner
 
     def _write_checkpoint(self, done: Counter[str]) -> None:
         """One at the end of the log, if the newest is far behind: writers alone see to it only as they commit."""

@@ -169,14 +169,14 @@ def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[P
     low, high = groups.start + 1, groups.stop
     while low < high:
         middle = (low + high) // 2
-        border = _border(layout, batch, middle)
+        border = _border(layout, middle)
         if border is None or border > start:
             high = middle
         else:
             begin, at, row = middle, border, layout.firsts[middle]
             low = middle + 1
     for group in range(begin + 1, groups.stop):
-        border = _border(layout, batch, group)
+        border = _border(layout, group)
         if border is not None and at < border < batch.next_offset:
             row_after = layout.firsts[group]
             yield Part(at, border, RowRange(row, row_after - row), range(begin, group))
@@ -184,20 +184,14 @@ def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[P
     yield Part(at, batch.next_offset, RowRange(row, last_row - row), range(begin, groups.stop))
 
 
-def _border(layout: SegmentLayout, batch: Batch, group: int) -> int | None:
-    """An offset that every record of the batch from row group `group` on has or exceeds, and none before; None if the
+def _border(layout: SegmentLayout, group: int) -> int | None:
+    """An offset that every record of a batch from a row group on has or exceeds, and none before; None if the
     statistics do not tell.
 
-    Those of a row group that also has rows of other partitions speak of these too, and so do not count.
+    Where they speak of records of other partitions too, they are wider, and what they tell apart is none the less so.
     """
-    before = after = None
-    if layout.firsts[group - 1] >= batch.first_row:
-        before = layout.bounds(group - 1, "_offset")
-    if layout.firsts[group + 1] <= batch.first_row + batch.rows:
-        after = layout.bounds(group, "_offset")
-    if before is not None and after is not None and before[1] >= after[0]:
-        return None
-    return before[1] + 1 if before is not None else after[0] if after is not None else None
+    before, after = layout.bounds(group - 1, "_offset"), layout.bounds(group, "_offset")
+    return after[0] if before is not None and after is not None and before[1] < after[0] else None
 
 
 def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:

@@ -265,7 +265,9 @@ def test_a_large_file_whose_footer_is_damaged_stops_the_partition(small_row_grou
     store.put(entry.key, bytes(damaged))
     with Fetching(store, read_bytes_max=300_000) as fetching:
         fetching.assign(0)
-        assert isinstance(fetching.error().error, Corrupt)
+        error = fetching.error()
+        assert isinstance(error.error, Corrupt)
+        assert error.partition == 0
 
 
 @settings(max_examples=20)
@@ -365,10 +367,12 @@ def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
         assert isinstance(error.error, Corrupt)
 
 
-def test_a_file_that_was_compacted_away_is_found_in_the_newest_snapshot():
+@pytest.mark.parametrize("large", [False, True])
+def test_a_file_that_was_compacted_away_is_found_in_the_newest_snapshot(large, monkeypatch):
+    monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 0 if large else 2**20)
     store = a_store()
     fill(store, 10)
-    with Fetching(store, bytes_max=1) as fetching:
+    with Fetching(store, bytes_max=1, read_bytes_max=1 if large else 2**20) as fetching:
         fetching.assign(0)
         first = fetching.records(1)
         compact(store, "t")

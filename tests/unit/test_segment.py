@@ -194,6 +194,8 @@ def test_what_a_part_of_a_file_costs_does_not_depend_on_the_file(large_segments)
         assert found.equals(batch.slice(rows // 2, 10))
         costs.append(parts.fetched - file.footer_bytes)
         assert len(parts.requests) == 2
+        (most,) = read_rows(file, [RowRange(0, rows - 1000)], parts.get, parts.get_range, layout=layout)
+        assert most.equals(batch.slice(0, rows - 1000)), "who has the layout has chosen how much to fetch"
     assert costs[0] < 120_000
     assert abs(costs[0] - costs[1]) < 0.02 * costs[0]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltaq import Corrupt, Producer, Topic, UnknownTopic
@@ -70,6 +70,7 @@ def test_the_answer_is_that_of_looking_at_every_record(files, compacted, dropped
     st.integers(1, 4),
     st.sampled_from([1, 2**20]),
 )
+@example(files=[[(0, 5), (1, 6)]], compacted=True, dropped={(0, 0)}, row_group_rows=1, share=1)
 def test_it_is_so_too_where_files_are_large_and_only_some_row_groups_are_read(
     files, compacted, dropped, row_group_rows, share
 ):
@@ -217,6 +218,17 @@ def test_a_time_at_which_a_row_group_begins_is_found_without_reading_it(large):
     (file,) = log.index.files.values()
     assert offset_for_time(large, log, 0, 1_000_000 + 1199 * 1000 + 1) == 1200
     assert large.fetched == file.segment.footer_bytes
+
+
+def test_the_time_of_a_large_record_is_found_without_reading_the_record(store, monkeypatch):
+    monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+    Topic("t", store=store).create()
+    with Producer(bootstrap_servers="memory://unused", store=store) as producer:
+        producer.produce("t", b"x" * 100_000, timestamp=77)
+        assert producer.flush(60) == 0
+    metered = Metered(store)
+    assert time_of_offset(metered, opened(metered), 0, 0) == 77
+    assert metered.fetched < 10_000
 
 
 @pytest.mark.fault("B2")

@@ -78,10 +78,15 @@ class _SlotCleaned(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a writer wants to put into the next slot."""
+    """What a writer wants to put into the next slot.
+
+    `may_stand(state)` is asked if it was perhaps created in time and its slot has been cleaned up since: whether it may
+    be that the table in `state` had its files and has them no more. Without it, that may be.
+    """
 
     info: CommitInfo
     actions: Sequence[Action]
+    may_stand: Callable[[TableState], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +411,8 @@ class DeltaLog:
                 if refusal is not None:
                     entry = self._look(version, body, token, maybe)
                 if not self._is_proven(version):
-                    raise _SlotCleaned(maybe)
+                    # It may have been created before the clean-up, and the answer have come long after that.
+                    raise _SlotCleaned(maybe or refusal is None)
             except StoreError as error:
                 # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
                 maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
@@ -454,14 +460,16 @@ class DeltaLog:
         return Unavailable(f"commit to {self.folder!r} not possible before the deadline: {reason}")
 
     def _look_in_snapshot(self, draft: Draft, maybe: bool, deadline: float) -> Entry | None:
-        """Decide about a commit whose slot was cleaned up: it stands if the table has its files."""
+        """Decide about a commit whose slot was cleaned up: it stands if the table has its files.
+
+        If it has not, they may have been there all the same: rewritten since, or expired.
+        """
         slot = self.state.version + 1
         self._load_until(deadline, self._token(slot, draft.info.txn_id), maybe)
-        paths = [action.path for action in draft.actions if isinstance(action, Add)]
-        found = tuple(self.state.files[path] for path in paths if path in self.state.files)
-        if found:
-            return Entry(slot, draft.info, found)
-        if maybe and paths:
+        adds = tuple(action for action in draft.actions if isinstance(action, Add))
+        if any(add.path in self.state.files for add in adds):
+            return Entry(slot, draft.info, adds)
+        if maybe and adds and (draft.may_stand is None or draft.may_stand(self.state)):
             raise OutcomeUnknown(
                 f"a commit to {self.folder!r} was interrupted for longer than the log is kept",
                 token=self._token(slot, draft.info.txn_id),

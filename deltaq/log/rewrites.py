@@ -7,6 +7,7 @@ A reader that checks this can never be made to jump. The specification is `docs/
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,7 @@ from deltaq.log.topic_state import (
     DataFile,
     TopicHead,
     compact_json,
+    data_file,
     delta_time,
 )
 
@@ -29,6 +31,7 @@ __all__ = [
     "check_covered",
     "check_files",
     "check_rewrite",
+    "may_have_left",
     "raised_uploads",
     "retained",
     "rewritten",
@@ -185,6 +188,36 @@ def check_covered(index: OffsetIndex, head: TopicHead, path: str, version: int) 
                 path=path,
                 version=version,
             )
+
+
+def may_have_left(
+    before: TopicHead, after: TopicHead, later: TopicHead | None, files: Iterable[Add], folder: str
+) -> bool:
+    """Whether the records that took a topic from `before` to `after` may have come, and left the file they came in.
+
+    They cannot if somebody else's have their offsets, in the file that these came in. `later` is the head, and `files`
+    are those of the topic as it is now, the former ones not among them. Raises Corrupt, Incompatible.
+    """
+    if later is None or later.topic_id != after.topic_id or later.deleted:
+        return True
+    offsets = list(enumerate(zip(before.next_offsets, after.next_offsets, strict=True)))
+    if any(start < end and later.next_offsets[partition] < end for partition, (start, end) in offsets):
+        return False
+    held = dict(offsets)
+    return not any(
+        max(start, batch.base_offset) < min(end, batch.next_offset)
+        for add in files
+        if not _is_rewritten(add)
+        for batch in data_file(add, folder).batches
+        if batch.partition in held
+        for start, end in (held[batch.partition],)
+    )
+
+
+def _is_rewritten(add: Add) -> bool:
+    """Whether a file has come in the place of others: such files have their offsets filled in."""
+    stats = json.loads(add.stats or "{}")
+    return not stats.get("numRecords") or "_offset" in stats.get("minValues", {})
 
 
 def _ranges(batches: Iterable[Batch]) -> Mapping[int, list[tuple[int, int]]]:

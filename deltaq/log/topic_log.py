@@ -19,6 +19,7 @@ from deltaq.log.rewrites import (
     check_covered,
     check_files,
     check_rewrite,
+    may_have_left,
     raised_uploads,
     retained,
     rewritten,
@@ -328,9 +329,16 @@ class TopicLog:
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
             segments = take_segments()
             _check_uploads(segments, head)
-            _, actions = appended(head, state.version + 1, segments, now, log_append_time)
+            after, actions = appended(head, state.version + 1, segments, now, log_append_time)
             info = self._info(txn_id, max(now, head.time_ms), "WRITE", blind=own is None)
-            return Draft(info, actions if own is None else [own, *actions])
+            if own is not None:
+                # Trying again is safe: if the entry stands, the table has its transaction.
+                return Draft(info, [own, *actions], lambda _: False)
+
+            def may_stand(later: TableState) -> bool:
+                return may_have_left(head, after, self._last, later.files.values(), self.folder)
+
+            return Draft(info, actions, may_stand)
 
         committed = self._log.commit(write, deadline)
         others, self._others = self._others, Counter()
@@ -382,7 +390,10 @@ class TopicLog:
             if self._last is None:
                 raise Overtaken
             now = self._now()
-            return Draft(self._info(txn_id, now, operation, blind=False), actions(state, self._last, now))
+            # If it stands, its inputs are gone, and so is the plan: trying again is safe.
+            return Draft(
+                self._info(txn_id, now, operation, blind=False), actions(state, self._last, now), lambda _: False
+            )
 
         self._log.commit(write, deadline)
 

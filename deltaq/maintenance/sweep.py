@@ -119,6 +119,7 @@ class Sweeper:
 
     def look(self, looks: Sequence[Look]) -> int:
         """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
+        began = self._clock.uptime()
         found = self._found()
         self._log.catch_up()  # what was committed before we looked is in the topic by now
         new = unreferenced(found, self._live(), looks)
@@ -126,8 +127,12 @@ class Sweeper:
             return 0
         version = self._log.version
         body = {"version": version, "time": self._clock.time_ms(), "names": new}
+        key = names.look_key(self._log.folder, version)
         try:
-            self._store.create(names.look_key(self._log.folder, version), json.dumps(body).encode())
+            self._store.create(key, json.dumps(body).encode())
+            if (self._clock.uptime() - began) * 1000 > self._settings.in_flight_ms / 2:
+                self._store.delete(key)  # noted so late, a file that was young when it was found passes for an old one
+                return 0
         except ObjectExists:
             return 0  # somebody else has just looked too
         except StoreError as error:

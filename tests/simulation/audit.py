@@ -210,7 +210,7 @@ class Audit:
     def check_files(self, disk: Disk, delay_s: float, in_flight_s: float) -> None:
         """No file went while the topic needed it, nor before readers of the log as it was had had `delay_s`.
 
-        That is not promised of a file that was committed later than `in_flight_s` after its upload.
+        That is not promised of a file that was committed later than half of `in_flight_s` after its upload.
         """
         for path, (came, went) in self.lived.items():
             uploaded = disk.written[FOLDER + path][0]
@@ -218,7 +218,7 @@ class Audit:
                 self.happened["a file was swept"] += 1
                 if deleted < went:
                     self.problems.append(f"{path} was deleted at {deleted:.3f}; it was needed from {came} to {went}")
-                elif self.right_clocks and deleted < went + delay_s and came - uploaded <= in_flight_s:
+                elif self.right_clocks and deleted < went + delay_s and came - uploaded <= in_flight_s / 2:
                     self.problems.append(f"{path} was deleted at {deleted:.3f}, too soon after {went:.3f}")
         for path in data_files(disk) - self.lived.keys():
             has_offsets, values = values_in(disk, path)

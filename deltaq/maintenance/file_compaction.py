@@ -97,7 +97,8 @@ def cut(files: Sequence[DataFile], head: TopicHead, target_bytes: int) -> tuple[
     outputs: list[dict[int, tuple[int, int]]] = []
     filled = 0.0
     for batch in live:
-        if not outputs or filled >= total / wanted * len(outputs):
+        # The last one takes all that is left: batches without records too, or a merge would not get rid of a file.
+        if not outputs or (len(outputs) < wanted and filled >= total / wanted * len(outputs)):
             outputs.append({})
         first = max(batch.base_offset, head.start_offsets[batch.partition])
         begun, _ = outputs[-1].get(batch.partition, (first, 0))

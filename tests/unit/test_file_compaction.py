@@ -112,6 +112,13 @@ def test_merging_comes_to_an_end_with_few_files(log: Log) -> None:
     assert len(files) < max(SOON.merge_files, 1 + len(log.files))
 
 
+def test_a_partition_without_records_gets_no_new_file_of_its_own() -> None:
+    """A merge of two files into two would be made again and again."""
+    files = [made_file("0", 7, [(0, 0, 3)], clean=0), made_file("1", 7, [(1, 0, 1)], clean=0, gaps=1)]
+    head = TopicHead("id", (3, 1), (0, 0), 0)
+    assert cut(files, head, TARGET) == ({0: (0, 3), 1: (0, 1)},)
+
+
 def test_files_with_different_kinds_of_times_are_never_merged() -> None:
     kinds = [False] * 5 + [True] * 5 + [False] * 2
     files = [made_file(f"{n}", n, [(0, n, n + 1)], log_append_time=kind) for n, kind in enumerate(kinds)]

@@ -62,7 +62,7 @@ def plan_cleaning(
     dirty = _ripe(units[len(clean) :], topic, settings.dirty_bytes_max, now_ms)
     if dirty and _is_worth_it(clean, dirty, topic, now_ms):
         return KeyCleaning(tuple(clean), tuple(dirty))
-    expired = tuple(unit for unit in clean if any(0 < (file.clean or 0) <= now_ms for file in unit))
+    expired = tuple(unit for unit in clean if 0 < max(file.clean or 0 for file in unit) <= now_ms)
     return KeyCleaning(expired, ()) if expired else None
 
 
@@ -203,16 +203,15 @@ def _kept(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) 
         is_old = pc.fill_null(pc.less(rows.column("_offset"), latest), False)
         rows = rows.filter(pc.invert(is_old))
     if drop_tombstones:
-        gone = pc.and_(_is_tombstone(rows), pc.is_valid(rows.column("_key")))
-        rows = rows.filter(pc.invert(gone))
+        rows = rows.filter(pc.invert(_is_tombstone(rows)))
     return rows
 
 
 def _is_tombstone(rows: pa.RecordBatch) -> pa.BooleanArray:
-    nulls = pa.repeat(pa.scalar(True), rows.num_rows)
+    found = pc.is_valid(rows.column("_key"))
     for column in rows.columns[_SYSTEM_COLUMNS:]:
-        nulls = pc.and_(nulls, pc.is_null(column))
-    return nulls
+        found = pc.and_(found, pc.is_null(column))
+    return found
 
 
 def _newest_of_each(table: pa.Table) -> pa.Table:

@@ -131,16 +131,23 @@ class TopicPass:
 
     def _work(self, done: Counter[str]) -> None:
         thwarted = 0
-        while self._log.catch_up() and (actions := self._plan()) and thwarted < OVERTAKEN_MAX:
-            self._tell(f"{self._log.topic}: {_words(actions[0])}")
-            # Many writers make more small files than one that takes its time can merge.
-            self._pacer.hurry = max(1.0, len(self._log.index.files) / (BACKLOG_MERGES * self._settings.merge_files))
-            try:
-                self._do(actions[0], done)
-            except (Overtaken, FileGone):
-                thwarted += 1
-                self._log.load()
-            self._pacer.step()
+        while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
+            before = self._log.version
+            for action in self._plan():
+                self._tell(f"{self._log.topic}: {_words(action)}")
+                # Many writers make more small files than one that takes its time can merge.
+                self._pacer.hurry = max(1.0, len(self._log.index.files) / (BACKLOG_MERGES * self._settings.merge_files))
+                try:
+                    self._do(action, done)
+                except (Overtaken, FileGone):
+                    thwarted += 1
+                    self._log.load()
+                    break
+                self._pacer.step()
+                if self._log.version != before:
+                    break  # the others were planned for what the topic was
+            else:
+                return  # and a plan of which nothing came is not made again for ever
 
     def _do(self, action: Action, done: Counter[str]) -> None:
         match action:

@@ -1,0 +1,346 @@
+"""Sweeping: what no table names goes after a grace period, and a writer that comes late uploads again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq import KafkaError, Producer
+from deltaq.errors import Unavailable
+from deltaq.log.topic_log import TopicLog, UploadsGone
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.sweep import Look, Sweeper, due_looks, parse_look, settled, unreferenced
+from deltaq.names import look_key, looks_folder
+from deltaq.store import MemoryStore, ObjectEntry
+from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
+from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+DATA = "topics/t/*.parquet"
+NAMES = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 5))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(auto_advance=True)
+
+
+@pytest.fixture
+def topic(clock: ManualClock) -> WrittenTopic:
+    written = WrittenTopic(MemoryStore("test", clock), clock)
+    written.append(Row(b"0"))
+    return written
+
+
+def swept_after(topic: WrittenTopic, clock: ManualClock, seconds: float) -> int:
+    """How many files go in a round that comes so much later."""
+    clock.advance(seconds)
+    return topic.maintain()["files deleted"]
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+@given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.lists(NAMES, max_size=3))
+def test_what_is_noted_is_neither_live_nor_noted_yet(
+    found: dict[str, int], live: set[str], noted: list[dict[str, int]]
+) -> None:
+    looks = [Look(n, 0, names, 0) for n, names in enumerate(noted)]
+    expected = [name for name in found if name not in live and not any(name in names for names in noted)]
+    new = unreferenced(found, live, looks)
+    assert list(new) == sorted(expected)
+    assert new.items() <= found.items()
+
+
+def test_one_look_notes_only_so_many() -> None:
+    found = {f"{number:06}": 0 for number in range(50_010)}
+    assert list(unreferenced(found, (), ())) == sorted(found)[:50_000]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 100)), max_size=6), st.integers(0, 200), st.integers(0, 50)
+)
+def test_looks_are_due_after_the_grace_period_oldest_first(
+    taken: list[tuple[int, int]], now_ms: int, grace_ms: int
+) -> None:
+    looks = [Look(version, time_ms, {}, 0) for version, time_ms in taken]
+    due = due_looks(looks, now_ms, grace_ms)
+    assert sorted(look.version for look in due) == [look.version for look in due]
+    assert sorted(map(id, due)) == sorted(id(look) for look in looks if now_ms - look.time_ms >= grace_ms)
+
+
+def test_a_file_that_was_young_when_it_was_noted_is_not_settled() -> None:
+    look = Look(1, 0, {"old": 39, "just": 40, "young": 41, "future": 500}, noted_ms=100)
+    assert settled(look, 60) == {"old", "just"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"version":1,"time":5}',
+        b'{"version":1,"time":5,"names":["a"]}',
+        b'{"version":2,"time":5,"names":{}}',
+        b'{"version":"1","time":5,"names":{}}',
+        b'{"version":1,"time":null,"names":{}}',
+        b'{"version":1,"time":1e3,"names":{}}',
+        b'{"version":1,"time":5,"names":{"a":"b"}}',
+        *(
+            json.dumps({"version": 1, "time": 5, "names": {name: 0}}).encode()
+            for name in (
+                "_delta_log/00000000000000000000.json",
+                "_DELTA_LOG/x",
+                "_deltaq/log_start/00000000000000000000",
+                "../u/a.parquet",
+                "a/../../u/a",
+                "/a",
+                "",
+                "./_delta_log/x",
+                "a//b",
+            )
+        ),
+        b'{"version":1,"time":5,"names":{},"names":{}}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_note_that_is_damaged_or_hostile_is_none(topic: WrittenTopic, body: bytes) -> None:
+    key = look_key("topics/t/", 1)
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        parse_look(body, ObjectEntry(key, len(body), 0))
+    before = {entry.key for entry in topic.store.list("")}
+    topic.store.put(key, body)
+    topic.maintain()
+    assert {entry.key for entry in topic.store.list("")} == before, "it is dropped, and nothing else"
+    assert len(seen_by_consumers(topic.store)) == 1
+
+
+def test_a_note_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
+    names = dict.fromkeys([*topic.live(), "orphan.parquet"], 0)
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    body = {"version": 1, "time": clock.time_ms(), "names": names}
+    clock.advance(HOUR_S)
+    topic.store.create(look_key("topics/t/", 1), json.dumps(body).encode())
+    assert swept_after(topic, clock, DAY_S) == 1
+    assert topic.stored() == topic.live()
+
+
+@pytest.mark.parametrize("version", [50, 2**63 - 1])
+def test_a_note_of_a_version_that_is_not_there_stops_no_writer(
+    topic: WrittenTopic, clock: ManualClock, version: int
+) -> None:
+    body = {"version": version, "time": 0, "names": {"a.parquet": 0}}
+    topic.store.create(look_key("topics/t/", version), json.dumps(body).encode())
+    clock.advance(HOUR_S)
+    topic.maintain()
+    assert list(topic.store.list(looks_folder("topics/t/"))) == []
+    assert topic.log.live_head.uploads_from == 0
+    topic.append(Row(b"1"))
+    assert len(seen_by_consumers(topic.store)) == 2
+
+
+# --- what goes -------------------------------------------------------------------------------------------------------
+
+
+FOREIGN = [
+    "part-00000-1b9b3f0e-c000.snappy.parquet",
+    ".part-00000-1b9b3f0e-c000.snappy.parquet.crc",
+    "year=2024/month=05/part-1.parquet",
+    "deletion_vector_1.bin",
+    "_change_data/cdc-1.parquet",
+    "_spark_metadata/0",
+    "_SUCCESS",
+    "notes.txt",
+]
+
+
+@pytest.mark.fault("P2", "M5")
+def test_files_that_no_entry_names_go_after_the_grace_period_and_not_before(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    for name in FOREIGN:
+        topic.store.put(f"topics/t/{name}", b"x")
+    topic.upload(Row(b"never committed"))
+    before = topic.stored() | set(FOREIGN)
+    ours = {e.key for e in topic.store.list("") if "/_delta" in e.key}
+    clock.advance(HOUR_S)
+    assert topic.maintain()["files noted"] == len(FOREIGN) + 1
+    assert swept_after(topic, clock, DAY_S - 2) == 0
+    assert before <= {entry.key.removeprefix("topics/t/") for entry in topic.store.list("topics/t/")}
+    assert swept_after(topic, clock, 2) == len(FOREIGN) + 1
+    keys = {entry.key for entry in topic.store.list("")}
+    assert {key.removeprefix("topics/t/") for key in keys if "/_delta" not in key} == topic.live()
+    assert ours <= keys
+    assert not list(topic.store.list(looks_folder("topics/t/")))
+    assert len(seen_by_consumers(topic.store)) == 1
+
+
+@pytest.mark.fault("P2")
+def test_an_upload_of_a_process_that_died_before_its_commit_is_invisible_and_goes(clock: ManualClock) -> None:
+    store = MemoryStore("test", clock)
+    topic = WrittenTopic(store, clock)
+    faulty = FaultyStore(store, Rule("create", "*/_delta_log/*.json", Fault.crash_before()), clock=clock)
+    dying = TopicLog(faulty, "t", clock)
+    dying.load()
+    orphan = topic.upload(Row(b"x"))
+    with pytest.raises(Crash):
+        dying.append(lambda: [orphan], topic.log.live_head.topic_id, clock.monotonic() + 60)
+    assert faulty.effects[Effect.CRASHED_BEFORE] == 1
+    assert seen_by_consumers(store) == []
+    clock.advance(HOUR_S)
+    topic.maintain()
+    assert topic.stored() == {orphan.path}
+    assert swept_after(topic, clock, DAY_S) == 1
+    assert topic.stored() == set()
+
+
+def test_files_that_were_replaced_go_the_same_way(topic: WrittenTopic, clock: ManualClock) -> None:
+    for number in range(1, 6):
+        topic.append(Row(b"%d" % number))
+    clock.advance(HOUR_S)
+    assert topic.maintain()["files merged"] == 6
+    assert len(topic.stored()) == 7
+    assert swept_after(topic, clock, DAY_S) == 6
+    assert topic.stored() == topic.live()
+    assert len(seen_by_consumers(topic.store)) == 6
+
+
+def test_the_files_of_a_deleted_topic_go_too(topic: WrittenTopic, clock: ManualClock) -> None:
+    topic.log.delete(clock.monotonic() + 60)
+    clock.advance(HOUR_S)
+    topic.maintain()
+    assert len(topic.stored()) == 1
+    assert swept_after(topic, clock, DAY_S) == 1
+    assert topic.stored() == set()
+
+
+def test_the_topic_says_how_long_files_stay(clock: ManualClock) -> None:
+    topic = WrittenTopic(MemoryStore("test", clock), clock, file_delete_delay_ms=int(3 * DAY_S * 1000))
+    topic.upload(Row(b"x"))
+    clock.advance(HOUR_S)
+    topic.maintain()
+    assert swept_after(topic, clock, 2 * DAY_S) == 0
+    assert swept_after(topic, clock, DAY_S) == 1
+
+
+# --- late writers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M5")
+@pytest.mark.parametrize("after", ["the look", "the sweep"])
+def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_be_gone(
+    topic: WrittenTopic, clock: ManualClock, after: str
+) -> None:
+    waiting = topic.upload(Row(b"late"))
+    clock.advance(HOUR_S)
+    topic.maintain()
+    if after == "the look":
+        topic.commit(waiting)
+        assert swept_after(topic, clock, 2 * DAY_S) == 0
+    else:
+        assert swept_after(topic, clock, 2 * DAY_S) == 1
+        with pytest.raises(UploadsGone) as raised:
+            topic.commit(waiting)
+        assert raised.value.paths == {waiting.path}
+        topic.append(Row(b"late"))
+    assert topic.stored() >= topic.live()
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"0", b"late"]
+
+
+@pytest.mark.fault("M5")
+def test_a_sweep_that_is_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, clock: ManualClock) -> None:
+    """The commit comes between the sweeper's reading of the log and its entry."""
+    waiting = topic.upload(Row(b"late"))
+    clock.advance(HOUR_S)
+    topic.maintain()
+    clock.advance(DAY_S)
+    faulty = FaultyStore(topic.store, clock=clock)
+    log = TopicLog(faulty, "t", clock, indexed=True)
+    log.load()
+    sweeper = Sweeper(faulty, log, clock, Pacer(clock), SMALL)
+    (look,) = sweeper.looks()
+    assert set(look.names) == {waiting.path}
+
+    committed: list[str] = []
+    raise_uploads = log.raise_uploads
+
+    def commit_first(uploads_from: int, deadline: float) -> None:
+        committed.extend(file.path for file in topic.commit(waiting))
+        raise_uploads(uploads_from, deadline)
+
+    log.raise_uploads = commit_first  # type: ignore[method-assign]
+    assert sweeper.sweep(look) == 0
+    assert committed == [waiting.path]
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"0", b"late"]
+
+
+@pytest.fixture
+def stalled(clock: ManualClock) -> Iterator[tuple[WrittenTopic, FaultyStore, Producer, list[object]]]:
+    """A producer that was stopped between an upload and its commit."""
+    store = MemoryStore("test", clock)
+    topic = WrittenTopic(store, clock)
+    faulty = FaultyStore(store, Rule("create", "*/_delta_log/*.json", Fault.slow()), clock=clock)
+    reports: list[object] = []
+    with Producer(
+        {"bootstrap.servers": "memory://test", "linger.ms": 0, "maintenance.enable": False}, store=faulty
+    ) as producer:
+        yield topic, faulty, producer, reports
+
+
+@pytest.mark.fault("M5")
+def test_a_producer_that_was_stopped_for_days_uploads_again_and_its_commit_does_not_dangle(
+    stalled: tuple[WrittenTopic, FaultyStore, Producer, list[object]], clock: ManualClock
+) -> None:
+    topic, faulty, producer, reports = stalled
+    producer.produce("t", b"late", on_delivery=lambda error, message: reports.append(error or message.offset()))
+    while not faulty.blocked:
+        producer.poll(0.001)
+    (orphan,) = topic.stored()
+    clock.advance(HOUR_S)
+    assert topic.maintain()["files noted"] == 1
+    assert swept_after(topic, clock, 2 * DAY_S) == 1
+    assert orphan not in topic.stored()
+    faulty.release()
+    assert producer.flush(20) == 0
+    assert reports == [0]
+    assert faulty.effects[Effect.DELAYED] == 1
+    assert topic.stored() == topic.live() != {orphan}
+    assert [message.value() for message in messages_of(topic.store, "t")] == [b"late"]
+    assert faulty.operations["put"] == 2, "uploaded again"
+
+
+@pytest.mark.fault("M5")
+def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: ManualClock) -> None:
+    """The newest keys are not shown: then they are noted later."""
+    faulty = FaultyStore(topic.store, clock=clock)
+    for number in range(1, 5):
+        topic.append(Row(b"%d" % number))
+    topic.upload(Row(b"x"))
+    clock.advance(HOUR_S)
+    faulty.add(Rule("list", "topics/t/", Fault.stale_list(3)))
+    log = TopicLog(faulty, "t", clock, indexed=True)
+    log.load()
+    Sweeper(faulty, log, clock, Pacer(clock), SMALL).look([])
+    assert faulty.effects[Effect.KEYS_HIDDEN] == 1
+    for _ in range(2):
+        clock.advance(DAY_S)
+        topic.maintain()
+    assert topic.stored() == topic.live()
+    assert len(seen_by_consumers(topic.store)) == 5
+
+
+def test_what_the_store_refuses_is_told_as_unavailable(topic: WrittenTopic, clock: ManualClock) -> None:
+    faulty = FaultyStore(topic.store, Rule("list", "topics/t/_deltaq/unref*", Fault.error_before()), clock=clock)
+    log = TopicLog(faulty, "t", clock, indexed=True)
+    log.load()
+    with pytest.raises(Unavailable) as raised:
+        Sweeper(faulty, log, clock, Pacer(clock)).looks()
+    assert raised.value.error.code() == KafkaError._TRANSPORT
+    assert faulty.effects[Effect.ERROR_BEFORE] == 1

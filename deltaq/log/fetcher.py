@@ -378,8 +378,11 @@ class Fetcher:
                 followed.missing_told = False
                 followed.partitions_at_first = 0
                 for partition, cursor in followed.cursors.items():
-                    # The old topic's records are gone and its offsets mean nothing in the new one.
-                    followed.cursors[partition] = _Cursor(OFFSET_BEGINNING, cursor.epoch, cursor.paused)
+                    # The old topic's records are gone and its offsets mean nothing in the new one. A position that was
+                    # set meanwhile, and not looked up yet, is one in the new topic.
+                    is_open = cursor.offset < 0 and not cursor.stopped
+                    offset = cursor.offset if is_open else OFFSET_BEGINNING
+                    followed.cursors[partition] = _Cursor(offset, cursor.epoch, cursor.paused)
             if _partitions(before) != _partitions(head):
                 self.changes += 1
             if head is not None:

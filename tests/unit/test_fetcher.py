@@ -14,6 +14,7 @@ from deltaq import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
+    OFFSET_STORED,
     Corrupt,
     KafkaError,
     OffsetOutOfRange,
@@ -529,6 +530,27 @@ def test_a_topic_that_came_later_has_only_new_records(reset, expected):
         fetching.error()
         fill(store, 3)
         assert fetching.records(3) == {0: expected}
+
+
+def test_a_committed_offset_of_a_topic_that_was_created_again_is_looked_up_in_the_new_one():
+    """The thread is just about to see the end of the old topic when the partition is assigned."""
+    fill(a := a_store(), 1)
+    with Fetching(store := FaultyStore(a), stored={0: 2}) as fetching:
+        fetching.assign(OFFSET_BEGINNING)
+        assert fetching.records(1) == {0: [0]}
+        get, assigned = store.get, threading.Event()
+
+        def slow_get(key: str) -> bytes:
+            if key == log_entry(topic_log("t"), 2) and not assigned.is_set():
+                Topic("t", store=a).delete()
+                fill(a, 4)
+                fetching.assign(OFFSET_STORED)
+                assigned.set()
+            return get(key)
+
+        store.get = slow_get  # type: ignore[method-assign]  # the moment that matters
+        assert fetching.records(2) == {0: [2, 3]}
+        assert assigned.is_set()
 
 
 def test_latest_and_logical_offsets():

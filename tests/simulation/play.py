@@ -43,6 +43,7 @@ class Verdict:
     trace: str
     seconds: float
     store_operations: Counter[str]
+    store_writes: dict[str, list[int]]
 
 
 def play(seed: int, script: Script | None = None, crash: CrashPoint | None = None) -> Verdict:
@@ -69,6 +70,7 @@ def play(seed: int, script: Script | None = None, crash: CrashPoint | None = Non
             stage.world.scheduler.trace,
             stage.world.scheduler.now,
             stage.network.operations,
+            stage.network.writes,
         )
 
 

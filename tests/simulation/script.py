@@ -20,7 +20,8 @@ class Script:
     """One play. `messages` are per producer, which rests up to `rest_s` seconds after every few of them.
 
     `pauses` are of seconds, `sleeps` longer than a head is trusted. `topic` has the topic's settings, and `upkeep` the
-    numbers that `maintainers` go by, and with `caretaking` producers and members too. `reset`: what readers do about
+    numbers that `maintainers` go by, who rest up to `maintenance_rest_s` between rounds, and with `caretaking` producers
+    and members too. `reset`: what readers do about
     an offset that is gone.
     """
 
@@ -46,6 +47,7 @@ class Script:
     auto_create: bool
     topic: Mapping[str, str] = field(default_factory=dict)
     maintainers: int = 0
+    maintenance_rest_s: float = 10.0
     caretaking: bool = False
     upkeep: MaintenanceSettings = DEFAULT_SETTINGS
     reset: str = "earliest"

@@ -40,7 +40,7 @@ class Maintainer:
                     stage.surprise(f"{machine.name} gave up: {error}")
             finally:
                 stage.at_work.discard(self.name)
-            machine.clock.sleep(stage.between(0.5, 10))
+            machine.clock.sleep(stage.between(0.5, stage.script.maintenance_rest_s))
         self.is_done = True
 
 

@@ -24,7 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of clients, such as store.endpoint"
     )
     given = parser.parse_args(arguments)
-    conf = dict(pair.split("=", 1) for pair in given.set if "=" in pair)
+    if wrong := [pair for pair in given.set if "=" not in pair]:
+        parser.error(f"argument --set: {wrong[0]!r} is not NAME=VALUE")
+    if not 0 < given.interval < float("inf"):
+        parser.error(f"argument --interval: {given.interval:g} is not a number of seconds above 0")
+    conf = dict(pair.split("=", 1) for pair in given.set)
 
     def tell(line: str) -> None:
         sys.stdout.write(line + "\n")

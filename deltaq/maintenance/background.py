@@ -131,9 +131,13 @@ class TopicCaretaker:
             before = self._threads.get(task)
             if self._stopped or (before is not None and before.is_alive()):
                 return
-            self._threads[task] = self._clock.start_thread(
-                lambda: self._undisturbing(task, work), f"deltaq-{task}-{self._topic}"
-            )
+            try:
+                self._threads[task] = self._clock.start_thread(
+                    lambda: self._undisturbing(task, work), f"deltaq-{task}-{self._topic}"
+                )
+            except RuntimeError as error:
+                # Python starts no more threads once it ends. What was just committed is so all the same.
+                _log.info("%s of topic %r is left to others: %s", task, self._topic, error)
 
     def _undisturbing(self, task: str, work: Callable[[], object]) -> None:
         """Whatever fails is tried again by the next one, here or elsewhere."""

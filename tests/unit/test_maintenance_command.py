@@ -1,0 +1,229 @@
+"""`python -m deltaq.maintenance ROOT`: what it does, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, TopicPartition, Unavailable
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.maintenance.__main__ import main
+from deltaq.maintenance.run import Maintenance, run
+from deltaq.maintenance.settings import DEFAULT_SETTINGS
+from deltaq.store import LocalStore, MemoryStore
+from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
+from tests.doubles.written_topic import SMALL, Row, WrittenTopic
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with a topic of forty small files, one with nothing to do, and a group."""
+    written = WrittenTopic(LocalStore(str(tmp_path), SYSTEM_CLOCK), SYSTEM_CLOCK)
+    for number in range(40):
+        written.append(Row(b"%d" % number))
+    Topic("idle", bootstrap_servers=str(tmp_path)).create()
+    with Consumer({"bootstrap.servers": str(tmp_path), "group.id": "g"}) as reader:
+        reader.commit(offsets=[TopicPartition("t", 0, 7)], asynchronous=False)
+    return tmp_path
+
+
+def objects(root: Path) -> dict[str, str]:
+    """Everything that lies under a root."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+        for path in root.rglob("*")
+    }
+
+
+def data_files(root: Path) -> int:
+    return len(list((root / "topics" / "t").glob("*.parquet")))
+
+
+def test_once_does_what_is_due_says_so_and_ends(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = [(m.offset(), m.timestamp(), m.value()) for m in messages_of(str(root), "t")]
+    assert main([str(root), "--once"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    lines = said.out.splitlines()
+    assert any(line.startswith("t: merge 40 files") for line in lines)
+    assert lines[-1].startswith("done: ")
+    assert "40 files merged" in lines[-1]
+    assert [(m.offset(), m.timestamp(), m.value()) for m in messages_of(str(root), "t")] == before
+    assert data_files(root) == 41, "files that were replaced stay for a while"
+    assert main([str(root), "--once"]) == 0
+    assert "merged" not in capsys.readouterr().out
+
+
+def test_a_dry_run_says_what_would_be_done_and_changes_no_object(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = objects(root)
+    assert main([str(root), "--dry-run"]) == 0
+    assert objects(root) == before
+    assert "t: merge 40 files" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argument", ["--once", "--dry-run"])
+def test_a_root_where_nothing_is_yet_is_fine_and_stays_so(
+    tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing"
+    assert main([str(missing), argument]) == 0
+    assert not missing.exists() or argument == "--once"
+    assert "failure" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("root", ["ftp://x/y", "s3://", ""])
+def test_a_root_that_cannot_be_used_is_told_in_one_line(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([root, "--once"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--interval", "0"], ["--interval", "nan"], ["--interval", "-1"], ["--interval", "x"], ["--set", "novalue"]],
+)
+def test_a_wrong_argument_is_told_before_anything_is_done(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(tmp_path / "root"), "--once", *arguments] if arguments else []
+    with pytest.raises(SystemExit) as ended:
+        main(given)
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("setting", ["no.such.setting=1", "store.no.such=1"])
+def test_a_setting_that_there_is_not_is_told(tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "--once", "--set", setting]) == 2
+    assert setting.split("=")[0] in capsys.readouterr().err
+
+
+def test_one_topic_that_is_damaged_does_not_keep_the_others_from_their_turn(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Topic("a-damaged-one", bootstrap_servers=str(root)).create()
+    (root / "topics" / "a-damaged-one" / "_delta_log" / f"{0:020}.json").write_bytes(b"{}")
+    assert main([str(root), "--once"]) == 1
+    said = capsys.readouterr().out
+    assert "a-damaged-one: " in said
+    assert "40 files merged" in said
+    assert "1 failures" in said
+
+
+@pytest.mark.fault("W5")
+def test_a_folder_of_somebody_else_is_left_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "topics" / "a folder").mkdir()
+    (root / "topics" / "a folder" / "b.parquet").write_text("x")
+    (root / "topics" / "empty").mkdir()
+    assert main([str(root), "--once"]) == 0
+    assert (root / "topics" / "a folder" / "b.parquet").read_text() == "x"
+
+
+# --- as a service ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def service(root: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-u", "-m", "deltaq.maintenance", str(root), "--interval", "0.05"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are of POSIX systems")
+def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
+    service: subprocess.Popen[str], root: Path
+) -> None:
+    assert service.stdout is not None
+    lines: list[str] = []
+    while sum(line.startswith("done: ") for line in lines) < 2:
+        lines.append(service.stdout.readline())
+        assert lines[-1], f"it ended: {lines}"
+    with Producer({"bootstrap.servers": str(root), "linger.ms": 0, "maintenance.enable": False}) as producer:
+        for number in range(40, 80):
+            producer.produce("t", b"%d" % number)
+            assert producer.flush(20) == 0
+    while not any("merge" in line for line in lines[-3:]) or not lines[-1].startswith("done: "):
+        lines.append(service.stdout.readline())
+        assert lines[-1], f"it ended: {lines}"
+    service.send_signal(signal.SIGINT)
+    _, errors = service.communicate(timeout=60)
+    assert (service.returncode, errors) == (0, "")
+    assert [message.value() for message in messages_of(str(root), "t")] == [b"%d" % number for number in range(80)]
+
+
+# --- as a function ---------------------------------------------------------------------------------------------------
+
+
+def test_run_returns_what_was_done_in_numbers(root: Path) -> None:
+    told: list[str] = []
+    done = run(root, once=True, tell=told.append)
+    assert (done["files merged"], done["failures"]) == (40, 0)
+    assert told
+    assert run(root, once=True)["files merged"] == 0
+
+
+@pytest.mark.parametrize("options", [{"conf": {"linger.ms.": 5}}, {"conf": {"store.x": 1}}])
+def test_run_refuses_what_it_cannot_use(root: Path, options: dict[str, dict[str, int]]) -> None:
+    with pytest.raises(InvalidConfig):
+        run(root, once=True, conf=options["conf"])
+
+
+def test_a_store_that_does_not_answer_is_told_as_such() -> None:
+    store = FaultyStore(MemoryStore("test"), Rule("*", "*", Fault.error_before(), times=None))
+    with pytest.raises(Unavailable):
+        run("memory://test", once=True, store=store)
+    assert store.effects[Effect.ERROR_BEFORE] > 0
+
+
+def test_a_store_that_fails_for_one_topic_is_asked_again_in_the_next_round() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    written = WrittenTopic(store, clock)
+    for _ in range(8):
+        written.append(Row(b"x"))
+    faulty = FaultyStore(store, Rule("put", "*.parquet", Fault.error_before()), clock=clock)
+    told: list[str] = []
+    maintenance = Maintenance(faulty, clock, SMALL, tell=told.append)
+    assert maintenance.round()["failures"] == 1
+    assert faulty.effects[Effect.ERROR_BEFORE] == 1
+    assert any(line.startswith("t: ") and "KafkaError" in line for line in told)
+    done = maintenance.round()
+    assert (done["failures"], done["files merged"]) == (0, 8)
+
+
+def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    written = WrittenTopic(store, clock)
+    for _ in range(30):
+        written.append(Row(b"x"))
+    run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
+    clock.advance(2 * 24 * 3600)
+    for _ in range(3):
+        written.append(Row(b"y"))
+    told: list[str] = []
+    before = clock.monotonic()
+    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL, tell=told.append)
+    assert done["log objects deleted"] > 20
+    assert any(line.startswith("waiting 60 s") for line in told)
+    assert clock.monotonic() - before >= DEFAULT_SETTINGS.clean_up_grace_s
+    assert [message.offset() for message in messages_of(store, "t")] == list(range(33))
+    with pytest.raises(KafkaException):
+        Topic("t", bootstrap_servers="memory://test", store=store).to_arrow(start=99)

@@ -1,0 +1,323 @@
+"""A round of maintenance: readers are not disturbed, others are not in the way, what is newer is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deltaq import (
+    OFFSET_BEGINNING,
+    Consumer,
+    Incompatible,
+    KafkaError,
+    KafkaException,
+    OffsetOutOfRange,
+    Topic,
+    TopicPartition,
+)
+from deltaq.log.actions import Action, CommitInfo, Protocol
+from deltaq.log.delta_log import DeltaLog, Draft
+from deltaq.log.rewrites import Trimmed
+from deltaq.log.topic_log import Overtaken
+from deltaq.log.topic_view import NewTopicPlan, create_topic
+from deltaq.maintenance import topic_pass
+from deltaq.maintenance.file_compaction import FileRewrite
+from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.plan import TopicSnapshot, plan
+from deltaq.maintenance.rewrite import Rewriter
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
+from tests.doubles.reading import drain, next_message
+from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+HOUR_MS = 3600 * 1000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(auto_advance=True)
+
+
+@pytest.fixture
+def topic(clock: ManualClock) -> WrittenTopic:
+    """Twenty records, one in each file."""
+    written = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=HOUR_MS)
+    for number in range(20):
+        written.append(Row(b"%d" % number))
+    return written
+
+
+def consumer(store: Store, reset: str = "error", position: int = 0, **config: Any) -> Consumer:
+    conf = {"bootstrap.servers": "memory://test", "group.id": "g", "enable.auto.commit": False}
+    reader = Consumer({**conf, "auto.offset.reset": reset}, store=store, **config)
+    reader.assign([TopicPartition("t", 0, position)])
+    return reader
+
+
+def values(messages: list[object]) -> list[bytes]:
+    return [message.value() for message in messages]  # type: ignore[attr-defined]
+
+
+def next_error(reader: Consumer) -> KafkaError:
+    """What the consumer is told next, in whichever way."""
+    try:
+        error: KafkaError | None = next_message(reader).error()
+    except KafkaException as raised:
+        return raised.error
+    assert error is not None
+    return error
+
+
+# --- what is planned -------------------------------------------------------------------------------------------------
+
+
+def test_what_expires_is_not_compacted_first(topic: WrittenTopic, clock: ManualClock) -> None:
+    def planned() -> list[type]:
+        topic.log.catch_up()
+        snapshot = TopicSnapshot(topic.log.live_head, topic.log.index, topic.log.settings)
+        return [type(action) for action in plan(snapshot, SMALL, clock.time_ms())]
+
+    assert planned() == [FileRewrite]
+    clock.advance(2 * HOUR_S)
+    assert planned() == [Trimmed, FileRewrite]
+    topic.configure(cleanup_policy="compact,delete", retention_ms=HOUR_MS)
+    assert planned() == [Trimmed, KeyCleaning, FileRewrite]
+    topic.maintain()
+    assert planned() == []
+
+
+def test_a_plan_is_told_and_changes_nothing(topic: WrittenTopic) -> None:
+    before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
+    told: list[str] = []
+    work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Pacer(topic.clock), told.append)
+    assert work.plan()["actions planned"] == len(told) == 1
+    assert "merge 20 files" in told[0]
+    assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M3")
+@pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
+def test_a_reader_below_the_start_is_told_or_reset_and_never_just_goes_on(
+    topic: WrittenTopic, clock: ManualClock, reset: str
+) -> None:
+    topic.append(Row(b"late", timestamp_ms=clock.time_ms() + 2 * HOUR_MS))
+    clock.advance(HOUR_S + 1)
+    topic.append(Row(b"20"), Row(b"21"))
+    assert topic.maintain()["files expired"] == 21
+    with consumer(topic.store, reset, position=5, enable_partition_eof=True) as reader:
+        if reset == "error":
+            told = next_error(reader)
+            assert told.code() == KafkaError._AUTO_OFFSET_RESET
+            out = OffsetOutOfRange(topic="t", partition=0, requested=5, earliest=21, latest=23)
+            assert told.str() == out.args[0].str()
+        else:
+            read = drain(reader, 2) if reset == "earliest" else []
+            assert values(read) == [b"20", b"21"][: len(read)]
+            assert next_message(reader).error() == KafkaError._PARTITION_EOF
+            topic.append(Row(b"22"))
+            assert next_message(reader).offset() == 23
+
+
+@pytest.mark.fault("M3")
+def test_a_table_of_offsets_that_are_gone_raises_with_what_there_is(topic: WrittenTopic, clock: ManualClock) -> None:
+    clock.advance(HOUR_S + 1)
+    topic.append(Row(b"20"))
+    topic.maintain()
+    handle = Topic("t", bootstrap_servers="memory://test", store=topic.store)
+    assert handle.to_arrow()["value"].to_pylist() == [b"20"]
+    with pytest.raises(OffsetOutOfRange) as raised:
+        handle.to_arrow(start=5)
+    error = raised.value
+    assert (error.requested, error.earliest, error.latest) == (5, 20, 21)
+
+
+@pytest.mark.fault("M4")
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_reader_in_the_files_from_before_finishes(topic: WrittenTopic, clock: ManualClock, swept: bool) -> None:
+    """Its snapshot names files that give way to others, and then are deleted."""
+    reads = FaultyStore(topic.store, clock=clock)
+    with consumer(reads) as reader:
+        assert values(drain(reader, 3)) == [b"%d" % n for n in range(3)]
+    # One more, held just before it opens its next file.
+    reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
+    with consumer(reads, queued_max_messages_kbytes=1) as reader:
+        got = values(drain(reader, 3))
+        while not reads.blocked:
+            assert reader.poll(0.001) is None or pytest.fail("nothing more can be ready")
+        if swept:
+            clock.advance(60)
+            assert topic.maintain()["files merged"] == 20
+            topic.configure(retention_ms=-1)
+            clock.advance(DAY_S)
+            assert topic.maintain()["files deleted"] == 20
+        else:
+            assert topic.maintain()["files merged"] == 20
+        reads.release()
+        got += values(drain(reader, 17))
+        assert got == [b"%d" % n for n in range(20)]
+    assert reads.effects[Effect.DELAYED] == 1
+
+
+@pytest.mark.fault("M3", "M4")
+def test_a_reader_whose_files_expire_while_it_reads_is_told(topic: WrittenTopic, clock: ManualClock) -> None:
+    reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
+    with consumer(reads) as reader:
+        assert values(drain(reader, 3)) == [b"0", b"1", b"2"]
+        while not reads.blocked:
+            assert reader.poll(0.001) is None
+        clock.advance(HOUR_S + 1)
+        assert topic.maintain()["files expired"] == 20
+        clock.advance(DAY_S)
+        assert topic.maintain()["files deleted"] == 20
+        topic.append(Row(b"new"))
+        reads.release()
+        assert next_error(reader).code() == KafkaError._AUTO_OFFSET_RESET
+        reader.seek(TopicPartition("t", 0, OFFSET_BEGINNING))
+        assert values(drain(reader, 1)) == [b"new"]
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M1")
+def test_two_rounds_at_once_do_the_work_once(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes in just before the first commits."""
+    before = seen_by_consumers(topic.store)
+    others: list[int] = []
+    write = Rewriter._write
+
+    def interrupted(self: Rewriter, *args: object) -> object:
+        segment = write(self, *args)  # type: ignore[arg-type]
+        if not others:
+            others.append(0)
+            others[0] = topic.maintain()["files merged"]
+        return segment
+
+    monkeypatch.setattr(Rewriter, "_write", interrupted)
+    assert topic.maintain()["files merged"] == 0
+    assert others == [20]
+    assert len(topic.files) == 1
+    assert seen_by_consumers(topic.store) == before
+
+
+def test_a_topic_that_others_always_change_is_left_to_them(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[FileRewrite] = []
+
+    def overtaken(self: Rewriter, plan: FileRewrite, *_: object, **__: object) -> None:
+        attempts.append(plan)
+        raise Overtaken
+
+    monkeypatch.setattr(Rewriter, "rewrite", overtaken)
+    assert topic.maintain()["files merged"] == 0
+    assert len(attempts) == topic_pass.OVERTAKEN_MAX
+
+
+def test_a_plan_of_which_nothing_comes_does_not_keep_the_others_waiting(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.configure(cleanup_policy="compact")
+    monkeypatch.setattr(KeyCleaner, "clean", lambda *_: 0)
+    assert topic.maintain()["files merged"] == 20
+    assert len(topic.files) == 1
+
+
+def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: WrittenTopic, clock: ManualClock) -> None:
+    """Deleted and created again between plan and commit."""
+    work = topic.maintenance()
+    work._log.load()
+    head = work._log.live_head
+    clock.advance(2 * HOUR_S)
+    (trimmed,) = [action for action in work._plan() if isinstance(action, Trimmed)]
+    topic.log.delete(clock.monotonic() + 60)
+    create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
+    for number in range(20):
+        topic.append(Row(b"new %d" % number))
+    with pytest.raises(Overtaken):
+        work._retain(trimmed, head)
+    assert len(seen_by_consumers(topic.store)) == 20
+    assert topic.starts == (0,)
+
+
+# --- what is newer ---------------------------------------------------------------------------------------------------
+
+
+def newer(topic: WrittenTopic, what: str) -> None:
+    """An entry as only a later deltaq or Delta would write it."""
+    log = DeltaLog(topic.store, topic.log.folder, topic.clock)
+    log.load()
+    head = topic.log.live_head.action()
+    body = json.loads(head.configuration)
+    known = ("domainMetadata", "deltaq")
+    kinds: dict[str, list[Action]] = {
+        "format": [replace(head, configuration=json.dumps({**body, "format": 2}))],
+        "writer feature": [Protocol(1, 7, writer_features=(*known, "rowTracking")), head],
+        "reader version": [Protocol(3, 7, writer_features=(*known, "deletionVectors")), head],
+    }
+    info = CommitInfo(topic.clock.unique_id(), topic.clock.time_ms(), "UPGRADE")
+    try:
+        log.commit(lambda state: Draft(info, kinds[what]), topic.clock.monotonic() + 60)
+    except Incompatible:
+        pass  # it is written, and already too new for us
+    assert len(list(topic.store.list("topics/t/_delta_log/"))) == 22
+
+
+@pytest.mark.fault("M9")
+@pytest.mark.parametrize("what", ["format", "writer feature", "reader version"])
+@pytest.mark.parametrize("known", [False, True])
+def test_maintenance_by_an_older_deltaq_is_refused_and_changes_nothing(
+    topic: WrittenTopic, clock: ManualClock, what: str, known: bool
+) -> None:
+    work = topic.maintenance()
+    if known:  # as it was before the upgrade
+        work._log.load()
+    newer(topic, what)
+    clock.advance(10 * DAY_S)
+    before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
+    for attempt in (work.run, work.plan):
+        with pytest.raises(Incompatible):
+            attempt()
+    assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M1")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_round_that_dies_at_any_write_disturbs_nobody_and_is_done_again(clock: ManualClock, when: str) -> None:
+    deaths = 0
+    fault = {"before": Fault.crash_before(), "after": Fault.crash_after()}[when]
+    for crash in range(1, 100):
+        topic = WrittenTopic(MemoryStore("test", clock), clock, retention_bytes=9000)
+        for number in range(12):
+            topic.append(Row(b"%d" % number))
+        faulty = FaultyStore(topic.store, Rule("write", "*", fault, nth=crash), clock=clock)
+        work = topic_pass.TopicPass(faulty, "t", clock, SMALL, Pacer(clock))
+        with contextlib.suppress(Crash):
+            work.run()
+        found = seen_by_consumers(topic.store)
+        assert [(seen[1], seen[4]) for seen in found] == [(n, b"%d" % n) for n in range(topic.starts[0], 12)]
+        topic.fresh_log()
+        topic.maintain()
+        assert len(topic.files) == 1
+        clock.advance(HOUR_S)
+        for _ in range(3):  # what was young at one look goes by the next
+            topic.maintain()
+            clock.advance(DAY_S)
+        assert topic.stored() == topic.live()
+        if not faulty.crashed:
+            break
+        deaths += 1
+    assert deaths >= 5

@@ -27,7 +27,7 @@ def file_reads(rows_of_files: Iterable[list[int]], row_bytes: int = 100) -> list
             next_offsets[partition] = base + rows
             first += rows
         segment = SegmentFile(path, number, first * row_bytes, first, 0, 0, 0)
-        file = DataFile(path, segment, tuple(batches), 0, 0, None)
+        file = DataFile(path, segment, tuple(batches), 0, 0, 0, None, log_append_time=False, clean=None)
         reads.append(FileRead(file, tuple((b, b.base_offset, b.next_offset) for b in batches if b.rows)))
     return reads
 

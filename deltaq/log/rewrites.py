@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap, zip_longest
 
 from deltaq.errors import Corrupt
 from deltaq.log.actions import Action, Add, Entry, Remove
@@ -84,7 +85,8 @@ def rewritten(head: TopicHead, inputs: Sequence[str], outputs: Sequence[Rewritte
 def retained(head: TopicHead, trimmed: Trimmed, now_ms: int) -> list[Action]:
     """Records leave the topic. Nothing is added in the same entry: native Delta streams cannot cope with that."""
     time_ms = max(now_ms, head.time_ms)
-    starts = tuple(map(max, head.start_offsets, trimmed.start_offsets))
+    # Partitions may have been added since that was planned.
+    starts = tuple(starmap(max, zip_longest(head.start_offsets, trimmed.start_offsets, fillvalue=0)))
     removes = [Remove(path, time_ms, data_change=True) for path in trimmed.paths]
     return [*removes, replace(head, start_offsets=starts, time_ms=time_ms).action()]
 

@@ -225,9 +225,7 @@ class TopicLog:
                 check_covered(self.index, self._last, self.folder, state.version)
 
     def advancing(self, entry: Entry, path: str) -> None:
-        before, self._last = self._last, check_entry(self._last, entry, self.folder, path)
-        if self._indexed and before is not None and before.topic_id == self._last.topic_id and not self._last.deleted:
-            self._check_rewrite(entry, path)
+        self._last = self._checked(entry, path)
         writer = (entry.txn_id or "")[:_WRITER_CHARS]
         if self._others is not None and writer != self._writer:
             self._others[writer] += 1
@@ -237,12 +235,16 @@ class TopicLog:
             elif isinstance(action, Remove):
                 self.index.remove(action.path)
 
-    def _check_rewrite(self, entry: Entry, path: str) -> None:
-        check_files(self.index, entry, path)
-        removed = [action.path for action in entry.actions if isinstance(action, Remove)]
-        added = [data_file(a, self.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
-        if (removed or added) and self._last is not None:
-            check_rewrite(self.index, removed, added, self._last, path, entry.version)
+    def _checked(self, entry: Entry, path: str) -> TopicHead:
+        """The head after the entry that comes next. Raises Corrupt."""
+        before, after = self._last, check_entry(self._last, entry, self.folder, path)
+        if self._indexed and before is not None and before.topic_id == after.topic_id and not after.deleted:
+            check_files(self.index, entry, path)
+            removed = [action.path for action in entry.actions if isinstance(action, Remove)]
+            added = [data_file(a, self.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
+            if removed or added:
+                check_rewrite(self.index, removed, added, after, path, entry.version)
+        return after
 
     def _index(self, add: Add) -> None:
         if self._indexed:
@@ -390,10 +392,12 @@ class TopicLog:
             if self._last is None:
                 raise Overtaken
             now = self._now()
+            info = self._info(txn_id, now, operation, blind=False)
+            entry = Entry(state.version + 1, info, tuple(actions(state, self._last, now)))
+            # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
+            self._checked(entry, f"a new entry of {self.folder}")
             # If it stands, its inputs are gone, and so is the plan: trying again is safe.
-            return Draft(
-                self._info(txn_id, now, operation, blind=False), actions(state, self._last, now), lambda _: False
-            )
+            return Draft(info, entry.actions, lambda _: False)
 
         self._log.commit(write, deadline)
 

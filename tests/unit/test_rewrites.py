@@ -248,6 +248,19 @@ def test_a_rewrite_changes_no_data_and_retention_only_removes() -> None:
     assert actions == [Remove("a", 60, data_change=True), replace(head, time_ms=60).action()]
 
 
+def test_retention_that_was_planned_before_partitions_were_added_leaves_these_alone() -> None:
+    head = TopicHead("id", (4, 2, 0), (1, 0, 0), 50)
+    actions = retained(head, Trimmed((3, 1), ("a",)), now_ms=60)
+    assert actions[-1] == replace(head, start_offsets=(3, 1, 0), time_ms=60).action()
+
+
+def test_maintenance_that_would_leave_an_entry_which_readers_refuse_leaves_none(topic: WrittenTopic) -> None:
+    version = topic.log.version
+    with pytest.raises(Corrupt):
+        topic.log.rewrite([topic.files[0].path], [], topic.clock.monotonic() + 60)
+    assert topic.fresh_log().version == version
+
+
 def test_a_file_that_is_gone_already_removes_nothing() -> None:
     log = TopicLog(MemoryStore("test"), "t", indexed=True)
     check_rewrite(log.index, ["unknown"], [], TopicHead("id", (1,), (0,), 0), "entry", 1)

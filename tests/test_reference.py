@@ -127,7 +127,9 @@ LIMITS = {
         ),
         Limit("log.topic_writer.FLIGHTS_AHEAD_MAX", "", "Uploads that may wait for their commit"),
         Limit("log.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
-        Limit("log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"),
+        Limit(
+            "log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"
+        ),
         Limit("log.segment.ROW_GROUP_SHARE_BYTES", "bytes", "Share of a partition that gets row groups of its own"),
         Limit("log.linger.EXTRA_S_MAX", "s", "Wait added to `linger.ms` while races for the log are lost"),
         Limit(
@@ -152,14 +154,30 @@ LIMITS = {
         Limit("store.local.LEFTOVER_AGE_MS", "ms", "Age at which an unfinished file of a crash is swept"),
     ),
     "Maintenance": (
-        Limit("maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval", "commits", "Commits between two checkpoints"),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.keep_entries_min", "entries", "Newest log entries that always stay"),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.keep_entries_max", "entries", "Log entries that stay at most, about"),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval", "commits", "Commits between two checkpoints"
+        ),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.keep_entries_min", "entries", "Newest log entries that always stay"
+        ),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.keep_entries_max", "entries", "Log entries that stay at most, about"
+        ),
         Limit("maintenance.settings.DEFAULT_SETTINGS.merge_files", "files", "Small neighbours that are merged"),
-        Limit("maintenance.file_compaction.MERGED_TARGETS_MAX", "files", "Files of `segment.bytes` that one merge makes"),
+        Limit(
+            "maintenance.file_compaction.MERGED_TARGETS_MAX", "files", "Files of `segment.bytes` that one merge makes"
+        ),
+        Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Files that one merge takes at most"),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.checkpoint_rest_s", "s", "Time between two checkpoints by one writer"
+        ),
         Limit("maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max", "bytes", "Dirty files of one key compaction"),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.clean_up_grace_s", "s", "Time from a log-start marker to clean-up"),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two looks for files to remove"),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.clean_up_grace_s", "s", "Time from a log-start marker to clean-up"
+        ),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two looks for files to remove"
+        ),
         Limit("maintenance.sweep.KEYS_OF_LOOK_MAX", "files", "Files that one look notes"),
         Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans that others may thwart in one round"),
         Limit("maintenance.pace.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),

@@ -499,7 +499,9 @@ class DeltaLog:
 
     def _back_off(self, lost_races: int, commit_s: float, deadline: float) -> None:
         """Wait a little, then catch up, so that the next create aims at a slot that is still free."""
-        self.clock.sleep(race_pause_s(lost_races, commit_s, self.clock.random()))
+        if self._crowded or lost_races > 1:
+            self.clock.sleep(race_pause_s(lost_races, commit_s, self.clock.random()))
+        # Otherwise somebody came by who is not known to want the next slot too: most likely maintenance.
         if self.clock.monotonic() >= deadline:
             raise Unavailable(
                 f"commit to {self.folder!r} lost {lost_races} races against other writers before its deadline; "

@@ -46,6 +46,9 @@ __all__ = ["AlreadyCommitted", "Appended", "Overtaken", "TopicLog", "UploadsGone
 
 ENGINE = f"deltaq/{__version__}"
 
+_APPEND = "WRITE"
+"""The operation of entries that append records."""
+
 _WRITER_CHARS = 16
 """How many characters at the start of its tokens a writer has in all of them."""
 
@@ -73,7 +76,7 @@ class Overtaken(Exception):
 class Appended:
     """Segments that got their offsets, with what the commit cost.
 
-    `others` has the number of entries of each other writer since the append before; nothing after the first one.
+    `others` has the number of appends of each other writer since the append before; nothing after the first one.
     """
 
     files: tuple[DataFile, ...]
@@ -98,7 +101,8 @@ class TopicLog:
         self._indexed = indexed
         self._last: TopicHead | None = None
         self._writer = clock.unique_id()[-_WRITER_CHARS:]
-        self._others: Counter[str] | None = None  # entries of others since our last append; readers have none
+        self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
+        self._adopted_from: Mapping[str, Add] = {}  # while a state is adopted: the files that `index` has until then
         self._settings: tuple[Metadata, TopicSettings] | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
@@ -179,13 +183,15 @@ class TopicLog:
         """The next entry, applied; None if there is none yet. Raises LogCleaned and what `load` raises."""
         return self._log.read_next()
 
-    def catch_up(self) -> bool:
-        """Go to the newest version from where the position is; whether the topic exists. Raises what `load` raises."""
+    def catch_up(self, between: Callable[[], object] = lambda: None) -> bool:
+        """Go to the newest version from where the position is; whether the topic exists. `between` is called after each
+        entry. Raises what `load` and `between` raise.
+        """
         if self.version < 0:
             return self.load()
         try:
             while self.read_next() is not None:
-                pass
+                between()
         except LogCleaned:
             self.load()
         return self.head is not None
@@ -210,24 +216,32 @@ class TopicLog:
 
     def adopt(self, state: TableState) -> None:
         """Go to where another position in this log was: `state` is a copy of its state. Raises Corrupt."""
-        self._log.adopt(state)
+        self._adopted_from = self._log.state.files
+        try:
+            self._log.adopt(state)
+        finally:
+            self._adopted_from = {}
 
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:
         self._last = None
-        self.index = OffsetIndex()
+        before, self.index = self.index, OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
             self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
             for add in state.files.values():
-                self._index(add)
+                known = before.files.get(add.path)
+                if known is not None and self._adopted_from.get(add.path) == add:
+                    self.index.add(known)  # most are the same as before, and understanding one takes time
+                else:
+                    self._index(add)
             if self._indexed and not self._last.deleted:
                 check_covered(self.index, self._last, self.folder, state.version)
 
     def advancing(self, entry: Entry, path: str) -> None:
         self._last = self._checked(entry, path)
         writer = (entry.txn_id or "")[:_WRITER_CHARS]
-        if self._others is not None and writer != self._writer:
+        if self._others is not None and writer != self._writer and _is_append(entry):
             self._others[writer] += 1
         for action in entry.actions:
             if isinstance(action, Add):
@@ -332,7 +346,7 @@ class TopicLog:
             segments = take_segments()
             _check_uploads(segments, head)
             after, actions = appended(head, state.version + 1, segments, now, log_append_time)
-            info = self._info(txn_id, max(now, head.time_ms), "WRITE", blind=own is None)
+            info = self._info(txn_id, max(now, head.time_ms), _APPEND, blind=own is None)
             if own is not None:
                 # Trying again is safe: if the entry stands, the table has its transaction.
                 return Draft(info, [own, *actions], lambda _: False)
@@ -422,7 +436,7 @@ class TopicLog:
         return max(self._clock.time_ms(), 0 if self._last is None else self._last.time_ms)
 
     def _info(self, txn_id: str, now_ms: int, operation: str, *, blind: bool) -> CommitInfo:
-        mode = {"mode": "Append"} if operation == "WRITE" else {}
+        mode = {"mode": "Append"} if operation == _APPEND else {}
         return CommitInfo(txn_id, now_ms, operation, self.client_id, ENGINE, is_blind_append=blind, parameters=mode)
 
 
@@ -435,3 +449,8 @@ def _check_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> None:
     gone = _voided(segments, head)
     if gone:
         raise UploadsGone(gone)
+
+
+def _is_append(entry: Entry) -> bool:
+    """Whether it is by somebody who wants the log for itself again and again; maintenance comes by now and then."""
+    return entry.info is not None and entry.info.operation == _APPEND

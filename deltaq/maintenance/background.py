@@ -85,6 +85,7 @@ class TopicCaretaker:
         self._lock = clock.lock()
         self._threads: dict[str, Thread] = {}
         self._stopped = False
+        self._checkpointed_at = float("-inf")
         self._rest()
 
     def due_in_s(self) -> float:
@@ -93,10 +94,13 @@ class TopicCaretaker:
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
         """The writer's commit became `version`; `state()` is a copy of the table's state then."""
-        if version % self._settings.checkpoint_interval == 0:
-            now = state()
+        if version % self._settings.checkpoint_interval:
+            return
+        now_s = self._clock.monotonic()
+        if now_s - self._checkpointed_at >= self._settings.checkpoint_rest_s:
+            now, self._checkpointed_at = state(), now_s
             self._begin("checkpoint", lambda: write_checkpoint(self._store, topic_log(self._topic), now))
-            self.look_after(state())  # one of its own: it moves on
+        self.look_after(state())  # one of its own: it moves on
 
     def look_after(self, state: TableState | None = None) -> None:
         """Do what is due, in the background, unless that is under way. `state`: the table as it was lately, if that is

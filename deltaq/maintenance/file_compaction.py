@@ -27,6 +27,9 @@ written again for each few small ones that come behind it."""
 MERGED_TARGETS_MAX = 4
 """How many files of the target size one merge makes at most: the more, the fewer partitions are in each."""
 
+MERGED_FILES_MAX = 128
+"""How many files one merge takes at most: its entry names them all, and whoever commits next has to read that first."""
+
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
 
@@ -124,7 +127,8 @@ def _window(run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files:
     window: list[tuple[DataFile, ...]] = []
     total = files = 0
     for unit in run:
-        if window and total + _bytes(unit) > MERGED_TARGETS_MAX * target_bytes:
+        is_full = files + len(unit) > MERGED_FILES_MAX or total + _bytes(unit) > MERGED_TARGETS_MAX * target_bytes
+        if window and is_full:
             break
         window.append(unit)
         total, files = total + _bytes(unit), files + len(unit)
@@ -135,7 +139,7 @@ def _window(run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files:
     largest = max(range(len(window)), key=lambda at: _bytes(window[at]))
     if min(GROWTH, merge_files / 2) * _bytes(window[largest]) <= total:
         return window
-    before, behind = window[:largest], window[largest + 1 :]
+    before, behind = window[:largest], run[largest + 1 :]
     return _window(before, target_bytes, merge_files) or _window(behind, target_bytes, merge_files)
 
 

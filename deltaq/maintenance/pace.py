@@ -9,6 +9,9 @@ __all__ = ["Pacer", "Stopped"]
 PAUSE_S_MAX = 1.0
 """Longest pause between two steps."""
 
+BREATH_S = 0.001
+"""How long others go first between two of many small things."""
+
 
 class Stopped(Exception):
     """Maintenance was asked to end. What is half done is harmless, and done by whoever comes next."""
@@ -30,6 +33,18 @@ class Pacer:
     def stop(self) -> None:
         """Make the next `step` raise Stopped. From any thread."""
         self._stopped = True
+
+    def begin(self) -> None:
+        """Work begins now; what was before was rest."""
+        self._worked_from = self._clock.monotonic()
+
+    def breathe(self) -> None:
+        """Between two of many small things that must get done nevertheless: let others go first. Raises Stopped."""
+        if self._stopped:
+            raise Stopped
+        if self._share * self.hurry < 1:
+            self._clock.sleep(BREATH_S)
+            self._worked_from += BREATH_S
 
     def step(self) -> None:
         """A piece of work is done. Raises Stopped."""

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from deltaq import names
 from deltaq.clock import Clock
+from deltaq.errors import Unavailable
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import RewrittenSegment
 from deltaq.log.scan import Fetched, FileGone, plan_reads, read_file
@@ -52,6 +53,7 @@ class Rewriter:
         try:
             for ranges in plan.outputs:
                 uploaded.append(self._write(plan, ranges, keep, clean, as_of))  # noqa: PERF401 - known if another fails
+            self._catch_up()
         except BaseException:
             self._discard(uploaded)
             raise
@@ -61,6 +63,13 @@ class Rewriter:
         except Overtaken:
             self._discard(uploaded)
             raise
+
+    def _catch_up(self) -> None:
+        """Read at leisure what came meanwhile, and not in one go by a commit that finds its slot taken."""
+        try:
+            self._log.catch_up(self._pacer.breathe)
+        except Unavailable:
+            pass  # the commit will tell
 
     def _write(
         self,

@@ -20,6 +20,9 @@ class MaintenanceSettings:
     checkpoint_interval: int = 100
     """A checkpoint is written at each version that is a multiple of this: a reader applies at most so many entries."""
 
+    checkpoint_rest_s: float = 2.0
+    """Seconds between two checkpoints beside a writer, however fast it commits: each one keeps it waiting a little."""
+
     log_retention_ms: int = 24 * 60 * 60 * 1000
     """Age from which on a log entry may go."""
 

@@ -32,7 +32,7 @@ __all__ = ["Tell", "TopicPass"]
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
 
-BACKLOG_MERGES = 10
+BACKLOG_MERGES = 4
 """Merges of small files that may wait before maintenance beside a producer takes more time."""
 
 OVERTAKEN_MAX = 5
@@ -79,14 +79,16 @@ class TopicPass:
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
         """
         done: Counter[str] = Counter()
+        self._pacer.begin()
         if state is None:
             self._log.load()
         else:
             self._log.adopt(state)
-        if self._log.catch_up():
+        if self._log.catch_up(self._pacer.breathe):
             self._work(done)
         if self._log.version >= 0:
-            self._write_checkpoint(done)
+            if state is None:  # otherwise it comes from a writer, who sees to that
+                self._write_checkpoint(done)
             self._sweep(done)
             if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
                 done.update(self.clean_log())
@@ -131,7 +133,7 @@ class TopicPass:
 
     def _work(self, done: Counter[str]) -> None:
         thwarted = 0
-        while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
+        while self._log.catch_up(self._pacer.breathe) and thwarted < OVERTAKEN_MAX:
             before = self._log.version
             for action in self._plan():
                 self._tell(f"{self._log.topic}: {_words(action)}")

@@ -26,7 +26,7 @@ from tests.doubles.reading import eventually
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 CONF = {"bootstrap.servers": "memory://test", "linger.ms": 0}
-NO_PAUSES = replace(SMALL, background_share=1.0, checkpoint_interval=10)
+NO_PAUSES = replace(SMALL, background_share=1.0, checkpoint_interval=10, checkpoint_rest_s=0.0)
 
 
 class HeldThreads(MortalClock):
@@ -78,6 +78,20 @@ def state_of(topic: WrittenTopic) -> Callable[[], TableState]:
 
 
 # --- when ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the_other(
+    topic: WrittenTopic, held: HeldThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    care = caretaker(topic, held, checkpoint_rest_s=2.0)
+    written = []
+    for number in range(5):
+        monkeypatch.setattr(held, "monotonic", lambda now=1000 + 0.75 * number: now)
+        care.committed(10 * number, state_of(topic))
+        if "deltaq-checkpoint-t" in held.held:
+            written.append(number)
+        held.run()
+    assert written == [0, 3]
 
 
 def test_it_begins_where_a_commit_lands_on_a_multiple_of_the_interval(topic: WrittenTopic, held: HeldThreads) -> None:

@@ -205,6 +205,16 @@ def test_who_shares_a_log_looks_before_it_creates_and_loses_no_more_races_agains
     assert values(store.inner) == list(range(8))
 
 
+def test_who_wrote_alone_does_not_pause_for_somebody_who_comes_by(clock):
+    store = MemoryStore("test")
+    ours, theirs = opened(store, clock), opened(store, clock)
+    commit(theirs, 0)
+    before = clock.monotonic()
+    assert commit(ours, 1).lost_races == 1
+    assert clock.monotonic() == before
+    assert values(store) == [0, 1]
+
+
 def test_who_writes_alone_asks_nothing_before_it_creates(clock):
     store = FaultyStore(MemoryStore("test"))
     ours, theirs = opened(store, clock), opened(store.inner, clock)

@@ -14,6 +14,7 @@ from deltaq.log.rewrites import check_covered, check_rewrite
 from deltaq.log.topic_state import DataFile, TopicHead
 from deltaq.maintenance.file_compaction import (
     GROWTH,
+    MERGED_FILES_MAX,
     MERGED_TARGETS_MAX,
     FileRewrite,
     cut,
@@ -110,6 +111,21 @@ def test_merging_comes_to_an_end_with_few_files(log: Log) -> None:
         files |= {file.path: file for file in written(plan)}
     assert readable(list(files.values()), log.head) == readable(log.files, log.head)
     assert len(files) < max(SOON.merge_files, 1 + len(log.files))
+
+
+@pytest.mark.parametrize("sizes", [[1000], [1000, 20, 3], [10**5, 1, 1, 1]])
+def test_of_very_many_files_each_merge_takes_a_bounded_number_and_none_is_left_out(sizes: list[int]) -> None:
+    """The entry of a merge names all its files, and keeps waiting whoever commits next."""
+    total, head = 1000, TopicHead("id", (1000,), (0,), 0)
+    files = [made_file(f"{n}", n, [(0, n, n + 1)], size=sizes[n % len(sizes)]) for n in range(total)]
+    merges = []
+    while (plan := plan_compaction(index_of(files), head, TARGET, SOON)) is not None:
+        merges.append(len(plan.inputs))
+        files = [*(file for file in files if file not in plan.inputs), *written(plan)]
+    assert max(merges) <= MERGED_FILES_MAX
+    assert len(merges) <= 2 * total / (SOON.merge_files - 1)
+    assert len(files) < 2 * SOON.merge_files
+    assert offsets_of(files) == [(0, offset) for offset in range(total)]
 
 
 def test_a_partition_without_records_gets_no_new_file_of_its_own() -> None:

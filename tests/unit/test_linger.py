@@ -166,3 +166,16 @@ def test_a_log_tells_how_often_each_other_writer_came_between_two_appends():
     append(theirs)
     assert ours.load(), "what was read anew is no news"
     assert append(ours) == []
+
+
+def test_maintenance_does_not_count_as_a_writer_that_wants_the_log_for_itself():
+    store = MemoryStore("test")
+    ours, theirs, keeper = (TopicLog(store, "t") for _ in range(3))
+    topic_id = ours.create(1, "{}", {}, float("inf")).topic_id
+    for log in (theirs, keeper):
+        log.load()
+    ours.append(list, topic_id, float("inf"))
+    keeper.raise_uploads(1, float("inf"))
+    keeper.raise_uploads(2, float("inf"))
+    theirs.append(list, topic_id, float("inf"))
+    assert list(ours.append(list, topic_id, float("inf")).others.values()) == [1]

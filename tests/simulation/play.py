@@ -43,7 +43,7 @@ class Verdict:
     trace: str
     seconds: float
     store_operations: Counter[str]
-    store_writes: dict[str, list[int]]
+    store_writes: dict[str, list[tuple[int, str, str]]]
 
 
 def play(seed: int, script: Script | None = None, crash: CrashPoint | None = None) -> Verdict:
@@ -103,6 +103,9 @@ def _found(stage: Stage) -> None:
     admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
     try:
         waited(machine, admin.create_topics([NewTopic(TOPIC, script.partitions, config=dict(script.topic))])[TOPIC])
+        if script.orphan:
+            name = names.data_file_name(machine.clock.unique_id())
+            machine.store.put(names.topic_folder(TOPIC) + name, b"never committed")
     except Died:
         stage.may_be_missing = True
 

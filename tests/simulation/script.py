@@ -19,10 +19,9 @@ TOPIC = "t"
 class Script:
     """One play. `messages` are per producer, which rests up to `rest_s` seconds after every few of them.
 
-    `pauses` are of seconds, `sleeps` longer than a head is trusted. `topic` has the topic's settings, and `upkeep` the
-    numbers that `maintainers` go by, who rest up to `maintenance_rest_s` between rounds, and with `caretaking` producers
-    and members too. `reset`: what readers do about
-    an offset that is gone.
+    `pauses` are of seconds, `sleeps` longer than a head is trusted. `topic` has the topic's settings. `maintainers`
+    rest up to `maintenance_rest_s` between rounds and go by the numbers in `upkeep`, as do clients, with `caretaking`.
+    `reset`: what readers do about an offset that is gone. `orphan`: somebody has uploaded a file and not committed it.
     """
 
     producers: int
@@ -51,6 +50,7 @@ class Script:
     caretaking: bool = False
     upkeep: MaintenanceSettings = DEFAULT_SETTINGS
     reset: str = "earliest"
+    orphan: bool = False
 
     @property
     def is_compacted(self) -> bool:

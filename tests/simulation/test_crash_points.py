@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fnmatch import fnmatch
 from functools import cache
 
 import pytest
 
+from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.testing.simulation.network import CrashPoint, Faults
 from tests.simulation.play import play
 from tests.simulation.script import Script
@@ -52,5 +55,84 @@ def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after)
     for number in range(1, operations(victim) + 1):
         verdict = play(SEED, QUIET, CrashPoint(victim, number, after))
         where = f"{victim} crashed {'after' if after else 'before'} its store operation {number}"
+        assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
+        assert not verdict.problems, f"{where}\n{verdict.problems}"
+
+
+UPKEEP = replace(
+    QUIET,
+    members=0,
+    messages=30,
+    rest_s=40.0,
+    maintainers=1,
+    maintenance_rest_s=60.0,
+    reset="error",
+    orphan=True,
+    topic={
+        "segment.bytes": "1048576",
+        "cleanup.policy": "compact,delete",
+        "retention.bytes": "1200",
+        "delete.retention.ms": "0",
+    },
+    upkeep=MaintenanceSettings(
+        checkpoint_interval=4,
+        keep_entries_min=2,
+        keep_entries_max=3,
+        keep_checkpoints=1,
+        merge_files=2,
+        file_delete_delay_ms=10_000,
+        look_interval_ms=5_000,
+        in_flight_ms=5_000,
+        clean_up_interval_s=5.0,
+    ),
+)
+STEPS = (
+    "put topics/t/????????????????????????????????.parquet",
+    "create topics/t/_delta_log/*.json",
+    "create topics/t/_delta_log/*.checkpoint.parquet",
+    "put topics/t/_delta_log/_last_checkpoint",
+    "create topics/t/_deltaq/log_start/*",
+    "delete topics/t/_delta_log/*.json",
+    "delete topics/t/_delta_log/*.checkpoint.parquet",
+    "create topics/t/_deltaq/unreferenced/*",
+    "delete topics/t/????????????????????????????????.parquet",
+    "delete topics/t/_deltaq/unreferenced/*",
+)
+"""Everything that maintenance of a topic writes."""
+OUTCOMES = (
+    "files were merged",
+    "records were superseded",
+    "a tombstone was dropped",
+    "records expired",
+    "a file was swept",
+    "an orphan was removed",
+    "a log entry was cleaned up",
+)
+
+
+@cache
+def maintenance(maintainers: int, seed: int) -> tuple[int, tuple[int, ...]]:
+    """A seed, from this one on, of a play in which the victim does all there is to do, and which of its store
+    operations change something."""
+    for tried in range(seed, seed + 20):
+        verdict = play(tried, replace(UPKEEP, maintainers=maintainers))
+        assert not verdict.problems
+        writes = verdict.store_writes.get("maintainer-0.0", [])
+        done = {step for step in STEPS for _, operation, key in writes if fnmatch(f"{operation} {key}", step)}
+        if done == set(STEPS) and all(verdict.happened[event] for event in OUTCOMES):
+            return tried, tuple(number for number, _, _ in writes)
+    raise AssertionError("no play has everything")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.fault("M1", "M6", "P2")
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("maintainers", "first_seed"), [(1, 0), (2, 12)], ids=["alone", "two at once"])
+def test_another_maintainer_goes_on_wherever_one_crashed(maintainers, first_seed, after):
+    """Between two writes of one process the store stays as it is, so these are all the states it can leave behind."""
+    seed, writes = maintenance(maintainers, first_seed)
+    for number in writes:
+        verdict = play(seed, replace(UPKEEP, maintainers=maintainers), CrashPoint("maintainer-0.0", number, after))
+        where = f"crashed {'after' if after else 'before'} its store operation {number}"
         assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
         assert not verdict.problems, f"{where}\n{verdict.problems}"

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from deltaq.errors import Unavailable
 from deltaq.group import group_log, group_state
+from deltaq.log import topic_log
 from deltaq.log.actions import CommitInfo
 from deltaq.log.delta_log import DeltaLog
 from deltaq.log.fetcher import Fetcher
+from deltaq.log.rewrites import rewritten
+from deltaq.log.topic_log import TopicLog
+from deltaq.maintenance import file_compaction, key_compaction, retention
+from deltaq.maintenance.log_clean_up import LogCleaner
+from deltaq.maintenance.rewrite import Rewriter
 from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.play import play
 from tests.simulation.script import script_of
@@ -77,6 +86,101 @@ def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(group_log, "commit_actions", lax)
 
 
+def sweeps_without_a_word(patch: pytest.MonkeyPatch) -> None:
+    """Whoever has uploaded a file that is swept up commits it all the same."""
+    patch.setattr(TopicLog, "raise_uploads", lambda self, uploads_from, deadline: None)
+
+
+def merges_what_others_have_merged(patch: pytest.MonkeyPatch) -> None:
+    """Does not look whether the files are still there, nor whether the entry is one that readers take."""
+
+    def rewrite(self, inputs, outputs, deadline):
+        self._maintain("OPTIMIZE", lambda state, head, now_ms: rewritten(head, inputs, outputs, now_ms), deadline)
+
+    patch.setattr(TopicLog, "rewrite", rewrite)
+    patch.setattr(topic_log, "check_files", lambda *arguments: None)
+    patch.setattr(topic_log, "check_rewrite", lambda *arguments: None)
+
+
+def cleans_the_log_up_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogCleaner, "_is_old_enough", lambda self, folder, start: start > 0)
+
+
+def lets_partitions_start_behind_a_file_that_stays(patch: pytest.MonkeyPatch) -> None:
+    starts_of = retention._starts
+
+    def too_far(index, head, removed):
+        starts = starts_of(index, head, removed)
+        following = (index.find(partition, start) for partition, start in enumerate(starts))
+        return tuple(
+            start if batch is None or start == head.start_offsets[batch.partition] else batch.next_offset
+            for start, batch in zip(starts, following, strict=True)
+        )
+
+    patch.setattr(retention, "_starts", too_far)
+
+
+def loses_a_record_of_each_merge(patch: pytest.MonkeyPatch) -> None:
+    read = Rewriter._read
+
+    def careless(self, *arguments):
+        rows = read(self, *arguments)
+        return {
+            partition: [part.slice(0, max(1, part.num_rows - 1)) for part in parts] for partition, parts in rows.items()
+        }
+
+    patch.setattr(Rewriter, "_read", careless)
+
+
+def leaves_a_batch_out_of_each_merge(patch: pytest.MonkeyPatch) -> None:
+    """Readers refuse that, so it must not even be written."""
+    cut = file_compaction.cut
+    patch.setattr(file_compaction, "cut", lambda files, head, size: cut(files[:-1], head, size))
+
+
+def merges_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
+    read = Rewriter._read
+    patch.setattr(Rewriter, "_read", lambda self, *all: {n: parts[::-1] for n, parts in read(self, *all).items()})
+
+
+def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
+    def oldest(table: pa.Table) -> pa.Table:
+        grouped = table.filter(pc.is_valid(table["key"])).group_by("key").aggregate([("offset", "min")])
+        return pa.table({"key": grouped["key"], "offset": grouped["offset_min"]})
+
+    def kept(part, newest, *, drop_tombstones):
+        known = newest[part.partition]
+        at = pc.index_in(part.rows.column("_key"), value_set=known.column("key").combine_chunks(), skip_nulls=True)
+        first = known.column("offset").combine_chunks().take(at)
+        return part.rows.filter(pc.fill_null(pc.less_equal(part.rows.column("_offset"), first), True))
+
+    patch.setattr(key_compaction, "_newest_of_each", oldest)
+    patch.setattr(key_compaction, "_kept", kept)
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        sweeps_without_a_word,
+        merges_what_others_have_merged,
+        cleans_the_log_up_at_once,
+        lets_partitions_start_behind_a_file_that_stays,
+        loses_a_record_of_each_merge,
+        leaves_a_batch_out_of_each_merge,
+        merges_in_the_wrong_order,
+        keeps_the_oldest_record_of_each_key,
+    ],
+)
+def test_maintenance_that_does_not_get_through(mutation: Callable[[pytest.MonkeyPatch], None], monkeypatch):
+    mutation(monkeypatch)
+    logging.disable(logging.CRITICAL)
+    try:
+        found = next((seed for seed in range(SEEDS_MAX) if problems(seed, "upkeep")), None)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert found is not None, f"{SEEDS_MAX} seeds did not notice"
+
+
 @pytest.mark.parametrize(
     ("mutation", "kind"),
     [
@@ -97,7 +201,9 @@ def test_a_deltaq_that_does_not_get_through(mutation: Callable[[pytest.MonkeyPat
 def problems(seed: int, kind: str) -> str:
     # Many members of one partition: so that somebody is always there to be fenced.
     script = replace(script_of(seed, kind), partitions=1, producers=4, members=3)
+    if kind == "upkeep":
+        script = replace(script, members=0, maintainers=2, orphan=True)
     try:
         return play(seed, script).problems
-    except SimulationError as error:
+    except (SimulationError, AssertionError) as error:
         return str(error)

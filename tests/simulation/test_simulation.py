@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.play import play
+from tests.simulation.script import script_of
 from tests.simulation.seeds import missing, results
 
 SEEDS = 300
+WITH_MAINTENANCE = 8
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.fault("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "S3", "C1", "C4")
+@pytest.mark.fault("M1", "M2", "M3", "M4", "M5", "M7")
 def test_no_promise_is_broken_whatever_befalls_the_clients():
     happened: Counter[str] = Counter()
     for seed, problems, events in results(range(SEEDS)):
@@ -34,16 +37,24 @@ def test_a_seed_gives_the_same_play_again(seed):
     assert (one.trace, one.operations, one.happened) == (two.trace, two.operations, two.happened)
 
 
-def test_a_seed_gives_the_same_play_in_another_process_too():
-    program = "import tests.simulation.play as p; print(p.play(5).trace)"
+@pytest.mark.parametrize("seed", [5, WITH_MAINTENANCE])
+def test_a_seed_gives_the_same_play_in_another_process_too(seed):
+    program = f"import tests.simulation.play as p; print(p.play({seed}).trace)"
     traces = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
             check=True,
             capture_output=True,
             text=True,
         ).stdout
-        for seed in "12"
+        for hash_seed in "12"
     }
-    assert traces == {f"{play(5).trace}\n"}
+    assert traces == {f"{play(seed).trace}\n"}
+
+
+def test_the_plays_include_maintenance_by_everybody():
+    script = script_of(WITH_MAINTENANCE)
+    assert script.maintainers == 2
+    assert script.caretaking
+    assert script.is_compacted

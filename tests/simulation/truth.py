@@ -125,7 +125,8 @@ def data_files(disk: Disk) -> set[str]:
 
 def values_in(disk: Disk, path: str) -> tuple[bool, frozenset[str]]:
     """Whether the rows of a data file have their offsets, and their values."""
-    rows = _rows(disk.history[FOLDER + path][0])
+    content = disk.history[FOLDER + path][0]
+    rows = _rows(content) if content.startswith(b"PAR1") else []
     return any(row["_offset"] is not None for row in rows), frozenset(_value(row) for row in rows)
 
 

@@ -62,7 +62,7 @@ class CrashPoint:
 class Network:
     """What all processes share: the objects, the faults, and the count of what really happened.
 
-    `writes` has, for each process, which of its operations (counted from 1) were to change something.
+    `writes` has, for each process, the operations that were to change something: (number, operation, key).
 
     `latency_s` is the mean time of one way; `signals`, whether a watch hears of other processes' writes.
     """
@@ -76,7 +76,7 @@ class Network:
     crash: CrashPoint | None = None
     happened: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
-    writes: dict[str, list[int]] = field(default_factory=dict)
+    writes: dict[str, list[tuple[int, str, str]]] = field(default_factory=dict)
     watches: list[tuple[Process, SignalWatch]] = field(default_factory=list)
 
     def count(self, event: str) -> None:
@@ -221,7 +221,7 @@ class SimulatedStore:
         network.operations[self._process.name] += 1
         number = network.operations[self._process.name]
         if write is not None:
-            network.writes.setdefault(self._process.name, []).append(number)
+            network.writes.setdefault(self._process.name, []).append((number, operation, key))
         network.scheduler.note(f"{self._process.name} {operation} {key}")
         self._crash(number, after=False)
         if network.chance(network.faults.stall if operation == "create" else network.faults.stall / 20):

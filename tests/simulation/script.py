@@ -78,7 +78,7 @@ def script_of(seed: int, kind: str | None = None) -> Script:
         readers=chance.randint(1, 2),
         members=2 if kind == "sleepers" else chance.choice([0, 1, 2, 2]),
         partitions=chance.randint(1, 3),
-        messages=60 if long else chance.choice([10, 30, 60]),
+        messages=60 if kind == "sleepers" else chance.choice([30, 45] if long else [10, 30, 60]),
         rest_s=15.0 if long else chance.choice([1.0, 1.0, 10.0]),
         linger_ms=chance.choice([0, 5, 50]),
         # In a storm, time runs out before the outcome is known.

@@ -87,7 +87,7 @@ class Model(RuleBasedStateMachine):
         self.position = [0] * PARTITIONS
         self.told_end = [-1] * PARTITIONS
 
-    def config(self) -> dict[str, object]:
+    def config(self) -> dict[str, Any]:
         return {
             "cleanup_policy": self.policy,
             "retention_ms": RETENTION_MS,
@@ -118,7 +118,7 @@ class Model(RuleBasedStateMachine):
             written = []
             for partition, key, choice, timestamp in rows:
                 if key is None and "compact" in self.policy:
-                    key = b"d"  # noqa: PLW2901 - producers refuse a record without one
+                    key = b"d"  # producers refuse a record without one
                 self.sent += 1
                 value = None if choice == 0 else b"%d-" % self.sent * 40
                 row = Row(value, key, partition, self.clock.time_ms() if timestamp is None else timestamp)

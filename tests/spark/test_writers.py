@@ -12,12 +12,14 @@ import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from deltaq import InvalidConfig, InvalidValue, MessageTooLarge, Producer, Topic, UnknownTopic
+from deltaq import InvalidConfig, InvalidValue, MessageTooLarge, Producer, Topic, Unavailable, UnknownTopic
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.log.topic_log import TopicLog
 from deltaq.partitioner import consistent
 from deltaq.spark import sink
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
+from deltaq.store import LocalStore
 
 UTC = datetime.timezone.utc
 
@@ -292,6 +294,22 @@ def test_rows_for_a_topic_that_was_recreated_meanwhile_are_not_appended(root: st
     with pytest.raises(UnknownTopic, match="deleted and created again"):
         writer.commit(done)
     assert topic_rows(root, "orders", "value") == []
+
+
+@pytest.mark.fault("M5")
+def test_rows_that_waited_until_their_files_may_be_gone_are_refused_and_can_be_written_again(root: str) -> None:
+    """An executor was done days before the driver came to its commit."""
+    Topic("orders", bootstrap_servers=root).create()
+    writer = batch_writer(root, values(b"1"), topic="orders")
+    done = task_results(writer, [values(b"1")])
+    log = TopicLog(LocalStore(root, SYSTEM_CLOCK), "orders")
+    log.load()
+    log.raise_uploads(log.version + 1, SYSTEM_CLOCK.monotonic() + 60)
+    with pytest.raises(Unavailable, match=r"1 files for topic 'orders' waited .* run the batch again"):
+        writer.commit(done)
+    assert topic_rows(root, "orders", "value") == []
+    writer.commit(task_results(writer, [values(b"1")]))
+    assert topic_rows(root, "orders", "value") == [{"value": b"1"}]
 
 
 def test_tasks_that_met_two_topics_of_one_name_write_to_neither(root: str) -> None:

@@ -59,9 +59,9 @@ QUICK = Plan(
 CROWDS = (Crowd(16, 60.0), Crowd(16, 60.0, rate=100))
 QUICK_CROWDS = (Crowd(4, 5.0),)
 
-_YOUNG = Life(100, 0.03)
-AGES = (AgePlan(Life(100_000, 30.0), _YOUNG, rounds=100, spark_rounds=9),)
-QUICK_AGES = (AgePlan(Life(3_000, 0.9), _YOUNG, rounds=30, spark_rounds=3),)
+_YOUNG = Life(100, 0.1)
+AGES = (AgePlan(Life(100_000, 100.0), _YOUNG, rounds=100, spark_rounds=9),)
+QUICK_AGES = (AgePlan(Life(3_000, 3.0), _YOUNG, rounds=30, spark_rounds=3),)
 CARES = (CarePlan(Load(50_000, 5.0, 25.0, 5.0), pairs=4),)
 QUICK_CARES = (CarePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1),)
 

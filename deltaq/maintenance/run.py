@@ -56,6 +56,11 @@ class Maintenance:
         self._topics: dict[str, TopicPass] = {}
         self._groups: dict[str, GroupPass] = {}
 
+    @property
+    def is_of_use(self) -> bool:
+        """Whether the last round found anything to look after."""
+        return bool(self._topics or self._groups)
+
     def plan(self) -> Counter[str]:
         """Tell what a round would begin with, and change nothing. Raises Unavailable."""
         done: Counter[str] = Counter()
@@ -149,6 +154,8 @@ def run(
         return maintenance.plan()
     while True:
         done = maintenance.round()
+        if tell is not None and not maintenance.is_of_use:
+            tell(f"there are no topics and no groups under {store.url}")
         if once:
             done += maintenance.finish()
         if tell is not None:

@@ -24,7 +24,7 @@ from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.plan import Action, TopicSnapshot, plan
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.maintenance.sweep import Sweeper, due_looks
+from deltaq.maintenance.sweep import Sweeper, due_looks, settled
 from deltaq.store import Store, StoreError
 
 __all__ = ["Tell", "TopicPass"]
@@ -180,7 +180,8 @@ class TopicPass:
         if grace_ms is None:
             grace_ms = self._log.settings.file_delete_delay_ms
         for look in due_looks(looks, now_ms, grace_ms):
-            self._tell(f"{self._log.topic}: delete {len(look.names)} files that left it long ago")
+            if doomed := settled(look, self._settings.in_flight_ms):
+                self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are not in it any more")
             done["files deleted"] += self._sweeper.sweep(look)
             looks.remove(look)
         if self._looked_at_ms is None or now_ms - self._looked_at_ms >= self._settings.look_interval_ms:

@@ -15,7 +15,7 @@ from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.topic_state import Batch, DataFile, TopicHead
 from deltaq.maintenance.settings import MaintenanceSettings
 
-__all__ = ["FileRewrite", "cut", "in_log_order", "is_alike", "plan_compaction", "plan_trim"]
+__all__ = ["FileRewrite", "Ranges", "cut", "halved", "in_log_order", "is_alike", "plan_compaction", "plan_trim"]
 
 _TIERS = (512, 32, 2)
 """What part of the target size the files of each class stay below. Small ones are merged first, with their like."""
@@ -110,6 +110,28 @@ def cut(files: Sequence[DataFile], head: TopicHead, target_bytes: int) -> tuple[
     return tuple(outputs)
 
 
+def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
+    """Offsets of `files` in two parts of about as many records; just one if they come from one batch."""
+    none = (0, 0)
+    found = [
+        (batch, start, end)
+        for batch in sorted((batch for file in files for batch in file.batches), key=_place)
+        if (start := max(batch.base_offset, ranges.get(batch.partition, none)[0]))
+        < (end := min(batch.next_offset, ranges.get(batch.partition, none)[1]))
+    ]
+    rows = sum(batch.rows for batch, _, _ in found)
+    parts: list[dict[int, tuple[int, int]]] = [{}]
+    filled = 0
+    for batch, start, end in found:
+        is_last = batch is found[-1][0]
+        if parts[0] and len(parts) == 1 and (2 * filled >= rows or is_last):
+            parts.append({})
+        begun, _ = parts[-1].get(batch.partition, (start, 0))
+        parts[-1][batch.partition] = (begun, end)
+        filled += batch.rows
+    return tuple(parts)
+
+
 def _runs(units: Iterable[tuple[DataFile, ...]], limit: int) -> Iterator[list[tuple[DataFile, ...]]]:
     """Neighbours that may be merged: small ones with the same kind of times, and all or none free of old values."""
 
@@ -124,6 +146,26 @@ def _runs(units: Iterable[tuple[DataFile, ...]], limit: int) -> Iterator[list[tu
 
 def _window(run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files: int) -> Sequence[tuple[DataFile, ...]]:
     """The oldest neighbours of a run that are worth a merge; empty if none are."""
+    parts = [run]
+    while parts:
+        part = parts.pop()
+        window = _oldest(part, target_bytes)
+        files = [file for unit in window for file in unit]
+        if len(files) > 1 and _bytes(files) >= target_bytes:
+            return window
+        if len(files) < merge_files:
+            if window:
+                parts.append(part[len(window) :])
+            continue
+        largest = max(range(len(window)), key=lambda at: _largest(window[at]))
+        if min(GROWTH, merge_files / 2) * _largest(window[largest]) <= _bytes(files):
+            return window
+        parts += [part[largest + 1 :], part[:largest]]
+    return ()
+
+
+def _oldest(run: Sequence[tuple[DataFile, ...]], target_bytes: int) -> list[tuple[DataFile, ...]]:
+    """As much of a run as one merge takes; at least what came with its first entry."""
     window: list[tuple[DataFile, ...]] = []
     total = files = 0
     for unit in run:
@@ -132,15 +174,11 @@ def _window(run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files:
             break
         window.append(unit)
         total, files = total + _bytes(unit), files + len(unit)
-    if files > 1 and total >= target_bytes:
-        return window
-    if files < merge_files:
-        return ()
-    largest = max(range(len(window)), key=lambda at: _bytes(window[at]))
-    if min(GROWTH, merge_files / 2) * _bytes(window[largest]) <= total:
-        return window
-    before, behind = window[:largest], run[largest + 1 :]
-    return _window(before, target_bytes, merge_files) or _window(behind, target_bytes, merge_files)
+    return window
+
+
+def _largest(files: Sequence[DataFile]) -> int:
+    return max(file.segment.size for file in files)
 
 
 def _bytes(files: Iterable[DataFile]) -> int:

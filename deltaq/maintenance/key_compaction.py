@@ -31,6 +31,9 @@ from deltaq.store import Store
 
 __all__ = ["KeyCleaner", "KeyCleaning", "plan_cleaning"]
 
+KEYS_BYTES_AT_ONCE = 256 * 1024 * 1024
+"""About how many bytes of keys one cleaning learns at most."""
+
 _SYSTEM_COLUMNS = 5  # partition, offset, timestamp, key, headers; the value's columns follow
 
 
@@ -59,9 +62,9 @@ def plan_cleaning(
         return None
     units = in_log_order(index)
     clean = _leading_clean(units)
-    dirty = _ripe(units[len(clean) :], topic, settings.dirty_bytes_max, now_ms)
+    dirty = _ripe(units[len(clean) :], topic, now_ms)
     if dirty and _is_worth_it(clean, dirty, topic, now_ms):
-        return KeyCleaning(tuple(clean), tuple(dirty))
+        return KeyCleaning(tuple(clean), tuple(_first(dirty, settings.dirty_bytes_max)))
     expired = tuple(unit for unit in clean if 0 < max(file.clean or 0 for file in unit) <= now_ms)
     return KeyCleaning(expired, ()) if expired else None
 
@@ -75,19 +78,27 @@ def _leading_clean(units: Sequence[tuple[DataFile, ...]]) -> list[tuple[DataFile
     return clean
 
 
-def _ripe(
-    units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, bytes_max: int, now_ms: int
-) -> list[tuple[DataFile, ...]]:
-    """The dirty units up to the first one with records that are too young; no more than fit the memory."""
+def _ripe(units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int) -> list[tuple[DataFile, ...]]:
+    """The dirty units up to the first one with records that are too young."""
     ripe: list[tuple[DataFile, ...]] = []
-    size = 0
+    lag_ms = topic.min_compaction_lag_ms
     for unit in units:
-        lag_ms = topic.min_compaction_lag_ms
-        size += _bytes([unit])
-        if (lag_ms and any(file_time_ms(file) > now_ms - lag_ms for file in unit)) or (ripe and size > bytes_max):
+        if lag_ms and any(file_time_ms(file) > now_ms - lag_ms for file in unit):
             break
         ripe.append(unit)
     return ripe
+
+
+def _first(units: Iterable[tuple[DataFile, ...]], bytes_max: int) -> list[tuple[DataFile, ...]]:
+    """The oldest of the units, one at least, whose keys fit the memory. The others have their turn."""
+    taken: list[tuple[DataFile, ...]] = []
+    size = 0
+    for unit in units:
+        size += _bytes([unit])
+        if taken and size > bytes_max:
+            break
+        taken.append(unit)
+    return taken
 
 
 def _is_worth_it(
@@ -121,7 +132,7 @@ class KeyCleaner:
 
     def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
         """Do what the plan says, oldest files first; how many records were dropped. Raises what `rewrite` raises."""
-        newest = self._newest(plan.dirty)
+        newest, learned = self._newest(plan.dirty)
         now_ms = self._clock.time_ms()
         dropped = 0
         for unit in plan.clean:
@@ -129,7 +140,7 @@ class KeyCleaner:
                 dropped += self._clean_unit(files, newest, now_ms, None, topic.segment_bytes)
         # What is older is gone by now: only so may these be called clean.
         horizon_ms = now_ms + topic.delete_retention_ms
-        for group in _groups(plan.dirty, topic.segment_bytes):
+        for group in _groups(plan.dirty[:learned], topic.segment_bytes):
             dropped += self._clean_unit(group, newest, now_ms, horizon_ms, topic.segment_bytes)
         return dropped
 
@@ -157,14 +168,20 @@ class KeyCleaner:
             )
         return dropped
 
-    def _newest(self, dirty: Iterable[tuple[DataFile, ...]]) -> dict[int, pa.Table]:
-        """Of each partition, the keys in the dirty part and the newest offset of each."""
-        keys: dict[int, list[pa.Table]] = {}
+    def _newest(self, dirty: Sequence[tuple[DataFile, ...]]) -> tuple[dict[int, pa.Table], int]:
+        """Of each partition, the keys in the dirty part and the newest offset of each; and of how many units.
+
+        Of fewer than all if their keys, which may be well compressed, take too much memory.
+        """
+        keys: dict[int, _Keys] = {}
+        learned = 0
         for unit in dirty:
             for part in self._parts(unit):
-                table = pa.table({"key": part.rows.column("_key"), "offset": part.rows.column("_offset")})
-                keys.setdefault(part.partition, []).append(_newest_of_each(table))
-        return {partition: _newest_of_each(pa.concat_tables(tables)) for partition, tables in keys.items()}
+                keys.setdefault(part.partition, _Keys()).add(part)
+            learned += 1
+            if sum(of_partition.nbytes for of_partition in keys.values()) > KEYS_BYTES_AT_ONCE:
+                break
+        return {partition: of_partition.newest() for partition, of_partition in keys.items()}, learned
 
     def _parts(self, files: Iterable[DataFile]) -> Iterable[Fetched]:
         """All records that can still be read."""
@@ -178,6 +195,27 @@ class KeyCleaner:
             if wanted:
                 yield from read_file(self._store, FileRead(file, wanted))
             self._pacer.step()
+
+
+class _Keys:
+    """The keys of a partition's records, with the newest offset of each."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] = []
+
+    @property
+    def nbytes(self) -> int:
+        return sum(table.nbytes for table in self._tables)
+
+    def add(self, part: Fetched) -> None:
+        table = pa.table({"key": part.rows.column("_key"), "offset": part.rows.column("_offset")})
+        self._tables.append(_newest_of_each(table))
+        # Once what has come since is as much as what was there before: so no key is looked at again and again.
+        if sum(len(table) for table in self._tables[1:]) >= len(self._tables[0]):
+            self._tables = [self.newest()]
+
+    def newest(self) -> pa.Table:
+        return self._tables[0] if len(self._tables) == 1 else _newest_of_each(pa.concat_tables(self._tables))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, codec_of, encode_segme
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
-from deltaq.maintenance.file_compaction import FileRewrite, Ranges
+from deltaq.maintenance.file_compaction import FileRewrite, Ranges, halved
 from deltaq.maintenance.pace import Pacer
 from deltaq.store import ObjectMissing, Store, StoreError
 
@@ -27,6 +27,13 @@ __all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
 _log = logging.getLogger("deltaq.maintenance")
 
 COMMIT_TIMEOUT_S = 60.0
+
+DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
+"""About how much a new file decodes to at most. Well compressed records make a small file of very many bytes."""
+
+
+class _TooLarge(Exception):
+    """The records of one new file take too much memory: make two of them."""
 
 
 class Rewriter:
@@ -51,8 +58,13 @@ class Rewriter:
         as_of = self._log.version
         uploaded: list[RewrittenSegment] = []
         try:
-            for ranges in plan.outputs:
-                uploaded.append(self._write(plan, ranges, keep, clean, as_of))  # noqa: PERF401 - known if another fails
+            todo = list(reversed(plan.outputs))
+            while todo:
+                ranges = todo.pop()
+                try:
+                    uploaded.append(self._write(plan, ranges, keep, clean, as_of))
+                except _TooLarge:
+                    todo += reversed(halved(plan.inputs, ranges))
             self._catch_up()
         except BaseException:
             self._discard(uploaded)
@@ -122,9 +134,14 @@ class Rewriter:
         for file in plan.inputs:
             index.add(file)
         rows: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in sorted(ranges)}
+        size = 0
+        can_be_less = len(halved(plan.inputs, ranges)) > 1
         for read in plan_reads(index, ranges):
             for fetched in read_file(self._store, read):
-                rows[fetched.partition].append(keep(fetched))
+                rows[fetched.partition].append(kept := keep(fetched))
+                size += kept.nbytes
+            if size > DECODED_BYTES_AT_ONCE and can_be_less:
+                raise _TooLarge
             self._pacer.step()
         return rows
 

@@ -17,7 +17,9 @@ from deltaq.maintenance.file_compaction import (
     MERGED_FILES_MAX,
     MERGED_TARGETS_MAX,
     FileRewrite,
+    Ranges,
     cut,
+    halved,
     in_log_order,
     plan_compaction,
     plan_trim,
@@ -244,3 +246,37 @@ def test_a_byte_is_written_again_a_few_times_whatever_the_number_of_appends(
     assert sum(count * size for count, size in ever.items()) / total < 5
     large = total // (TARGET // 2)
     assert most <= files_max + large
+
+
+@pytest.mark.parametrize("width", [31, 32, 33, 40, 200])
+def test_entries_of_many_files_as_spark_writes_them_are_merged_like_others(width: int) -> None:
+    entries = 100
+    files = [
+        made_file(f"{entry}-{n}", entry, [(0, width * entry + n, width * entry + n + 1)], size=20_000)
+        for entry in range(entries)
+        for n in range(width)
+    ]
+    head = TopicHead("id", (entries * width,), (0,), 0)
+    plan = plan_compaction(index_of(files), head, TARGET, MaintenanceSettings())
+    assert plan is not None
+    assert len(plan.inputs) >= MaintenanceSettings().merge_files
+    assert len(plan.inputs) % width == 0, "entries whole"
+
+
+@pytest.mark.parametrize("limit", [1, 300, 10**9])
+def test_offsets_are_halved_until_they_come_from_one_batch(limit: int) -> None:
+    files = [made_file(f"{n}", n, [(0, 10 * n, 10 * n + 10), (1, 5 * n, 5 * n + 5)]) for n in range(7)]
+    todo: list[Ranges] = list(cut(files, TopicHead("id", (70, 35), (3, 0), 0), 2**40))
+    done = []
+    while todo:
+        ranges = todo.pop()
+        parts = halved(files, ranges)
+        if len(parts) == 1 or sum(end - start for start, end in ranges.values()) <= limit:
+            done.append(ranges)
+        else:
+            todo += parts
+    covered = sorted(
+        (p, offset) for ranges in done for p, (start, end) in ranges.items() for offset in range(start, end)
+    )
+    assert covered == [(0, offset) for offset in range(3, 70)] + [(1, offset) for offset in range(35)]
+    assert len(done) == 14 if limit == 1 else len(done) == 1

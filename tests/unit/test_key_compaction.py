@@ -102,6 +102,13 @@ def test_what_is_cleaned_at_once_fits_the_memory() -> None:
     assert planned(files(None, size=1000), topic(), limits) == ([], ["0"]), "one file at least"
 
 
+def test_cleaning_goes_on_however_much_is_clean_and_however_little_is_cleaned_at_once() -> None:
+    """What counts against the ratio is all that is dirty, not just what is cleaned next."""
+    limits = MaintenanceSettings(dirty_bytes_max=250)
+    found = files(*[0] * 20, *[None] * 25)
+    assert planned(found, topic(min_cleanable_dirty_ratio=0.5), limits) == ([f"{n}" for n in range(20)], ["20", "21"])
+
+
 def test_a_clean_file_behind_a_dirty_one_is_not_clean() -> None:
     """A topic that was compacted, then not, then is again."""
     assert planned(files(0, None, 0, 0), topic(min_cleanable_dirty_ratio=0)) == (["0"], ["1", "2", "3"])

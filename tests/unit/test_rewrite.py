@@ -92,6 +92,22 @@ def test_a_consumer_sees_the_same_after_a_rewrite(kind: str, commits: list[list[
     topic.fresh_log()
 
 
+@pytest.mark.parametrize("limit", [1, 4_000, 40_000])
+def test_records_that_decode_to_much_more_than_their_files_become_several_new_ones(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.rewrite.DECODED_BYTES_AT_ONCE", limit)
+    topic = WrittenTopic(MemoryStore("test"), partitions=3)
+    for number in range(20):
+        topic.append(*(Row(b"%d" % number * 500, partition=p) for p in range(3)), codec="zstd")
+    before = seen_by_consumers(topic.store)
+    compact(topic)
+    assert seen_by_consumers(topic.store) == before
+    sizes = [sum(len(value) for _, _, _, _, value, _ in before)]
+    assert len(topic.files) == 60 if limit == 1 else len(topic.files) >= sizes[0] / limit
+    topic.fresh_log()
+
+
 class Line(BaseModel):
     sku: str
     count: int | None = None

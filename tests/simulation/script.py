@@ -135,7 +135,7 @@ def _upkeep(chance: random.Random) -> MaintenanceSettings:
         dirty_bytes_max=chance.choice([4_000, 1_000_000]),
         file_delete_delay_ms=chance.choice([1_000, 10_000, 60_000]),
         look_interval_ms=chance.choice([500, 5_000, 20_000]),
-        in_flight_ms=chance.choice([10_000, 30_000]),
+        in_flight_ms=chance.choice([2_000, 10_000, 30_000]),
         background_share=0.5,
         background_interval_s=chance.choice([5.0, 40.0]),
         clean_up_interval_s=chance.choice([1.0, 10.0]),
@@ -151,9 +151,9 @@ def _faults(chance: random.Random, kind: str) -> Faults:
     if kind == "storm":
         return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05))
     if kind == "sleepers":
-        return Faults(stall=0.1, stall_s=chance.choice([15.0, 5 * HEAD_PROOF_S]), late=rate(0.05))
+        return Faults(stall=0.1, stall_s=chance.choice([15.0, 10 * HEAD_PROOF_S, 10 * HEAD_PROOF_S]), late=rate(0.05))
     if kind == "upkeep":
-        return Faults(stall=rate(0.04), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
+        return Faults(stall=rate(0.08), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
     return Faults(
         lost_request=rate(0.1),
         lost_answer=rate(0.15),

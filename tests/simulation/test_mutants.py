@@ -158,6 +158,7 @@ def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(key_compaction, "_kept", kept)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "mutation",
     [
@@ -181,6 +182,7 @@ def test_maintenance_that_does_not_get_through(mutation: Callable[[pytest.Monkey
     assert found is not None, f"{SEEDS_MAX} seeds did not notice"
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("mutation", "kind"),
     [

@@ -16,7 +16,12 @@ from tests.simulation.script import script_of
 from tests.simulation.seeds import missing, results
 
 SEEDS = 300
-WITH_MAINTENANCE = 8
+
+
+def with_maintenance_by_everybody() -> int:
+    """A seed with two maintainers and clients that look after things too, of a topic that is compacted."""
+    scripts = ((seed, script_of(seed)) for seed in range(SEEDS))
+    return next(seed for seed, s in scripts if s.maintainers == 2 and s.caretaking and s.is_compacted)
 
 
 @pytest.mark.timeout(900)
@@ -37,7 +42,7 @@ def test_a_seed_gives_the_same_play_again(seed):
     assert (one.trace, one.operations, one.happened) == (two.trace, two.operations, two.happened)
 
 
-@pytest.mark.parametrize("seed", [5, WITH_MAINTENANCE])
+@pytest.mark.parametrize("seed", [5, with_maintenance_by_everybody()])
 def test_a_seed_gives_the_same_play_in_another_process_too(seed):
     program = f"import tests.simulation.play as p; print(p.play({seed}).trace)"
     traces = {
@@ -51,10 +56,3 @@ def test_a_seed_gives_the_same_play_in_another_process_too(seed):
         for hash_seed in "12"
     }
     assert traces == {f"{play(seed).trace}\n"}
-
-
-def test_the_plays_include_maintenance_by_everybody():
-    script = script_of(WITH_MAINTENANCE)
-    assert script.maintainers == 2
-    assert script.caretaking
-    assert script.is_compacted

@@ -43,7 +43,7 @@ __all__ = [
     "log_start_marker",
     "log_start_version",
     "look_key",
-    "look_version",
+    "look_part",
     "looks_folder",
     "member_folder",
     "member_key",
@@ -69,6 +69,7 @@ LOG_FOLDER = "_delta_log/"
 """The folder, inside that of a table, which holds the table's log."""
 
 _OURS = "_deltaq/"
+_LOOK_PARTS = 1_000_000
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 # `_delta_log` beside the topics would make Delta readers take the folder of all topics for a table.
 _RESERVED = frozenset({".", "..", "_delta_log"})
@@ -224,14 +225,20 @@ def duty_key(period: int) -> str:
     return duty_folder() + _digits(period)
 
 
-def look_key(table_folder: str, version: int) -> str:
-    """The note of the files that were not in the table at a version. ValueError outside 0..VERSION_MAX."""
-    return looks_folder(table_folder) + _digits(version)
+def look_key(table_folder: str, version: int, part: int = 0) -> str:
+    """A note of files that were not in the table at a version; there may be several. ValueError outside 0..VERSION_MAX,
+    or from a million parts on."""
+    if not 0 <= part < _LOOK_PARTS:
+        raise ValueError(f"part {part} of a look is outside 0..{_LOOK_PARTS - 1}")
+    return f"{looks_folder(table_folder)}{_digits(version)}-{part:06d}"
 
 
-def look_version(key: str) -> int | None:
-    """The version of the note that `key` stands for; None if it is something else."""
-    return _version(key, "")
+def look_part(key: str) -> tuple[int, int] | None:
+    """Version and part of the note that `key` stands for; None if it is something else."""
+    digits, _, part = key.rpartition("/")[2].partition("-")
+    version = _version(digits, "")
+    is_part = len(part) == 6 and part.isascii() and part.isdigit()
+    return (version, int(part)) if version is not None and is_part else None
 
 
 def _digits(version: int) -> str:

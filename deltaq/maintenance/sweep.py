@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deltaq import names
@@ -28,8 +29,8 @@ __all__ = ["Look", "Sweeper", "due_looks", "parse_look", "settled", "unreference
 
 _log = logging.getLogger("deltaq.maintenance")
 
-KEYS_OF_LOOK_MAX = 50_000
-"""Files noted in one look; what is left over is noted in the next."""
+NAMES_OF_NOTE_MAX = 50_000
+"""Files in one note; a look makes as many as it needs."""
 
 DELETES_AT_ONCE = 64
 """Files deleted between two pauses."""
@@ -40,22 +41,32 @@ class Look:
     """What was found in a topic's folder at `time_ms` that was not in the topic at `version`.
 
     `names` are relative to the folder, with the time of their last change by the store's clock, as is `noted_ms`: when
-    the look was noted.
+    the look was noted, `took_ms` after it began. A look that finds very much is noted in several parts.
     """
 
     version: int
     time_ms: int
     names: Mapping[str, int]
     noted_ms: int
+    took_ms: int = 0
+    part: int = 0
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
 def unreferenced(found: Mapping[str, int], live: Iterable[str], looks: Iterable[Look]) -> dict[str, int]:
-    """Of the names found in a folder, those that are not live and were not noted yet; in order."""
-    known = set(live).union(*(look.names for look in looks))
-    return {name: found[name] for name in sorted(found.keys() - known)[:KEYS_OF_LOOK_MAX]}
+    """Of the names found in a folder, those that are not live and were not noted yet; in order.
+
+    `looks` are taken one by one: a busy topic's name hundreds of thousands of files.
+    """
+    left = dict(found)
+    for name in live:
+        left.pop(name, None)
+    for look in looks:
+        for name in look.names:
+            left.pop(name, None)
+    return {name: left[name] for name in sorted(left)}
 
 
 def parse_look(data: bytes, entry: ObjectEntry) -> Look:
@@ -63,12 +74,13 @@ def parse_look(data: bytes, entry: ObjectEntry) -> Look:
     body = strict_json(data)
     if not isinstance(body, dict) or not isinstance(found := body["names"], dict):
         raise TypeError("not an object with names")
-    version, time_ms = body["version"], body["time"]
-    if not all(isinstance(number, int) for number in (version, time_ms, *found.values())):
+    version, time_ms, took_ms = body["version"], body["time"], body["took"]
+    if not all(isinstance(number, int) for number in (version, time_ms, took_ms, *found.values())):
         raise TypeError("a version or a time is no number")
-    if version != names.look_version(entry.key) or not all(map(_may_go, found)):
+    place = names.look_part(entry.key)
+    if place is None or version != place[0] or took_ms < 0 or not all(map(_may_go, found)):
         raise ValueError("it is not of this place, or names what is no data file")
-    return Look(version, time_ms, found, entry.modified_ms)
+    return Look(version, time_ms, found, entry.modified_ms, took_ms, place[1])
 
 
 def _may_go(name: str) -> bool:
@@ -76,16 +88,19 @@ def _may_go(name: str) -> bool:
 
 
 def settled(look: Look, in_flight_ms: int) -> frozenset[str]:
-    """The names that had been there for a while when they were noted.
+    """The names that had been there for a while when the look began.
 
     Another one may have been committed right after the look, and have left the topic only lately.
     """
-    return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= look.noted_ms - in_flight_ms)
+    newest_ms = look.noted_ms - look.took_ms - in_flight_ms
+    return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= newest_ms)
 
 
 def due_looks(looks: Iterable[Look], now_ms: int, grace_ms: int) -> list[Look]:
     """The looks that are so old that what they found may go, oldest first."""
-    return sorted((look for look in looks if look.time_ms + grace_ms <= now_ms), key=lambda look: look.version)
+    return sorted(
+        (look for look in looks if look.time_ms + grace_ms <= now_ms), key=lambda look: (look.version, look.part)
+    )
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -108,36 +123,66 @@ class Sweeper:
         self._pacer = pacer
         self._settings = settings
         self._looks_folder = names.looks_folder(log.folder)
+        self._times_ms: dict[
+            str, int
+        ] = {}  # of the notes that are known: they need not be read again until they are due
 
-    def looks(self) -> list[Look]:
-        """The looks that were taken and are not dealt with yet. Raises Unavailable."""
-        try:
-            entries = list(self._store.list(self._looks_folder))
-            return [look for entry in entries if (look := self._read(entry)) is not None]
-        except StoreError as error:
-            raise unavailable(error) from error
+    def looks(self) -> Iterator[Look]:
+        """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable."""
+        for entry in self._notes():
+            if (look := self._read(entry)) is not None:
+                yield look
 
-    def look(self, looks: Sequence[Look]) -> int:
-        """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
+    def due(self, now_ms: int, grace_ms: int) -> Iterator[Look]:
+        """The looks that are so old that what they found may go, oldest first, one by one. Raises Unavailable."""
+        notes = self._notes()
+        self._times_ms = {key: self._times_ms[key] for entry in notes if (key := entry.key) in self._times_ms}
+        for entry in notes:
+            if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
+                continue
+            look = self._read(entry)
+            if look is not None:
+                self._times_ms[entry.key] = look.time_ms
+                yield from due_looks([look], now_ms, grace_ms)
+
+    def look(self, looks: Iterable[Look] | None = None) -> int:
+        """Note what there is to go; how many files. `looks` are those that were taken, if they are at hand.
+
+        Raises Unavailable, Corrupt, Stopped.
+        """
         began = self._clock.uptime()
         found = self._found()
         self._log.catch_up()  # what was committed before we looked is in the topic by now
-        new = unreferenced(found, self._live(), looks)
-        if not new:
-            return 0
+        new = list(unreferenced(found, self._live(), self.looks() if looks is None else looks).items())
         version = self._log.version
-        body = {"version": version, "time": self._clock.time_ms(), "names": new}
-        key = names.look_key(self._log.folder, version)
+        parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
+        begun = max(parts, default=-1) + 1
+        pieces = [dict(new[at : at + NAMES_OF_NOTE_MAX]) for at in range(0, len(new), NAMES_OF_NOTE_MAX)]
+        return sum(self._note(version, begun + at, piece, began) for at, piece in enumerate(pieces))
+
+    def _note(self, version: int, part: int, found: Mapping[str, int], began: float) -> int:
+        """Note one part of a look that began at an uptime; how many files."""
+        noting = self._clock.uptime()
+        took_ms = math.ceil((noting - began) * 1000)
+        body = {"version": version, "time": self._clock.time_ms(), "took": took_ms, "names": found}
+        key = names.look_key(self._log.folder, version, part)
         try:
             self._store.create(key, json.dumps(body).encode())
-            if (self._clock.uptime() - began) * 1000 > self._settings.in_flight_ms / 2:
+            if (self._clock.uptime() - noting) * 1000 > self._settings.in_flight_ms / 2:
                 self._store.delete(key)  # noted so late, a file that was young when it was found passes for an old one
                 return 0
         except ObjectExists:
             return 0  # somebody else has just looked too
         except StoreError as error:
             raise unavailable(error) from error
-        return len(new)
+        self._pacer.step()
+        return len(found)
+
+    def _notes(self) -> list[ObjectEntry]:
+        try:
+            return list(self._store.list(self._looks_folder))
+        except StoreError as error:
+            raise unavailable(error) from error
 
     def sweep(self, look: Look) -> int:
         """Delete what a look found and is still not in the topic; how many files.
@@ -147,10 +192,11 @@ class Sweeper:
         self._log.catch_up()
         if look.version > self._log.version:
             # Nobody has looked at what was not there: to void all uploads up to then would stop every writer for ever.
-            self._drop(names.look_key(self._log.folder, look.version), "its version is not in the log yet")
+            self._drop(names.look_key(self._log.folder, look.version, look.part), "its version is not in the log yet")
             return 0
         noted = settled(look, self._settings.in_flight_ms)
-        if noted - self._live():
+        head = self._log.head or self._log.ended
+        if noted - self._live() and (head is None or head.uploads_from <= look.version):
             self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         # Only now is it settled: whoever had uploaded one of them has committed it, or never will.
         doomed = sorted(noted - self._live())
@@ -159,7 +205,7 @@ class Sweeper:
                 keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
                 self._delete(keys)
                 self._pacer.step()
-            self._store.delete(names.look_key(self._log.folder, look.version))
+            self._store.delete(names.look_key(self._log.folder, look.version, look.part))
         except StoreError as error:
             raise unavailable(error) from error
         return len(doomed)
@@ -191,6 +237,8 @@ class Sweeper:
             return parse_look(self._store.get(entry.key), entry)
         except ObjectMissing:
             return None
+        except StoreError as error:
+            raise unavailable(error) from error
         except (ValueError, KeyError, TypeError) as error:
             self._drop(entry.key, str(error))
             return None

@@ -24,7 +24,7 @@ from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.plan import Action, TopicSnapshot, plan
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.maintenance.sweep import Sweeper, due_looks, settled
+from deltaq.maintenance.sweep import Sweeper, settled
 from deltaq.store import Store, StoreError
 
 __all__ = ["Tell", "TopicPass"]
@@ -97,6 +97,10 @@ class TopicPass:
     def is_waiting(self) -> bool:
         """Whether log entries may go once the clean-up's grace period is over."""
         return self._log_cleaner.is_waiting(self._log.folder)
+
+    def second_look(self) -> Counter[str]:
+        """Once the grace period is over: do what waited for it. Raises what `run` raises."""
+        return self.clean_log()
 
     def clean_log(self) -> Counter[str]:
         """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
@@ -174,19 +178,18 @@ class TopicPass:
     # --- what nobody needs any more ---
 
     def _sweep(self, done: Counter[str]) -> None:
-        looks = self._sweeper.looks()
         now_ms = self._clock.time_ms()
-        grace_ms = self._settings.file_delete_delay_ms
-        if grace_ms is None:
-            grace_ms = self._log.settings.file_delete_delay_ms
-        for look in due_looks(looks, now_ms, grace_ms):
+        for look in self._sweeper.due(now_ms, self._grace_ms()):
             if doomed := settled(look, self._settings.in_flight_ms):
                 self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are not in it any more")
             done["files deleted"] += self._sweeper.sweep(look)
-            looks.remove(look)
         if self._looked_at_ms is None or now_ms - self._looked_at_ms >= self._settings.look_interval_ms:
-            done["files noted"] += self._sweeper.look(looks)
+            done["files noted"] += self._sweeper.look()
             self._looked_at_ms = now_ms
+
+    def _grace_ms(self) -> int:
+        wanted = self._settings.file_delete_delay_ms
+        return self._log.settings.file_delete_delay_ms if wanted is None else wanted
 
 
 def _words(action: Action) -> str:

@@ -11,7 +11,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.sweep import Sweeper
-from deltaq.names import log_entry, looks_folder
+from deltaq.names import log_entry, look_key, looks_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import FaultyStore, ManualClock
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
@@ -121,7 +121,7 @@ def test_a_look_that_was_noted_long_after_the_folder_was_listed_counts_for_nothi
     clock = topic.clock
     assert isinstance(clock, ManualClock)
     topic.upload(Row(b"young"))
-    key = f"{looks_folder(topic.log.folder)}{1:020d}"
+    key = look_key(topic.log.folder, 1)
     asleep = SleepingStore(topic.store, key, created=False, meanwhile=lambda: clock.advance(31))
     maintenance = topic.maintenance(look_interval_ms=0)
     log = topic.fresh_log()

@@ -14,7 +14,7 @@ from deltaq.errors import Unavailable
 from deltaq.log.topic_log import TopicLog, UploadsGone
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.sweep import Look, Sweeper, due_looks, parse_look, settled, unreferenced
-from deltaq.names import look_key, looks_folder
+from deltaq.names import look_key, look_part, looks_folder
 from deltaq.store import MemoryStore, ObjectEntry
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -57,9 +57,54 @@ def test_what_is_noted_is_neither_live_nor_noted_yet(
     assert new.items() <= found.items()
 
 
-def test_one_look_notes_only_so_many() -> None:
-    found = {f"{number:06}": 0 for number in range(50_010)}
-    assert list(unreferenced(found, (), ())) == sorted(found)[:50_000]
+def test_a_look_that_finds_very_much_makes_several_notes_and_all_goes_in_one_sweep(
+    topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.sweep.NAMES_OF_NOTE_MAX", 4)
+    for number in range(10):
+        topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
+    clock.advance(HOUR_S)
+    assert topic.maintain()["files noted"] == 10
+    assert [look_part(entry.key) for entry in topic.store.list(looks_folder("topics/t/"))] == [(1, n) for n in range(3)]
+    topic.store.put("topics/t/later.parquet", b"x")
+    clock.advance(HOUR_S)
+    assert topic.maintain()["files noted"] == 1, "though nothing was written meanwhile"
+    assert look_key("topics/t/", 1, 3) in [entry.key for entry in topic.store.list(looks_folder("topics/t/"))]
+    before = topic.fresh_log().version
+    assert swept_after(topic, clock, DAY_S) == 11
+    assert topic.stored() == topic.live()
+    assert topic.fresh_log().version == before + 1, "one entry voids the uploads of all parts"
+
+
+def test_notes_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:
+    for number in range(3):
+        topic.store.put(f"topics/t/{number}.parquet", b"x")
+        clock.advance(HOUR_S)
+        topic.maintain()
+    counting = FaultyStore(topic.store, clock=clock)
+    log = TopicLog(counting, "t", clock, indexed=True)
+    log.load()
+    sweeper = Sweeper(counting, log, clock, Pacer(clock), SMALL)
+    gets = []
+    for _ in range(3):
+        before = counting.operations["get"]
+        assert list(sweeper.due(clock.time_ms(), round(DAY_S * 1000))) == []
+        gets.append(counting.operations["get"] - before)
+    assert gets == [3, 0, 0]
+
+
+def test_a_file_is_as_old_as_it_was_when_the_look_began(topic: WrittenTopic, clock: ManualClock) -> None:
+    """However long the listing takes: on a large topic of a slow store that may be minutes."""
+    topic.store.put("topics/t/old.parquet", b"x")
+    clock.advance(90)
+    topic.store.put("topics/t/young.parquet", b"x")
+    slow = FaultyStore(topic.store, Rule("list", "topics/t/", Fault.slow(600)), clock=clock)
+    log = TopicLog(slow, "t", clock, indexed=True)
+    log.load()
+    sweeper = Sweeper(slow, log, clock, Pacer(clock), SMALL)
+    assert sweeper.look() == 2
+    (look,) = sweeper.looks()
+    assert settled(look, 60_000) == {"old.parquet"}
 
 
 @given(
@@ -86,15 +131,15 @@ def test_a_file_that_was_young_when_it_was_noted_is_not_settled() -> None:
         b"{",
         b"[]",
         b"\xff\xfe",
-        b'{"version":1,"time":5}',
-        b'{"version":1,"time":5,"names":["a"]}',
-        b'{"version":2,"time":5,"names":{}}',
-        b'{"version":"1","time":5,"names":{}}',
-        b'{"version":1,"time":null,"names":{}}',
-        b'{"version":1,"time":1e3,"names":{}}',
-        b'{"version":1,"time":5,"names":{"a":"b"}}',
+        b'{"version":1,"took":0,"time":5}',
+        b'{"version":1,"took":0,"time":5,"names":["a"]}',
+        b'{"version":2,"took":0,"time":5,"names":{}}',
+        b'{"version":"1","took":0,"time":5,"names":{}}',
+        b'{"version":1,"took":0,"time":null,"names":{}}',
+        b'{"version":1,"took":0,"time":1e3,"names":{}}',
+        b'{"version":1,"took":0,"time":5,"names":{"a":"b"}}',
         *(
-            json.dumps({"version": 1, "time": 5, "names": {name: 0}}).encode()
+            json.dumps({"version": 1, "took": 0, "time": 5, "names": {name: 0}}).encode()
             for name in (
                 "_delta_log/00000000000000000000.json",
                 "_DELTA_LOG/x",
@@ -107,7 +152,7 @@ def test_a_file_that_was_young_when_it_was_noted_is_not_settled() -> None:
                 "a//b",
             )
         ),
-        b'{"version":1,"time":5,"names":{},"names":{}}',
+        b'{"version":1,"took":0,"time":5,"names":{},"names":{}}',
         b"[" * 100_000,
     ],
 )
@@ -125,7 +170,7 @@ def test_a_note_that_is_damaged_or_hostile_is_none(topic: WrittenTopic, body: by
 def test_a_note_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
     names = dict.fromkeys([*topic.live(), "orphan.parquet"], 0)
     topic.store.put("topics/t/orphan.parquet", b"x")
-    body = {"version": 1, "time": clock.time_ms(), "names": names}
+    body = {"version": 1, "took": 0, "time": clock.time_ms(), "names": names}
     clock.advance(HOUR_S)
     topic.store.create(look_key("topics/t/", 1), json.dumps(body).encode())
     assert swept_after(topic, clock, DAY_S) == 1
@@ -136,7 +181,7 @@ def test_a_note_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, 
 def test_a_note_of_a_version_that_is_not_there_stops_no_writer(
     topic: WrittenTopic, clock: ManualClock, version: int
 ) -> None:
-    body = {"version": version, "time": 0, "names": {"a.parquet": 0}}
+    body = {"version": version, "took": 0, "time": 0, "names": {"a.parquet": 0}}
     topic.store.create(look_key("topics/t/", version), json.dumps(body).encode())
     clock.advance(HOUR_S)
     topic.maintain()
@@ -341,6 +386,6 @@ def test_what_the_store_refuses_is_told_as_unavailable(topic: WrittenTopic, cloc
     log = TopicLog(faulty, "t", clock, indexed=True)
     log.load()
     with pytest.raises(Unavailable) as raised:
-        Sweeper(faulty, log, clock, Pacer(clock)).looks()
+        list(Sweeper(faulty, log, clock, Pacer(clock)).looks())
     assert raised.value.error.code() == KafkaError._TRANSPORT
     assert faulty.effects[Effect.ERROR_BEFORE] == 1

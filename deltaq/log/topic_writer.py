@@ -89,9 +89,6 @@ class Caretaker(Protocol):
     def look_after(self) -> None:
         """Do what is due, in the background."""
 
-    def stop(self, timeout_s: float) -> None:
-        """The process is about to exit."""
-
 
 class TopicWriter:
     """Writes one topic on behalf of all producers of this process. Without a `caretaker` it is left to others to look
@@ -162,8 +159,6 @@ class TopicWriter:
             self._changed.notify_all()
         for thread in self._threads:  # not a wait on the clock: a test's clock stands still by then
             thread.join(EXIT_WAIT_S)
-        if self.caretaker is not None:
-            self.caretaker.stop(EXIT_WAIT_S)
 
     def append_block(self, buffer: RecordBuffer, block: ArrowBlock) -> None:
         """Add a table behind what is in `buffer`."""

@@ -9,10 +9,13 @@ whoever is first to note an hour in the root looks after all of it once.
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 from collections.abc import Callable
+from weakref import WeakSet
 
-from deltaq.clock import Clock, Thread
+from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import KafkaException
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import TopicLog
@@ -30,6 +33,9 @@ _log = logging.getLogger("deltaq.maintenance")
 
 DUTY_PERIOD_MS = 3600 * 1000
 """How often a root is looked after as a whole, by one of those who write to it."""
+
+EXIT_WAIT_S = 2.0
+"""How long the exit of the process waits for each thread."""
 
 
 def take_duty(store: Store, clock: Clock) -> bool:
@@ -81,6 +87,7 @@ class TopicCaretaker:
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
         self._pacer = Pacer(clock, settings.background_share)
+        self._duty_pacer = Pacer(clock, settings.background_share)  # each is for one thread
         self._pass = TopicPass(store, topic, clock, settings, self._pacer)
         self._lock = clock.lock()
         self._threads: dict[str, Thread] = {}
@@ -113,16 +120,20 @@ class TopicCaretaker:
     def _look_after_root(self) -> None:
         if take_duty(self._store, self._clock):
             retention_ms = self._offsets_retention_ms
-            Maintenance(
-                self._store, self._clock, self._settings, self._pacer, offsets_retention_ms=retention_ms
-            ).round()
+            self._duty_pacer.begin()
+            maintenance = Maintenance(
+                self._store, self._clock, self._settings, self._duty_pacer, offsets_retention_ms=retention_ms
+            )
+            maintenance.round()
+            maintenance.finish()  # it is of the same object that sees things twice: the next duty may be anybody's
 
     def stop(self, timeout_s: float) -> None:
-        """The process is about to exit: end the threads, with what is half done left to others."""
+        """The process is about to exit: end the threads, with what is half done left to others. May be called again."""
         with self._lock:
             self._stopped = True
             threads = list(self._threads.values())
         self._pacer.stop()
+        self._duty_pacer.stop()
         for thread in threads:
             thread.join(timeout_s)
 
@@ -135,6 +146,7 @@ class TopicCaretaker:
             before = self._threads.get(task)
             if self._stopped or (before is not None and before.is_alive()):
                 return
+            _AT_WORK.add(self)
             try:
                 self._threads[task] = self._clock.start_thread(
                     lambda: self._undisturbing(task, work), f"deltaq-{task}-{self._topic}"
@@ -153,3 +165,47 @@ class TopicCaretaker:
             _log.warning("%s of topic %r failed: %s", task, self._topic, error)
         except Exception:  # noqa: BLE001 - a defect here must not concern whoever writes
             _log.exception("%s of topic %r failed", task, self._topic)
+
+
+# --- the end of the process ------------------------------------------------------------------------------------------
+
+
+class _AtWork:
+    """The caretakers of this process that have begun something. A thread keeps its caretaker, which may be all that
+    does: the writer is gone once its producers are."""
+
+    def __init__(self) -> None:
+        self._lock = SYSTEM_CLOCK.lock()
+        self._caretakers: WeakSet[TopicCaretaker] = WeakSet()
+
+    def add(self, caretaker: TopicCaretaker) -> None:
+        with self._lock:
+            self._caretakers.add(caretaker)
+
+    def stop(self) -> None:
+        with self._lock:
+            caretakers = tuple(self._caretakers)
+        for timeout_s in (0.0, EXIT_WAIT_S):  # all are told before any is waited for
+            for caretaker in caretakers:
+                caretaker.stop(timeout_s)
+
+
+_AT_WORK = _AtWork()
+
+
+def _forget_caretakers() -> None:
+    """A forked child has neither the threads of its parent's caretakers nor a say in their locks."""
+    global _AT_WORK
+    _AT_WORK = _AtWork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_caretakers)
+
+
+def _stop_caretakers() -> None:
+    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    _AT_WORK.stop()
+
+
+atexit.register(_stop_caretakers)

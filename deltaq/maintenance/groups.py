@@ -99,6 +99,7 @@ class GroupPass:
         self._cleaner = LogCleaner(store, clock, settings)
         self._cleaned_at = float("-inf")
         self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, and when first seen so
+        self._is_watching = False  # heartbeats, which must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
         """Tell what a round would do, and change nothing. Raises what `run` raises."""
@@ -116,6 +117,7 @@ class GroupPass:
         state = self._log.state()
         try:
             dead, strays = self._look(state)
+            self._is_watching = self._has_young(state)
             if self._is_expired(state, dead):
                 self._forget(state, dead, done)
             for member_id in sorted(strays):
@@ -133,8 +135,14 @@ class GroupPass:
         return done
 
     def is_waiting(self) -> bool:
-        """Whether log entries may go once the clean-up's grace period is over."""
-        return self._cleaner.is_waiting(self._folder)
+        """Whether there is something that may go once the clean-up's grace period is over."""
+        return self._is_watching or self._cleaner.is_waiting(self._folder)
+
+    def second_look(self) -> Counter[str]:
+        """Once the grace period is over: do what waited for it. Raises what `run` raises."""
+        done = self.run()
+        done.update(self.clean_log())
+        return done
 
     def clean_log(self) -> Counter[str]:
         """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
@@ -187,6 +195,23 @@ class GroupPass:
             for member_id, (entry, seen_at) in self._beats.items()
         }
         return plan_heartbeats(members, seen, self._clock.time_ms(), self._retention_ms, self._settings)
+
+    def _has_young(self, state: TableState) -> bool:
+        """Whether there are heartbeat objects that the last look has not seen for long enough, and that may matter:
+        those of nobody, and those of members of a group that would be forgotten without them. Raises StoreError."""
+        now = self._clock.uptime()
+        members = frozenset(group_head(state, self._folder).members)
+        young = {
+            member_id
+            for member_id, (_, seen_at) in self._beats.items()
+            if now - seen_at < self._settings.clean_up_grace_s
+        }
+        return bool(young - members) or (bool(young) and self._is_expired(state, self._ancient(members)))
+
+    def _ancient(self, members: frozenset[str]) -> frozenset[str]:
+        """The members that would be dead if they are not seen alive before the next look."""
+        oldest_ms = self._clock.time_ms() - self._retention_ms
+        return frozenset(member_id for member_id in members if self._beats[member_id][0].modified_ms < oldest_ms)
 
     def _write_checkpoint(self, done: Counter[str]) -> None:
         """One at the end of the log, if the newest is far behind: consumers alone see to it only as they commit."""

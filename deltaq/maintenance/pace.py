@@ -9,6 +9,9 @@ __all__ = ["Pacer", "Stopped"]
 PAUSE_S_MAX = 1.0
 """Longest pause between two steps."""
 
+REST_S = 1.0
+"""How long a rest goes on at most when it is stopped: less than the exit of a process waits."""
+
 BREATH_S = 0.001
 """How long others go first between two of many small things."""
 
@@ -31,7 +34,7 @@ class Pacer:
         self._stopped = False
 
     def stop(self) -> None:
-        """Make the next `step` raise Stopped. From any thread."""
+        """Make the next `step` raise Stopped, and a `rest` soon. From any thread."""
         self._stopped = True
 
     def begin(self) -> None:
@@ -45,6 +48,15 @@ class Pacer:
         if self._share * self.hurry < 1:
             self._clock.sleep(BREATH_S)
             self._worked_from += BREATH_S
+
+    def rest(self, seconds: float) -> None:
+        """Let so many seconds pass. Raises Stopped."""
+        until = self._clock.monotonic() + seconds
+        while not self._stopped and (left_s := until - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(REST_S, left_s))
+        if self._stopped:
+            raise Stopped
+        self.begin()
 
     def step(self) -> None:
         """A piece of work is done. Raises Stopped."""

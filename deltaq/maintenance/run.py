@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +15,15 @@ from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.log.store_errors import unavailable
 from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.groups import GroupPass
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import Tell, TopicPass
 from deltaq.root import open_root
 from deltaq.store import Store, StoreError, remove_left_probes
 
 __all__ = ["Maintenance", "run"]
+
+_log = logging.getLogger("deltaq.maintenance")
 
 P = TypeVar("P")
 
@@ -76,15 +79,18 @@ class Maintenance:
         return done + self._attempt("probes", self._remove_left_probes)
 
     def finish(self) -> Counter[str]:
-        """Behind the last round: wait until what was marked in the logs may go, and remove it. Raises Stopped."""
+        """Behind the last round: wait until what that has seen may go if it is still so, and look again.
+
+        Without it, whoever makes only one round would never remove what must be seen twice. Raises Stopped.
+        """
         done: Counter[str] = Counter()
         passes: list[tuple[str, TopicPass | GroupPass]] = [*self._topics.items(), *self._groups.items()]
         waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
-            self._tell(f"waiting {self._settings.clean_up_grace_s:g} s until log entries may go that others still see")
-            self._clock.sleep(self._settings.clean_up_grace_s)
+            self._tell(f"waiting {self._settings.clean_up_grace_s:g} s for a second look at what others may still use")
+            self._pacer.rest(self._settings.clean_up_grace_s)
         for name, work in waiting:
-            done += self._attempt(name, work.clean_log)
+            done += self._attempt(name, work.second_look)
         return done
 
     def _passes(self) -> Iterator[tuple[str, TopicPass | GroupPass]]:
@@ -124,7 +130,12 @@ class Maintenance:
             return work()
         except (KafkaException, CheckpointFailed) as error:
             self._tell(f"{name}: {error}")
-            return Counter({FAILURES: 1})
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect, or a strange table, must not concern the other topics
+            _log.exception("maintenance failed of=%r", name)
+            self._tell(f"{name}: {type(error).__name__}: {error}")
+        return Counter({FAILURES: 1})
 
 
 def run(
@@ -144,22 +155,31 @@ def run(
     With `dry_run`, only tell what would be done first. `conf` is a client's configuration, for its settings `store.*`.
     `tell` takes the lines of progress. Returns, after `once`, what was done in numbers; `failures` counts what failed.
 
-    Raises InvalidConfig for a root or an option that cannot be used, Unavailable if the store does not answer.
+    Raises InvalidConfig for a root or an option that cannot be used, and, with `once` or `dry_run`, Unavailable if the
+    store does not answer. Without them that is told, and tried again in the next round.
     """
     config = parse_client_config("admin", {**(conf or {}), "bootstrap.servers": os.fspath(root)})
     store = open_root(config, clock) if store is None else store
+    tell = tell or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000
     maintenance = Maintenance(store, clock, settings, tell=tell, offsets_retention_ms=retention_ms)
     if dry_run:
         return maintenance.plan()
     while True:
-        done = maintenance.round()
-        if tell is not None and not maintenance.is_of_use:
-            tell(f"there are no topics and no groups under {store.url}")
+        try:
+            done = maintenance.round()
+        except KafkaException as error:
+            if once:
+                raise
+            _log.warning("a round of maintenance failed: %s", error)
+            done = Counter({FAILURES: 1})
+            tell(f"{store.url}: {error}")
+        else:
+            if not maintenance.is_of_use:
+                tell(f"there are no topics and no groups under {store.url}")
         if once:
             done += maintenance.finish()
-        if tell is not None:
-            tell(_summary(done))
+        tell(_summary(done))
         if once:
             return done
         clock.sleep(interval_s)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -299,6 +304,72 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     assert len(topic.files) == 12
 
 
+EXITING = """
+import gc, sys
+from weakref import ref
+from deltaq import Producer
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.maintenance import background
+from deltaq.maintenance.pace import Stopped
+
+ended = []
+begun = SYSTEM_CLOCK.condition()
+
+def work(self, *_):
+    with begun:
+        ended.append("begun")
+        begun.notify_all()
+    try:
+        self._pacer.rest(600)
+    except Stopped:
+        sys.stdout.write("stopped")
+        sys.stdout.flush()
+        raise
+
+background.TopicPass.run = work
+background.take_duty = lambda *_: False
+with Producer({"bootstrap.servers": sys.argv[1], "linger.ms": 0}) as producer:
+    producer.produce("t", b"x")
+    producer.flush()
+    writer = next(lane.writer for lane in producer._lanes.values())
+    writer.caretaker.look_after()
+    with begun:
+        while not ended:
+            begun.wait()
+seen = ref(writer)
+del producer, writer
+for _ in range(1000):
+    gc.collect()
+    if seen() is None:
+        break
+    SYSTEM_CLOCK.sleep(0.01)
+sys.stdout.write("writer gone, " if seen() is None else "writer still there, ")
+"""
+
+
+def test_at_exit_maintenance_is_stopped_though_its_writer_is_gone(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, "-c", EXITING, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "writer gone, stopped", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: WrittenTopic, held: HeldThreads) -> None:
+    care = caretaker(topic, held)
+    care.look_after()
+    before = background._AT_WORK
+    assert care in before._caretakers
+    with before._lock:  # as another thread may hold it at that moment
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # what hangs is ended, and seen
+            background._stop_caretakers()
+            os._exit(1 if care._stopped else 0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert background._AT_WORK is before
+
+
 # --- pace ------------------------------------------------------------------------------------------------------------
 
 
@@ -328,6 +399,36 @@ def test_a_pacer_that_is_stopped_ends_the_work_at_its_next_step(working: tuple[M
     pacer.stop()
     with pytest.raises(Stopped):
         pacer.step()
+
+
+def test_a_rest_takes_its_time_and_ends_soon_after_it_is_stopped(working: tuple[ManualClock, Pacer]) -> None:
+    clock, pacer = working
+    clock.advance(0.1)
+    before = clock.monotonic()
+    pacer.rest(60.0)
+    assert clock.monotonic() - before == pytest.approx(60.0)
+    slept: list[float] = []
+
+    def stopped_meanwhile(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(seconds)
+        pacer.stop()
+
+    clock.sleep = stopped_meanwhile  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        pacer.rest(60.0)
+    assert len(slept) == 1
+    assert slept[0] < background.EXIT_WAIT_S
+    with pytest.raises(Stopped):
+        pacer.rest(60.0)
+
+
+def test_after_a_rest_nothing_counts_as_work(working: tuple[ManualClock, Pacer]) -> None:
+    clock, pacer = working
+    pacer.rest(60.0)
+    before = clock.monotonic()
+    pacer.step()
+    assert clock.monotonic() == before
 
 
 def test_a_topic_without_a_table_is_no_failure(held: HeldThreads) -> None:

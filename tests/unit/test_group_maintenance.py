@@ -226,6 +226,30 @@ def test_the_heartbeat_of_a_group_that_never_came_to_be_goes_too(world):
     assert world.heartbeats() == []
 
 
+def test_a_second_look_is_waited_for_only_where_it_may_matter(world):
+    maintainer = world.maintainer()
+    maintainer.run()
+    assert not maintainer.is_waiting(), "there is no group"
+    world.beat("a")
+    world.log().join("a", ALICE, (), DEADLINE)
+    maintainer.run()
+    assert not maintainer.is_waiting(), "the heart of a member that is well"
+    world.clock.advance(8 * DAY_S)
+    maintainer = world.maintainer()
+    maintainer.run()
+    assert maintainer.is_waiting(), "a member that is perhaps dead, of a group that would then be forgotten"
+    world.beat("a", b"2")
+    maintainer.run()
+    assert not maintainer.is_waiting(), "it lives"
+    world.beat("b")
+    maintainer.run()
+    assert maintainer.is_waiting(), "of nobody"
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.second_look()["heartbeats deleted"] == 1
+    assert not maintainer.is_waiting()
+    assert world.heartbeats() == ["a"]
+
+
 # --- the log ---
 
 

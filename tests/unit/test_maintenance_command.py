@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,10 @@ import pytest
 from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, TopicPartition, Unavailable
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.maintenance.__main__ import main
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.run import Maintenance, run
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
+from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.store import LocalStore, MemoryStore
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
@@ -206,6 +209,76 @@ def test_a_store_that_fails_for_one_topic_is_asked_again_in_the_next_round() -> 
     assert any(line.startswith("t: ") and "KafkaError" in line for line in told)
     done = maintenance.round()
     assert (done["failures"], done["files merged"]) == (0, 8)
+
+
+def test_a_defect_that_one_topic_brings_to_light_is_told_and_the_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    Topic("a-strange-one", store=store, clock=clock).create()
+    written = WrittenTopic(store, clock)
+    for _ in range(8):
+        written.append(Row(b"x"))
+    works = TopicPass.run
+
+    def run_or_fail(self: TopicPass) -> Counter[str]:
+        if self._log.topic == "a-strange-one":
+            raise ZeroDivisionError("a defect")
+        return works(self)
+
+    monkeypatch.setattr(TopicPass, "run", run_or_fail)
+    told: list[str] = []
+    done = Maintenance(store, clock, SMALL, tell=told.append).round()
+    assert (done["failures"], done["files merged"]) == (1, 8)
+    assert "a-strange-one: ZeroDivisionError: a defect" in told
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+
+
+def test_who_is_stopped_does_not_go_on_with_the_next_topic() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    written = WrittenTopic(store, clock)
+    for _ in range(8):
+        written.append(Row(b"x"))
+    pacer = Pacer(clock)
+    pacer.stop()
+    with pytest.raises(Stopped):
+        Maintenance(store, clock, SMALL, pacer).round()
+
+
+class Over(BaseException):
+    """Ends a service that would go on for ever."""
+
+
+class LastRounds(ManualClock):
+    """The service is ended when it wants to rest for the third time."""
+
+    rests = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.rests += 1
+        if self.rests == 3:
+            raise Over
+        self.advance(seconds)
+
+
+def test_a_service_outlives_a_store_that_is_away_for_a_while() -> None:
+    clock = LastRounds()
+    store = MemoryStore("test", clock)
+    written = WrittenTopic(store, clock)
+    for _ in range(8):
+        written.append(Row(b"x"))
+    faulty = FaultyStore(store, Rule("list_folders", "*", Fault.error_before(), times=1), clock=clock)
+    told: list[str] = []
+    with pytest.raises(Over):
+        run("memory://test", store=faulty, clock=clock, settings=SMALL, tell=told.append)
+    assert faulty.effects[Effect.ERROR_BEFORE] == 1
+    summaries = [line for line in told if line.startswith("done: ")]
+    assert summaries[0] == "done: 1 failures"
+    assert "8 files merged" in summaries[1]
+    assert any("_TRANSPORT" in line or "KafkaError" in line for line in told[:1])
+    assert not any("there are no topics" in line for line in told)
 
 
 def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from deltaq import AdminClient, Producer, Topic
-from deltaq.clock import SYSTEM_CLOCK
+from deltaq.clock import SYSTEM_CLOCK, Thread
+from deltaq.group.group_log import GroupLog
+from deltaq.group.group_state import CommittedOffset, Member
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicChange
 from deltaq.maintenance.background import TopicCaretaker, checkpoint_if_due, take_duty
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.names import checkpoint_file, duty_folder, topic_log
+from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.names import checkpoint_file, duty_folder, entry_version, member_folder, member_key, topic_log
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.reading import eventually
@@ -68,6 +75,87 @@ def test_a_producer_of_one_topic_looks_after_a_deleted_one_too():
     # What the deleted topic has left is noted, to be deleted when its time has come.
     eventually(lambda: list(store.list("topics/gone/_deltaq/unreferenced/")), "the files of the deleted topic")
     caretaker.stop(30)
+
+
+class OneThread(ManualClock):
+    """What is begun on a thread of its own is done at once."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_advance=True)
+
+    def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+        target()
+        return Ended()
+
+
+class Ended:
+    """A thread that is over."""
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+def days_of_duty(store: MemoryStore, clock: OneThread, days: int) -> None:
+    """Each hour another process is the first that asks."""
+    for _ in range(24 * days):
+        clock.advance(HOUR_S)
+        TopicCaretaker(store, "mine", clock).look_after()
+
+
+def test_the_log_of_a_deleted_topic_goes_though_each_hour_somebody_else_looks_after_it():
+    clock = OneThread()
+    store = MemoryStore("root", clock)
+    for topic in ("mine", "gone"):
+        Topic(topic, store=store, clock=clock).create()
+    log = TopicLog(store, "gone", clock)
+    log.load()
+    for _ in range(50):
+        log.change(lambda head, _: TopicChange(head.partitions, {}), clock.monotonic() + 60)
+    log.delete(clock.monotonic() + 60)
+    days_of_duty(store, clock, 2)
+    assert [entry_version(e.key) for e in store.list(topic_log("gone")) if entry_version(e.key) is not None] == [51]
+
+
+def test_a_group_whose_member_died_is_forgotten_though_each_hour_somebody_else_looks_after_it():
+    clock = OneThread()
+    store = MemoryStore("root", clock)
+    Topic("mine", store=store, clock=clock).create()
+    log = GroupLog(store, "g", clock, "client")
+    store.put(member_key("g", "dead"), b"1")
+    store.put(member_key("g", "stray"), b"1")
+    log.join("dead", Member(("mine",), "dead", "host"), (), float("inf"))
+    log.commit("dead", [CommittedOffset("mine", "id", 0, 5)], float("inf"))
+    days_of_duty(store, clock, 1)
+    assert [entry.key for entry in store.list(member_folder("g"))] == [member_key("g", "dead")]
+    days_of_duty(store, clock, 7)
+    assert log.head().members == {}
+    assert log.state().txns == {}
+    assert list(store.list(member_folder("g"))) == []
+
+
+def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_own_pace(monkeypatch):
+    clock = OneThread()
+    store = MemoryStore("root", clock)
+    Topic("mine", store=store, clock=clock).create()
+    pacers: list[Pacer] = []
+    made = TopicPass.__init__
+
+    def watched(self: TopicPass, *given: Any) -> None:
+        pacers.extend(one for one in given if isinstance(one, Pacer))
+        made(self, *given)
+
+    monkeypatch.setattr(TopicPass, "__init__", watched)
+    care = TopicCaretaker(store, "mine", clock)
+    care.look_after()
+    own, duty = pacers
+    assert own is not duty
+    care.stop(0)
+    for pacer in pacers:
+        with pytest.raises(Stopped):
+            pacer.step()
 
 
 @pytest.mark.parametrize("interval", [1, 2, 3])

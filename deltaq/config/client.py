@@ -48,7 +48,6 @@ class ClientConfig:
     num_partitions: int
     message_max_bytes: int
     maintenance_enable: bool
-    offsets_retention_minutes: int
     error_cb: Callback | None
 
     def __repr__(self) -> str:
@@ -80,6 +79,7 @@ class ProducerConfig(ClientConfig):
     partitioner: str
     sticky_partitioning_linger_ms: int
     delivery_report_only_error: bool
+    offsets_retention_minutes: int
     on_delivery: Callback | None
 
 

@@ -77,14 +77,6 @@ _SHARED = (
         True,
         "Keep what this client writes in good order, in the background: checkpoints, retention, compaction, clean-up.",
     ),
-    _integer(
-        "offsets.retention.minutes",
-        _BOTH,
-        10_080,
-        1,
-        _INT32_MAX,
-        "How long a group without members keeps its committed offsets.",
-    ),
     _callable(
         "error_cb",
         _BOTH,
@@ -149,6 +141,15 @@ _OF_PRODUCERS = (
         "How long messages without a key stay with one partition; 0 spreads them. By default twice `linger.ms`.",
     ),
     _boolean("delivery.report.only.error", _PRODUCER, False, "Report only messages that failed."),
+    _integer(
+        "offsets.retention.minutes",
+        _PRODUCER,
+        10_080,
+        1,
+        _INT32_MAX,
+        "How long a group without members keeps its committed offsets. Of whoever maintains the root, the shortest "
+        "decides: set it alike for all producers, and for `python -m deltaq.maintenance`.",
+    ),
     _callable(
         "on_delivery", _PRODUCER, "Called with (error, message) for messages produced without a callback of their own."
     ),

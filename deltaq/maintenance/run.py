@@ -152,13 +152,14 @@ def run(
 ) -> Counter[str]:
     """Keep everything under `root` in good order: a round each `interval_s` seconds, for ever, or just `once`.
 
-    With `dry_run`, only tell what would be done first. `conf` is a client's configuration, for its settings `store.*`.
-    `tell` takes the lines of progress. Returns, after `once`, what was done in numbers; `failures` counts what failed.
+    With `dry_run`, only tell what would be done first. `conf` is a producer's configuration, for its settings `store.*`
+    and `offsets.retention.minutes`, which should be the same wherever the root is maintained. `tell` takes the lines of
+    progress. Returns, after `once`, what was done in numbers; `failures` counts what failed.
 
     Raises InvalidConfig for a root or an option that cannot be used, and, with `once` or `dry_run`, Unavailable if the
     store does not answer. Without them that is told, and tried again in the next round.
     """
-    config = parse_client_config("admin", {**(conf or {}), "bootstrap.servers": os.fspath(root)})
+    config = parse_client_config("producer", {**(conf or {}), "bootstrap.servers": os.fspath(root)})
     store = open_root(config, clock) if store is None else store
     tell = tell or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000

@@ -539,6 +539,19 @@ def test_a_setting_without_effect_is_mentioned_once(warnings_logged: pytest.LogC
     assert "hunter2" not in str(texts)
 
 
+@pytest.mark.parametrize("kind", ["consumer", "admin"])
+def test_how_long_offsets_are_kept_is_up_to_those_who_maintain_and_no_setting_of_who_commits_them(
+    kind: Any, warnings_logged: pytest.LogCaptureFixture
+) -> None:
+    conf = {"bootstrap.servers": "memory://test", "group.id": "g", "offsets.retention.minutes": 60}
+    assert producer(offsets__retention__minutes=60).offsets_retention_minutes == 60
+    assert not warnings_logged.records
+    config = parse_client_config(kind, conf)
+    assert not hasattr(config, "offsets_retention_minutes")
+    texts = [record.getMessage() for record in warnings_logged.records]
+    assert any("offsets.retention.minutes is a producer property and will be ignored" in text for text in texts)
+
+
 def test_a_default_spelled_out_is_not_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:
     producer(socket__timeout__ms=60_000, security__protocol="PLAINTEXT")
     assert warnings_logged.records == []

@@ -15,6 +15,8 @@ import pytest
 
 from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, TopicPartition, Unavailable
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.group.group_log import GroupLog
+from deltaq.group.group_state import CommittedOffset
 from deltaq.maintenance.__main__ import main
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.run import Maintenance, run
@@ -245,6 +247,19 @@ def test_who_is_stopped_does_not_go_on_with_the_next_topic() -> None:
     pacer.stop()
     with pytest.raises(Stopped):
         Maintenance(store, clock, SMALL, pacer).round()
+
+
+@pytest.mark.parametrize(("minutes", "forgotten"), [(None, 0), (60, 1)])
+def test_a_service_is_told_how_long_to_keep_the_offsets_of_groups_without_members(
+    minutes: int | None, forgotten: int
+) -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    GroupLog(store, "g", clock).commit(None, [CommittedOffset("t", "id", 0, 5)], float("inf"))
+    clock.advance(2 * 3600)
+    conf = {} if minutes is None else {"offsets.retention.minutes": minutes}
+    done = run("memory://test", once=True, store=store, clock=clock, conf=conf)
+    assert done["offsets forgotten"] == forgotten
 
 
 class Over(BaseException):

@@ -107,7 +107,7 @@ class Audit:
                     self._claim(entry, gone.pop(place, None) is not None, f"has {place} from nowhere")
                 self.live[file.path] = file
         if not is_end:
-            if starts != self.starts:
+            if starts != self.starts or (entry.has_data_change and removed):
                 self._retain(entry, starts, removed)
             elif removed:
                 self.happened["files were merged"] += 1
@@ -117,47 +117,46 @@ class Audit:
     # --- retention ---
 
     def _retain(self, entry: TruthEntry, starts: list[int], removed: Snapshot) -> None:
-        self.happened["records expired"] += 1
-        self._claim(entry, not entry.adds and entry.has_data_change, "mixes retention with something else")
+        self._claim(entry, not entry.adds, "mixes retention with something else")
+        for file in removed.values():
+            is_empty = all(end <= starts[partition] for partition, _, end in file.batches)
+            self._claim(entry, is_empty, f"removes {file.path}, and partitions start at {starts}: {file.batches}")
         values = set()
         for partition, (old, new) in enumerate(zip(self.starts, starts, strict=False)):
-            ends = [end for file in removed.values() for number, _, end in file.batches if number == partition]
-            follows = new == max([old, *ends])
-            self._claim(entry, follows, f"lets partition {partition} start at {new}, and removes {old} to {ends}")
+            if old == new:
+                continue
+            # As it was when somebody decided so: merging makes files smaller, and gives old records the age of young.
+            due = max(self._due_until(snapshot, partition, entry.time_ms) for snapshot in self.before)
+            self._claim(entry, old < new <= due, f"lets partition {partition} start at {new}, not up to {due}")
             values |= {
                 record.value
                 for place, record in self.records.items()
                 if (place.topic_id, place.partition) == (self.topic_id, partition) and old <= place.offset < new
             }
-        for file in removed.values():
-            due = self._is_due(file, entry, removed)
-            self._claim(entry, due, f"removes {file.path} before its time: {file.batches}")
-        self.departures.append(Departure(entry.landed, frozenset(values)))
+        if values:
+            self.happened["records expired"] += 1
+            self.departures.append(Departure(entry.landed, frozenset(values)))
 
-    def _is_due(self, file: LoggedFile, entry: TruthEntry, removed: Snapshot) -> bool:
+    def _due_until(self, snapshot: Snapshot, partition: int, now_ms: int) -> int:
+        """Up to which offset the records of a partition may go: in batches, those that are too old or have
+        `retention.bytes` in newer ones."""
         if "delete" not in self.properties.get("deltaq.cleanup.policy", "delete"):
-            return False
+            return -1
         retention_ms = int(self.properties.get("deltaq.retention.ms", 7 * 86_400_000))
         retention_bytes = int(self.properties.get("deltaq.retention.bytes", -1))
-        if not file.records or all(end <= self.starts[partition] for partition, _, end in file.batches):
-            return True
-        if retention_ms >= 0 and file.time_ms < entry.time_ms - retention_ms:
-            return True
-        # As it was when somebody decided so: merging makes files smaller. What goes by its age alone counts as there.
-        possible = [snapshot for snapshot in self.before if snapshot.keys() >= removed.keys()]
-        oldest_ms = entry.time_ms - retention_ms if retention_ms >= 0 else 0
-        young = {path for path, other in removed.items() if other.time_ms >= oldest_ms}
-
-        def bytes_left(snapshot: Snapshot, partition: int) -> float:
-            start = max(
-                (end for path in young for number, _, end in removed[path].batches if number == partition), default=0
-            )
-            return sum(other.bytes_of(partition, start) for path, other in snapshot.items() if path not in young)
-
-        partitions = [partition for partition, _, end in file.batches if end > self.starts[partition]]
-        return retention_bytes >= 0 and any(
-            all(bytes_left(snapshot, partition) >= retention_bytes for partition in partitions) for snapshot in possible
-        )
+        batches = [
+            (base, end, file) for file in snapshot.values() for number, base, end in file.batches if number == partition
+        ]
+        batches.sort(key=lambda batch: batch[:2])
+        until = -1
+        for at, (base, end, file) in enumerate(batches):
+            newer = sum(other.bytes_of(partition, first, last) for first, last, other in batches[at + 1 :])
+            is_old = retention_ms >= 0 and file.time_ms < now_ms - retention_ms
+            is_beyond = 0 <= retention_bytes <= newer
+            if not (is_old or is_beyond or not file.bytes_of(partition, base, end)):
+                break
+            until = end
+        return until
 
     # --- key compaction ---
 

@@ -18,8 +18,9 @@ from deltaq.log.delta_log import DeltaLog
 from deltaq.log.fetcher import Fetcher
 from deltaq.log.rewrites import rewritten
 from deltaq.log.topic_log import TopicLog
-from deltaq.maintenance import file_compaction, key_compaction, retention
+from deltaq.maintenance import file_compaction, key_compaction, plan
 from deltaq.maintenance.log_clean_up import LogCleaner
+from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.play import play
@@ -107,17 +108,18 @@ def cleans_the_log_up_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def lets_partitions_start_behind_a_file_that_stays(patch: pytest.MonkeyPatch) -> None:
-    starts_of = retention._starts
-
-    def too_far(index, head, removed):
-        starts = starts_of(index, head, removed)
-        following = (index.find(partition, start) for partition, start in enumerate(starts))
-        return tuple(
-            start if batch is None or start == head.start_offsets[batch.partition] else batch.next_offset
-            for start, batch in zip(starts, following, strict=True)
+    def too_far(index, head, *arguments):
+        trimmed = plan_retention(index, head, *arguments)
+        if trimmed is None:
+            return None
+        following = (index.find(partition, start) for partition, start in enumerate(trimmed.start_offsets))
+        starts = tuple(
+            start if batch is None else batch.next_offset
+            for start, batch in zip(trimmed.start_offsets, following, strict=True)
         )
+        return replace(trimmed, start_offsets=starts)
 
-    patch.setattr(retention, "_starts", too_far)
+    patch.setattr(plan, "plan_retention", too_far)
 
 
 def loses_a_record_of_each_merge(patch: pytest.MonkeyPatch) -> None:

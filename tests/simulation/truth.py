@@ -68,9 +68,9 @@ class LoggedFile:
     time_ms: int
     clean_ms: int | None
 
-    def bytes_of(self, partition: int, start: int) -> float:
-        """About how much of it is records of a partition from the offset `start` on."""
-        wanted = sum(place.partition == partition and place.offset >= start for place in self.records)
+    def bytes_of(self, partition: int, start: int, end: int) -> float:
+        """About how much of it are the records of a partition with offsets [start, end)."""
+        wanted = sum(place.partition == partition and start <= place.offset < end for place in self.records)
         return self.size * wanted / max(1, len(self.records))
 
 

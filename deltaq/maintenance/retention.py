@@ -1,17 +1,21 @@
 """Which records have had their time: retention by time and by bytes, and what an administrator deletes. Pure rules.
 
 Source: Kafka's topic settings `retention.ms` and `retention.bytes`. As there, records leave a partition from its oldest
-on and in whole files; a file stays as long as one of its records has to, or one before it in any of its partitions.
+on. What is Kafka's segment is here a batch, the share that a partition has in a file: otherwise a partition without new
+records would keep those of all others with which it shares a file. What is then dead in a file that stays is cut out
+by the next rewrite (`file_compaction.plan_trim`), so a removal must free at least as much as it makes to be rewritten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain, takewhile
 
 from deltaq.config import TopicSettings
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import Trimmed
-from deltaq.log.topic_state import DataFile, TopicHead
+from deltaq.log.topic_state import Batch, DataFile, TopicHead
 
 __all__ = ["file_time_ms", "plan_deletion", "plan_retention"]
 
@@ -27,64 +31,86 @@ def file_time_ms(file: DataFile) -> int:
 def plan_retention(index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int) -> Trimmed | None:
     """What retention removes now; None if there is nothing. Without `delete` in the topic's `cleanup.policy` these are
     just the files of which nothing can be read any more."""
-    due = {path for path, file in index.files.items() if _is_over(file, head)}
-    deletes = "delete" in settings.cleanup_policy
-    if deletes and settings.retention_ms >= 0:
-        oldest_ms = now_ms - settings.retention_ms
-        due |= {path for path, file in index.files.items() if file_time_ms(file) < oldest_ms}
-    if deletes and settings.retention_bytes >= 0:
-        due |= _beyond(index, head, settings.retention_bytes)
-    due = _oldest(index, head, due)
-    return Trimmed(_starts(index, head, due), tuple(sorted(due))) if due else None
+    starts = head.start_offsets
+    if "delete" in settings.cleanup_policy:
+        going = _worth_it(index, head, _expired(index, head, settings, now_ms))
+        starts = tuple(run[-1].next_offset if run else start for run, start in zip(going, starts, strict=True))
+    paths = _emptied(index, starts)
+    return Trimmed(starts, paths) if paths or starts != head.start_offsets else None
 
 
 def plan_deletion(index: OffsetIndex, head: TopicHead, before: Mapping[int, int]) -> Trimmed:
     """What goes when partitions begin at the offsets `before`: the files that hold nothing else."""
     starts = tuple(max(start, before.get(partition, 0)) for partition, start in enumerate(head.start_offsets))
-    gone = [
-        path
-        for path, file in index.files.items()
-        if all(batch.next_offset <= starts[batch.partition] for batch in file.batches)
-    ]
-    return Trimmed(starts, tuple(sorted(gone)))
+    return Trimmed(starts, _emptied(index, starts))
 
 
-def _is_over(file: DataFile, head: TopicHead) -> bool:
-    return all(batch.next_offset <= head.start_offsets[batch.partition] for batch in file.batches)
+def _emptied(index: OffsetIndex, starts: Sequence[int]) -> tuple[str, ...]:
+    """The files of which nothing can be read any more when partitions begin at `starts`."""
+    files = index.files.items()
+    gone = (path for path, file in files if all(batch.next_offset <= starts[batch.partition] for batch in file.batches))
+    return tuple(sorted(gone))
 
 
-def _beyond(index: OffsetIndex, head: TopicHead, bytes_max: int) -> set[str]:
-    """Files of which each partition could do without its share, having `bytes_max` in newer ones."""
-    needed: set[str] = set()
+def _expired(index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int) -> list[list[Batch]]:
+    """Of each partition the batches at its beginning that are too old, or have `retention.bytes` in newer ones."""
+
+    def is_old(batch: Batch) -> bool:
+        return 0 <= settings.retention_ms < now_ms - file_time_ms(index.files[batch.path])
+
+    runs = []
     for partition, start in enumerate(head.start_offsets):
-        newer = 0.0
-        for batch in reversed(list(index.batches(partition, start))):
-            if newer >= bytes_max:
-                break
-            needed.add(batch.path)
-            file = index.files[batch.path].segment
-            newer += file.size * batch.rows / max(1, file.rows)
-    return index.files.keys() - needed
+        batches = list(index.batches(partition, start))
+        beyond = _beyond(index, batches, settings.retention_bytes)
+        runs.append([*batches[:beyond], *takewhile(is_old, batches[beyond:])])
+    return runs
 
 
-def _oldest(index: OffsetIndex, head: TopicHead, due: set[str]) -> set[str]:
-    """Those of the files before which, in each of their partitions, there is none that stays."""
+def _beyond(index: OffsetIndex, batches: Sequence[Batch], bytes_max: int) -> int:
+    """How many batches, from the oldest on, a partition could do without and have `bytes_max` in the others."""
+    newer = 0.0
+    for older in range(len(batches), 0, -1):
+        if 0 <= bytes_max <= newer:
+            return older
+        batch = batches[older - 1]
+        newer += batch.rows * _row_bytes(index.files[batch.path])
+    return 0
+
+
+def _worth_it(index: OffsetIndex, head: TopicHead, expired: list[list[Batch]]) -> list[list[Batch]]:
+    """All of it, or what is left without the files of which more would stay than go, and without what is behind these:
+    whichever frees more bytes than it makes to be rewritten.
+
+    Without a limit a file would be rewritten for each of its partitions. With one for each file alone, a file that is
+    mostly another partition's could hold up any amount behind it.
+    """
+    best, best_gain = expired, float("-inf")
     while True:
-        blocked = set()
-        for partition, start in enumerate(head.start_offsets):
-            stays = False
-            for batch in index.batches(partition, start):
-                stays = stays or batch.path not in due
-                if stays and batch.path in due:
-                    blocked.add(batch.path)
-        if not blocked:
-            return due
-        due = due - blocked
+        gains = _gains(index, head, expired)
+        gain = sum(rows * _row_bytes(index.files[path]) for path, rows in gains.items())
+        if gain > best_gain:
+            best, best_gain = expired, gain
+        dear = {path for path, rows in gains.items() if rows < 0}
+        if not dear:
+            return best
+        expired = [_ahead_of(dear, run) for run in expired]
 
 
-def _starts(index: OffsetIndex, head: TopicHead, removed: set[str]) -> tuple[int, ...]:
-    starts = list(head.start_offsets)
-    for path in removed:
-        for batch in index.files[path].batches:
-            starts[batch.partition] = max(starts[batch.partition], batch.next_offset)
-    return tuple(starts)
+def _gains(index: OffsetIndex, head: TopicHead, going: list[list[Batch]]) -> dict[str, int]:
+    """By how many rows more goes than stays, for each file from which something goes."""
+    gone: Counter[str] = Counter()
+    for batch in chain.from_iterable(going):
+        gone[batch.path] += batch.rows
+    return {path: 2 * rows - _live_rows(index.files[path], head) for path, rows in gone.items()}
+
+
+def _ahead_of(paths: set[str], run: list[Batch]) -> list[Batch]:
+    return list(takewhile(lambda batch: batch.path not in paths, run))
+
+
+def _live_rows(file: DataFile, head: TopicHead) -> int:
+    return sum(batch.rows for batch in file.batches if batch.next_offset > head.start_offsets[batch.partition])
+
+
+def _row_bytes(file: DataFile) -> float:
+    return file.segment.size / max(1, file.segment.rows)

@@ -1,8 +1,11 @@
-"""Retention as Kafka means it: what goes is old or too much, in order and in whole files, and nothing else goes."""
+"""Retention as Kafka means it: what goes is old or too much, from each partition's oldest on, and nothing else goes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
@@ -11,7 +14,8 @@ from hypothesis import strategies as st
 
 from deltaq.config import TopicSettings, topic_properties
 from deltaq.log.rewrites import Trimmed, check_covered, check_rewrite
-from deltaq.log.topic_state import DataFile, TopicHead
+from deltaq.log.topic_state import TopicHead
+from deltaq.maintenance.file_compaction import plan_trim
 from deltaq.maintenance.retention import file_time_ms, plan_deletion, plan_retention
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
@@ -34,59 +38,86 @@ def planned(log: Log, settings: TopicSettings, now_ms: int = NOW) -> Trimmed:
 
 # --- against counting ------------------------------------------------------------------------------------------------
 
+Share = tuple[str, int]
+"""A file, and a partition that has live records in it."""
 
-def live_ranges(log: Log, file: DataFile) -> Mapping[int, tuple[int, int]]:
-    """The offsets of a file that can still be read."""
-    spans = {
-        b.partition: (max(b.base_offset, log.head.start_offsets[b.partition]), b.next_offset) for b in file.batches
+
+def live_shares(log: Log) -> dict[Share, tuple[int, Fraction]]:
+    """Of each share where it ends, and its bytes."""
+    return {
+        (file.path, b.partition): (b.next_offset, Fraction(file.segment.size * b.rows, file.segment.rows))
+        for file in log.files
+        for b in file.batches
+        if b.next_offset > log.head.start_offsets[b.partition]
     }
-    return {partition: (low, high) for partition, (low, high) in spans.items() if low < high}
 
 
-def predecessors(log: Log, file: DataFile) -> set[str]:
-    """All that would have to go first, so that no partition gets a hole."""
-    found: set[str] = set()
-    pending = [file]
-    while pending:
-        mine = live_ranges(log, pending.pop())
-        for other in log.files:
-            theirs = live_ranges(log, other)
-            if other.path not in found and any(p in theirs and theirs[p] < mine[p] for p in mine):
-                found.add(other.path)
-                pending.append(other)
-    return found - {file.path}
+def without_holes(shares: Mapping[Share, tuple[int, Fraction]], going: set[Share]) -> set[Share]:
+    """Those before which none of their partition stays."""
+
+    def is_first(share: Share) -> bool:
+        before = (other for other in shares if other[1] == share[1] and shares[other][0] < shares[share][0])
+        return all(other in going for other in before)
+
+    return {share for share in going if is_first(share)}
 
 
-def is_too_much(log: Log, file: DataFile, bytes_max: int) -> bool:
-    """Whether each partition of the file has as many bytes as it may have in newer files."""
-    for partition, span in live_ranges(log, file).items():
-        newer = sum(
-            other.segment.size * (batch.next_offset - batch.base_offset) / other.segment.rows
-            for other in log.files
-            for batch in other.batches
-            if batch.partition == partition and batch.base_offset >= span[1]
+def mostly_staying(shares: Mapping[Share, tuple[int, Fraction]], going: set[Share]) -> set[str]:
+    """The files from which something goes, and more stays."""
+    return {path for path, _ in going if freed(shares, {share for share in going if share[0] == path}) < 0}
+
+
+def freed(shares: Mapping[Share, tuple[int, Fraction]], going: set[Share]) -> Fraction:
+    """The bytes that go, less those that are rewritten without them."""
+    touched = {path for path, _ in going}
+    gone = sum((shares[share][1] for share in going), Fraction())
+    return gone - sum((size for share, (_, size) in shares.items() if share[0] in touched and share not in going))
+
+
+def acceptable_starts(log: Log, retention_ms: int, bytes_max: float) -> list[tuple[int, ...]]:
+    """The starts after retention; several where what is gained is the same."""
+    shares = live_shares(log)
+    files = {file.path: file for file in log.files}
+
+    def has_expired(share: Share) -> bool:
+        file = files[share[0]]
+        newer = sum(size for other, (end, size) in shares.items() if other[1] == share[1] and end > shares[share][0])
+        is_old = retention_ms >= 0 and NOW - min(file.max_timestamp_ms, file.modified_ms) > retention_ms
+        return is_old or (bytes_max >= 0 and newer >= bytes_max)
+
+    going = without_holes(shares, {share for share in shares if has_expired(share)})
+    choices = [going]
+    while refused := mostly_staying(shares, going):
+        going = without_holes(shares, {share for share in going if share[0] not in refused})
+        choices.append(going)
+    most = max(freed(shares, choice) for choice in choices)
+    return [
+        tuple(
+            max([start, *(shares[share][0] for share in choice if share[1] == partition)])
+            for partition, start in enumerate(log.head.start_offsets)
         )
-        if newer < bytes_max - 1e-6:
-            return False
-    return True
+        for choice in choices
+        if freed(shares, choice) > most - Fraction(1, 10**6)
+    ]
 
 
 @given(
     appended_logs(times=TIMES), st.sampled_from([-1, 0, 1, HOUR_MS, 10 * HOUR_MS]), st.sampled_from([-1, 0, 700, 2000])
 )
-def test_a_file_goes_once_it_is_due_and_all_that_is_before_it(
+def test_the_oldest_of_a_partition_go_once_they_are_due_unless_that_is_not_worth_the_rewriting(
     log: Log, retention_ms: int, retention_bytes: int
 ) -> None:
     trimmed = planned(log, topic(retention_ms=retention_ms, retention_bytes=retention_bytes))
-    due = {
+    about = [retention_bytes + error for error in (-1e-6, 1e-6)] if retention_bytes > 0 else [retention_bytes]
+    assert trimmed.start_offsets in [
+        starts for limit in about for starts in acceptable_starts(log, retention_ms, limit)
+    ]
+    nothing_left = {
         file.path
         for file in log.files
-        if not live_ranges(log, file)
-        or (retention_ms >= 0 and NOW - min(file.max_timestamp_ms, file.modified_ms) > retention_ms)
-        or (retention_bytes >= 0 and is_too_much(log, file, retention_bytes))
+        if all(b.next_offset <= trimmed.start_offsets[b.partition] for b in file.batches)
     }
-    expected = {file.path for file in log.files if file.path in due and predecessors(log, file) <= due}
-    assert set(trimmed.paths) == expected
+    assert set(trimmed.paths) == nothing_left
 
 
 @pytest.mark.fault("C5")
@@ -97,10 +128,10 @@ def test_no_partition_gets_a_hole_and_none_begins_behind_what_stays(log: Log, re
     after = TopicHead("id", log.head.next_offsets, trimmed.start_offsets, 0)
     check_rewrite(log.index, trimmed.paths, [], after, "entry", 99)
     check_covered(index_of(kept), after, "entry", 99)
-    starts = log.head.start_offsets
-    before = {(p, o) for p, o in offsets_of(log.files) if o >= starts[p]}
-    stays = {(p, o) for p, o in offsets_of(kept) if o >= starts[p]}
-    assert stays == {(p, o) for p, o in before if o >= trimmed.start_offsets[p]}
+    # What goes can be seen in the starts alone.
+    assert all(low <= high for low, high in zip(log.head.start_offsets, trimmed.start_offsets, strict=True))
+    stays = set(offsets_of(kept))
+    assert {(p, o) for p, o in offsets_of(log.files) if o >= trimmed.start_offsets[p]} <= stays
 
 
 def chain(*times: int, size: int = 100, modified_ms: int = NOW) -> Log:
@@ -163,6 +194,105 @@ def test_an_old_record_behind_a_young_one_waits_for_it(claim: int) -> None:
     assert planned(chain(claim, NOW, claim), topic(retention_ms=HOUR_MS)).paths == ("0",)
 
 
+# --- partitions of different rates -----------------------------------------------------------------------------------
+
+
+class KeptLog:
+    """A log that is appended to, and of which retention and trims are done at once; it counts the bytes of both."""
+
+    def __init__(self, partitions: int, settings: TopicSettings) -> None:
+        self.settings = settings
+        self.log = Log([], TopicHead("id", (0,) * partitions, (0,) * partitions, 0))
+        self.appended = self.rewritten = self.names = 0
+
+    def append(self, rows: Mapping[int, int], time_ms: int = NOW) -> None:
+        """A file with so many rows of each partition, each of 1,000 bytes."""
+        ends = list(self.log.head.next_offsets)
+        ranges = [(partition, ends[partition], ends[partition] + count) for partition, count in sorted(rows.items())]
+        for partition, _, end in ranges:
+            ends[partition] = end
+        self.appended += 1000 * sum(rows.values())
+        self._add(self.appended, ranges, time_ms)
+        self.log.head = replace(self.log.head, next_offsets=tuple(ends))
+
+    def _add(self, version: int, ranges: list[tuple[int, int, int]], time_ms: int) -> None:
+        size = 1000 * sum(end - start for _, start, end in ranges)
+        self.names += 1
+        file = made_file(str(self.names), version, ranges, size=size, times=(time_ms, time_ms), modified_ms=NOW)
+        self.log.files.append(file)
+
+    def maintain(self) -> None:
+        if trimmed := plan_retention(self.log.index, self.log.head, self.settings, NOW):
+            self.log.head = replace(self.log.head, start_offsets=trimmed.start_offsets)
+            self.log.files = [file for file in self.log.files if file.path not in trimmed.paths]
+        while trim := plan_trim(self.log.index, self.log.head):
+            (old,), (ranges,) = trim.inputs, trim.outputs
+            self.log.files.remove(old)
+            self._add(old.segment.version, [(p, *span) for p, span in sorted(ranges.items())], old.max_timestamp_ms)
+            self.rewritten += self.log.files[-1].segment.size
+        assert plan_retention(self.log.index, self.log.head, self.settings, NOW) is None
+        check_covered(self.log.index, self.log.head, "entry", 99)
+
+    @property
+    def kept(self) -> list[int]:
+        """The bytes of each partition."""
+        bounds = zip(self.log.head.start_offsets, self.log.head.next_offsets, strict=True)
+        return [1000 * (end - start) for start, end in bounds]
+
+
+@pytest.mark.parametrize("quiet_rows", [1, 30])
+def test_a_partition_that_fell_silent_does_not_keep_the_bytes_of_others(quiet_rows: int) -> None:
+    kept = KeptLog(2, topic(retention_ms=-1, retention_bytes=50_000))
+    kept.append({0: 10, 1: quiet_rows})
+    for _ in range(100):
+        kept.append({0: 10})
+        kept.maintain()
+    assert kept.kept == [50_000, 1000 * quiet_rows]
+    assert kept.rewritten == 1000 * quiet_rows
+
+
+@pytest.mark.parametrize("young_rows", [1, 30])
+def test_a_young_record_does_not_keep_old_ones_of_other_partitions(young_rows: int) -> None:
+    kept = KeptLog(3, topic(retention_ms=HOUR_MS))
+    kept.append({1: young_rows})
+    kept.append({0: 10, 1: 1}, NOW - 2 * HOUR_MS)
+    kept.append({0: 30, 2: 1}, NOW - 2 * HOUR_MS)
+    kept.maintain()
+    assert kept.kept == [0, 1000 * young_rows + 1000, 0]
+
+
+def test_of_a_file_that_is_mostly_needed_nothing_goes_until_that_is_worth_it() -> None:
+    kept = KeptLog(2, topic(retention_ms=-1, retention_bytes=50_000))
+    kept.append({0: 10, 1: 30})
+    for _ in range(6):
+        kept.append({0: 10})
+        kept.maintain()
+    assert (kept.kept, kept.rewritten) == ([70_000, 30_000], 0)
+    kept.append({0: 10})
+    kept.maintain()
+    assert (kept.kept, kept.rewritten) == ([50_000, 30_000], 30_000)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.9, 0.5])
+def test_a_hundred_partitions_of_very_different_rates_hold_about_their_limit_and_are_rewritten_little(
+    ratio: float,
+) -> None:
+    limit = 40_000
+    kept = KeptLog(100, topic(retention_ms=-1, retention_bytes=limit))
+    sent = Counter[int]()
+    for number in range(300):
+        rows = {partition: int(20 * ratio**partition * (number + 1)) - sent[partition] for partition in range(100)}
+        rows = {partition: count for partition, count in rows.items() if count}
+        sent.update(rows)
+        kept.append(rows)
+        kept.maintain()
+        # More than what may stay is never there for nothing: it would be worth rewriting that.
+        needed = sum(min(1000 * rows, limit + 20_000) for rows in sent.values())
+        assert sum(kept.kept) <= 2 * needed
+    assert all(size >= min(limit, 1000 * sent[partition]) for partition, size in enumerate(kept.kept))
+    assert kept.rewritten <= kept.appended - sum(kept.kept)
+
+
 # --- deletion --------------------------------------------------------------------------------------------------------
 
 
@@ -215,3 +345,18 @@ def test_starts_only_rise_and_a_commit_of_retention_adds_nothing() -> None:
     assert starts[-1] > 0
     sizes = [file.segment.size for file in written.files]
     assert sum(sizes[1:]) < 4000 <= sum(sizes) + min(sizes)
+
+
+def test_what_is_over_in_a_file_that_stays_is_cut_out_of_it() -> None:
+    """Other readers of the table know nothing of starts."""
+    written = WrittenTopic(MemoryStore("test"), partitions=2, retention_bytes=4000, segment_bytes=2**20)
+    written.append(Row(b"quiet", partition=1), Row(b"loud"))
+    for number in range(12):
+        written.append(Row(b"%d" % number))
+    written.maintain(merge_files=1000)
+    assert [(seen[0], seen[4]) for seen in seen_by_consumers(written.store) if seen[0] == 1] == [(1, b"quiet")]
+    (old, *_) = written.files
+    assert (written.starts[1], [(batch.partition, batch.rows) for batch in old.batches]) == (0, [(1, 1)])
+    assert 1 < written.starts[0] < 12
+    table = written.fresh_log().index.files.values()
+    assert sum(file.segment.rows for file in table) == 1 + 13 - written.starts[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from deltaq import names
@@ -102,13 +102,30 @@ class GroupPass:
         self._is_watching = False  # heartbeats, which must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
-        """Tell what a round would do, and change nothing. Raises what `run` raises."""
+        """Tell what a round would do, as far as one look can tell, and change nothing. Raises what `run` raises."""
         done: Counter[str] = Counter()
-        state = self._log.state()
-        if state.version >= 0 and self._is_expired(state, self._look(state)[0]):
-            self._tell(f"group {self._group}: forget {len(state.txns)} committed offsets")
+        for words in self._planned():
+            self._tell(f"group {self._group}: {words}")
             done["actions planned"] += 1
         return done
+
+    def _planned(self) -> Iterator[str]:
+        state = self._log.state()
+        try:
+            self._look(state)
+            members = frozenset(group_head(state, self._folder).members)
+            ancient = self._ancient(members)
+            if self._is_expired(state, ancient):
+                yield f"forget {len(state.txns)} committed offsets"
+            if strays := self._beats.keys() - (members - ancient):
+                yield f"delete up to {len(strays)} heartbeats that nobody beats any more"
+            if state.version < 0:
+                return
+            if self._is_checkpoint_due(state):
+                yield f"write a checkpoint of version {state.version}"
+            yield from self._cleaner.plan(self._positioned(state)).words()
+        except StoreError as error:
+            raise unavailable(error) from error
 
     def run(self) -> Counter[str]:
         """Do all that is due; what was done, in numbers. Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown,
@@ -216,11 +233,13 @@ class GroupPass:
     def _write_checkpoint(self, done: Counter[str]) -> None:
         """One at the end of the log, if the newest is far behind: consumers alone see to it only as they commit."""
         state = self._log.state()
-        log_folder = self._folder + names.LOG_FOLDER
-        pointed = pointed_version(self._store, log_folder)
-        if state.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval:
-            write_checkpoint(self._store, log_folder, state)
+        if self._is_checkpoint_due(state):
+            write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
             done["checkpoints"] += 1
+
+    def _is_checkpoint_due(self, state: TableState) -> bool:
+        pointed = pointed_version(self._store, self._folder + names.LOG_FOLDER)
+        return state.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval
 
 
 class GroupCaretaker:

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -30,7 +30,7 @@ from deltaq.maintenance.checkpoint import point_to_checkpoint, write_checkpoint
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import ObjectExists, ObjectMissing, Store
 
-__all__ = ["LogCleaner", "LogListing", "entry_time_ms", "plan_log_start", "plan_removal"]
+__all__ = ["LogCleaner", "LogListing", "LogPlan", "entry_time_ms", "plan_log_start", "plan_removal"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -72,6 +72,22 @@ class LogListing:
             for version, keys in self.keys.items()
             if version in checkpoints and any(names.entry_version(key) is not None for key in keys)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """What cleaning up a log would come to: its new start (None: it stays where it is), and how many objects would go
+    once the grace period is over."""
+
+    start: int | None
+    removed: int
+
+    def words(self) -> Iterator[str]:
+        """That for people; nothing if nothing is due."""
+        if self.start is not None:
+            yield f"let the log start at version {self.start}"
+        if self.removed:
+            yield f"delete {self.removed} log objects"
 
 
 def plan_log_start(
@@ -140,6 +156,21 @@ class LogCleaner:
         self.settings = settings
         self._seen: dict[str, tuple[int, float]] = {}  # table folder -> its newest marker, and when that was seen
         self._waiting: set[str] = set()  # table folders of which something may go later
+
+    def plan(self, log: DeltaLog) -> LogPlan:
+        """What `mark`, and `sweep` once the grace period is over, would do to a log at its newest version. Changes
+        nothing."""
+        listing = _listing(self._store, log.folder)
+        start = None
+        if not listing.has_more:
+            start = self._end(log, listing)
+            if start is None and (found := self._checkpoint_to_start_at(log, listing)) is not None:
+                start = found.version
+            if start is not None and start <= listing.start:
+                start = None
+        after = replace(listing, markers=[*listing.markers] if start is None else [*listing.markers, start])
+        passed = [version for version in after.markers if version < after.start]
+        return LogPlan(start, len(passed) + len(plan_removal(after, after.start, self.settings)))
 
     def mark(self, log: DeltaLog) -> int | None:
         """Step one, for a log at its newest version: the new start of the log, or None if it stays where it is.
@@ -230,14 +261,21 @@ class LogCleaner:
                 return checkpoint
             unfit |= {version}
 
-    def _checkpoint_at_the_end(self, log: DeltaLog, listing: LogListing) -> Checkpoint | None:
-        """The end of a log whose topic or group is no more: it alone has to stay, as a stub. None if that lives, or
-        ended within the log retention."""
+    def _end(self, log: DeltaLog, listing: LogListing) -> int | None:
+        """The last version of a log whose topic or group is no more: it alone has to stay, as a stub. None if that
+        lives, or ended within the log retention."""
         version = log.state.version
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
         ended_ms = entry_time_ms(self._store, log.folder, version)
         if ended_ms is None or ended_ms >= self._clock.time_ms() - self.settings.log_retention_ms:
+            return None
+        return version
+
+    def _checkpoint_at_the_end(self, log: DeltaLog, listing: LogListing) -> Checkpoint | None:
+        """The checkpoint of `_end`, written if there is none."""
+        version = self._end(log, listing)
+        if version is None:
             return None
         found = self._usable(log.folder, version) if version in listing.checkpoints else None
         if found is None:

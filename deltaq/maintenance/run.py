@@ -19,7 +19,7 @@ from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import Tell, TopicPass
 from deltaq.root import open_root
-from deltaq.store import Store, StoreError, remove_left_probes
+from deltaq.store import Store, StoreError, left_probes, remove_left_probes
 
 __all__ = ["Maintenance", "run"]
 
@@ -65,11 +65,11 @@ class Maintenance:
         return bool(self._topics or self._groups)
 
     def plan(self) -> Counter[str]:
-        """Tell what a round would begin with, and change nothing. Raises Unavailable."""
+        """Tell what a round would do first of each kind of work, and change nothing. Raises Unavailable."""
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.plan)
-        return done
+        return done + self._attempt("probes", self._plan_of_probes)
 
     def round(self) -> Counter[str]:
         """Do what is due, everywhere, once; what was done, in numbers. Raises Unavailable, Stopped."""
@@ -118,6 +118,15 @@ class Maintenance:
 
     def _group_pass(self, group: str) -> GroupPass:
         return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._tell)
+
+    def _plan_of_probes(self) -> Counter[str]:
+        try:
+            left = left_probes(self._store, self._clock)
+        except StoreError as error:
+            raise unavailable(error) from error
+        if left:
+            self._tell(f"probes: delete {len(left)} that were interrupted")
+        return Counter({"actions planned": int(bool(left))})
 
     def _remove_left_probes(self) -> Counter[str]:
         try:

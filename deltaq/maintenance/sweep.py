@@ -12,7 +12,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -177,6 +177,40 @@ class Sweeper:
             raise unavailable(error) from error
         self._pacer.step()
         return len(found)
+
+    def plan(self, now_ms: int, grace_ms: int) -> tuple[int, int]:
+        """(how many files of looks that are due may be deleted, how many would be noted then). Changes nothing.
+
+        Raises Unavailable, Corrupt.
+        """
+        found = self._found()
+        self._log.catch_up()
+        live, deleted = self._live(), 0
+
+        def looks_left() -> Iterator[Look]:
+            nonlocal deleted
+            for look in self._sound():
+                if look.version > self._log.version:
+                    continue
+                if due_looks([look], now_ms, grace_ms):
+                    doomed = settled(look, self._settings.in_flight_ms)
+                    deleted += len(doomed - live)
+                    yield replace(look, names=dict.fromkeys(doomed, 0))
+                else:
+                    yield look
+
+        noted = unreferenced(found, live, looks_left())
+        return deleted, len(noted)
+
+    def _sound(self) -> Iterator[Look]:
+        """The looks that can be read; the others are passed over."""
+        for entry in self._notes():
+            try:
+                yield parse_look(self._store.get(entry.key), entry)
+            except (ObjectMissing, ValueError, KeyError, TypeError):
+                continue
+            except StoreError as error:
+                raise unavailable(error) from error
 
     def _notes(self) -> list[ObjectEntry]:
         try:

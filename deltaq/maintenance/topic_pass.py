@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -66,12 +66,28 @@ class TopicPass:
         self._cleaned_at = float("-inf")
 
     def plan(self) -> Counter[str]:
-        """Tell what a round would do first, and change nothing. Raises what `run` raises."""
+        """Tell what a round would do first of each kind, and change nothing. Raises what `run` raises."""
         done: Counter[str] = Counter()
-        for action in self._plan() if self._log.load() else ():
-            self._tell(f"{self._log.topic}: {_words(action)}")
+        for words in self._planned():
+            self._tell(f"{self._log.topic}: {words}")
             done["actions planned"] += 1
         return done
+
+    def _planned(self) -> Iterator[str]:
+        yield from map(_words, self._plan() if self._log.load() else ())
+        if self._log.version < 0:
+            return
+        try:
+            if self._is_checkpoint_due():
+                yield f"write a checkpoint of version {self._log.version}"
+            deleted, noted = self._sweeper.plan(self._clock.time_ms(), self._grace_ms())
+            if deleted:
+                yield f"delete up to {deleted} files that are not in it any more"
+            if noted:
+                yield f"note {noted} files that are not in it, to be deleted later"
+            yield from self._cleaner_of_log().plan(self._log.delta_log).words()
+        except StoreError as error:
+            raise unavailable(error) from error
 
     def run(self, state: TableState | None = None) -> Counter[str]:
         """Do all that is due; what was done, in numbers. `state`: the table's, if it is known from lately.
@@ -104,8 +120,7 @@ class TopicPass:
 
     def clean_log(self) -> Counter[str]:
         """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
-        cleaner = self._log_cleaner
-        cleaner.settings = replace(self._settings, log_retention_ms=self._log.settings.metadata_max_retention_ms)
+        cleaner = self._cleaner_of_log()
         self._cleaned_at = self._clock.monotonic()
         try:
             marked = cleaner.mark(self._log.delta_log)
@@ -116,14 +131,21 @@ class TopicPass:
             raise unavailable(error) from error
         return Counter({"log objects deleted": removed})
 
+    def _cleaner_of_log(self) -> LogCleaner:
+        retention_ms = self._log.settings.metadata_max_retention_ms
+        self._log_cleaner.settings = replace(self._settings, log_retention_ms=retention_ms)
+        return self._log_cleaner
+
+    def _is_checkpoint_due(self) -> bool:
+        pointed = pointed_version(self._store, self._log.folder + names.LOG_FOLDER)
+        return self._log.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval
+
     def _write_checkpoint(self, done: Counter[str]) -> None:
         """One at the end of the log, if the newest is far behind: writers alone see to it only as they commit."""
-        folder = self._log.folder + names.LOG_FOLDER
         try:
-            pointed = pointed_version(self._store, folder)
-            if self._log.version - (-1 if pointed is None else pointed) < self._settings.checkpoint_interval:
+            if not self._is_checkpoint_due():
                 return
-            write_checkpoint(self._store, folder, self._log.copied_state())
+            write_checkpoint(self._store, self._log.folder + names.LOG_FOLDER, self._log.copied_state())
         except StoreError as error:
             raise unavailable(error) from error
         done["checkpoints"] += 1

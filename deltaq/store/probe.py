@@ -18,7 +18,7 @@ from deltaq.store.contract import (
     StoreUnavailable,
 )
 
-__all__ = ["UnsafeStore", "probe", "probed", "remove_left_probes"]
+__all__ = ["UnsafeStore", "left_probes", "probe", "probed", "remove_left_probes"]
 
 PROBE_FOLDER = "_deltaq/probe/"
 
@@ -103,11 +103,16 @@ def _verdict(store: Store, fault: str) -> str:
 
 def remove_left_probes(store: Store, clock: Clock = SYSTEM_CLOCK) -> int:
     """Delete the objects of probes that a crash has interrupted; how many. Raises StoreUnavailable, StoreRefused."""
-    oldest_ms = clock.time_ms() - LEFT_AFTER_MS
-    left = [entry.key for entry in store.list(PROBE_FOLDER) if entry.modified_ms < oldest_ms]
+    left = left_probes(store, clock)
     for key in left:
         store.delete(key)
     return len(left)
+
+
+def left_probes(store: Store, clock: Clock = SYSTEM_CLOCK) -> list[str]:
+    """The keys of what interrupted probes have left. Raises StoreUnavailable, StoreRefused."""
+    oldest_ms = clock.time_ms() - LEFT_AFTER_MS
+    return [entry.key for entry in store.list(PROBE_FOLDER) if entry.modified_ms < oldest_ms]
 
 
 def _discard(store: Store, key: str) -> None:

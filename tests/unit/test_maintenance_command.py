@@ -16,13 +16,15 @@ import pytest
 from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, TopicPartition, Unavailable
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.group.group_log import GroupLog
-from deltaq.group.group_state import CommittedOffset
+from deltaq.group.group_state import CommittedOffset, Member
 from deltaq.maintenance.__main__ import main
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.run import Maintenance, run
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.store import LocalStore, MemoryStore
+from deltaq.names import member_key
+from deltaq.store import LocalStore, MemoryStore, Store
+from deltaq.store.probe import PROBE_FOLDER
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
 
@@ -75,6 +77,92 @@ def test_a_dry_run_says_what_would_be_done_and_changes_no_object(
     assert main([str(root), "--dry-run"]) == 0
     assert objects(root) == before
     assert "t: merge 40 files" in capsys.readouterr().out
+
+
+WRITES = ("create", "put", "delete")
+
+
+def all_objects(store: Store) -> dict[str, bytes]:
+    return {entry.key: store.get(entry.key) for entry in store.list("")}
+
+
+def told_by_a_dry_run(store: Store, clock: ManualClock) -> list[str]:
+    """Its lines, once it is clear that it has written nothing."""
+    counting = FaultyStore(store, clock=clock)
+    before = all_objects(store)
+    told: list[str] = []
+    done = run("memory://test", dry_run=True, store=counting, clock=clock, settings=SMALL, tell=told.append)
+    assert (done["actions planned"], done["failures"]) == (len(told), 0)
+    assert counting.operations["list"] > 0
+    assert [name for name in WRITES if counting.operations[name]] == []
+    assert all_objects(store) == before
+    return told
+
+
+def test_a_dry_run_tells_every_kind_of_work_with_the_numbers_that_come_of_it() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    written = WrittenTopic(store, clock, retention_ms=5 * 24 * 3600 * 1000)
+    for number in range(30):
+        written.append(Row(b"x", timestamp_ms=clock.time_ms() + (number < 20) * 10**10))
+    clock.advance(120)
+    run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
+    log = GroupLog(store, "g", clock)
+    log.join("dead", Member(("t",), "dead", "host"), (), float("inf"))
+    log.commit("dead", [CommittedOffset("t", "id", number, 5) for number in range(7)], float("inf"))
+    for member in ("dead", "stray"):
+        store.put(member_key("g", member), b"1")
+    store.put(PROBE_FOLDER + "left", b"x")
+    clock.advance(8 * 24 * 3600)
+    for _ in range(6):
+        written.append(Row(b"y"))
+    for number in range(5):
+        store.put(f"topics/t/orphan-{number}.parquet", b"x")
+    damaged = "topics/t/_deltaq/unreferenced/00000000000000000003"
+    store.put(damaged, b"no note")
+    told = told_by_a_dry_run(store, clock)
+    assert "t: delete up to 30 files that are not in it any more" in told
+    assert "t: note 5 files that are not in it, to be deleted later" in told
+    assert "t: write a checkpoint of version 37" in told
+    assert any(line.startswith("t: let the log start at version ") for line in told)
+    assert any(line.startswith("t: merge ") for line in told)
+    assert "group g: forget 7 committed offsets" in told
+    assert "group g: delete up to 2 heartbeats that nobody beats any more" in told
+    assert "probes: delete 1 that were interrupted" in told
+    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
+    assert (done["files deleted"], done["offsets forgotten"], done["probes deleted"]) == (30, 7, 1)
+    assert done["heartbeats deleted"] == 2
+    assert done["failures"] == 0
+
+
+def test_a_dry_run_tells_what_a_deleted_topic_has_left() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    written = WrittenTopic(store, clock)
+    for _ in range(2):
+        written.append(Row(b"x"))
+    written.log.delete(float("inf"))
+    clock.advance(3600)
+    assert told_by_a_dry_run(store, clock) == ["t: note 2 files that are not in it, to be deleted later"]
+    clock.advance(40 * 24 * 3600)
+    assert told_by_a_dry_run(store, clock) == [
+        "t: note 2 files that are not in it, to be deleted later",
+        "t: let the log start at version 3",
+        "t: delete 3 log objects",
+    ]
+    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
+    assert (done["files noted"], done["log objects deleted"]) == (2, 3)
+
+
+def test_a_dry_run_where_all_is_in_order_tells_nothing() -> None:
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("test", clock)
+    WrittenTopic(store, clock).append(Row(b"x"))
+    store.put(PROBE_FOLDER + "under-way", b"x")
+    log = GroupLog(store, "g", clock)
+    store.put(member_key("g", "a"), b"1")
+    log.join("a", Member(("t",), "a", "host"), (), float("inf"))
+    assert told_by_a_dry_run(store, clock) == []
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run"])

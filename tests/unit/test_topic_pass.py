@@ -97,8 +97,9 @@ def test_a_plan_is_told_and_changes_nothing(topic: WrittenTopic) -> None:
     before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
     told: list[str] = []
     work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Pacer(topic.clock), told.append)
-    assert work.plan()["actions planned"] == len(told) == 1
+    assert work.plan()["actions planned"] == len(told) == 2
     assert "merge 20 files" in told[0]
+    assert told[1] == "t: write a checkpoint of version 20"
     assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
 
 

@@ -179,6 +179,9 @@ LIMITS = {
             "maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two looks for files to remove"
         ),
         Limit("maintenance.sweep.NAMES_OF_NOTE_MAX", "files", "Files in one note of what is to be removed"),
+        Limit(
+            "maintenance.groups.SWEEP_MAX", "objects", "Log objects that a consumer's own maintenance removes at once"
+        ),
         Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans that others may thwart in one round"),
         Limit("maintenance.pace.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),

@@ -354,7 +354,6 @@ def test_at_exit_maintenance_is_stopped_though_its_writer_is_gone(tmp_path: Path
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "writer gone, stopped", "")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: WrittenTopic, held: HeldThreads) -> None:
     care = caretaker(topic, held)
     care.look_after()

@@ -22,7 +22,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.maintenance import log_clean_up
 from deltaq.maintenance.checkpoint import write_checkpoint
-from deltaq.maintenance.log_clean_up import LogCleaner, LogListing, plan_log_start, plan_removal
+from deltaq.maintenance.log_clean_up import LogCleaner, LogListing, LogPlan, plan_log_start, plan_removal
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import checkpoint_file, entry_version, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store, StoreError, StoreUnavailable
@@ -226,6 +226,22 @@ def test_a_cleaned_log_is_the_same_topic_with_fewer_objects(old):
     assert old.store.get(log_start_marker(FOLDER, 80)) == b""
 
 
+def test_a_plan_says_what_the_two_steps_will_do_and_writes_nothing(old):
+    objects = {entry.key: old.store.get(entry.key) for entry in old.store.list("")}
+    planned = old.cleaner().plan(old.delta())
+    assert {entry.key: old.store.get(entry.key) for entry in old.store.list("")} == objects
+    assert planned.start == 80
+    cleaner = old.cleaner()
+    cleaner.mark(old.delta())
+    thinned = cleaner.sweep(FOLDER)
+    waiting = old.cleaner().plan(old.delta())
+    assert waiting == LogPlan(None, planned.removed - thinned)
+    old.clock.advance(CLEAN_UP_GRACE_S)
+    assert cleaner.sweep(FOLDER) == waiting.removed > 0
+    assert old.cleaner().plan(old.delta()) == LogPlan(None, 0)
+    assert list(old.cleaner().plan(old.delta()).words()) == []
+
+
 def test_nothing_goes_before_the_grace_period_is_over_and_suspended_time_counts(old):
     cleaner = old.cleaner()
     assert cleaner.mark(old.delta()) == 80
@@ -256,6 +272,7 @@ def test_there_is_no_new_marker_while_the_last_one_is_not_swept(old):
     assert cleaner.mark(old.delta()) == 80
     old.grow(old.topic(), 100)
     old.clock.advance(2 * DAY_S)
+    assert old.cleaner().plan(old.delta()).start is None
     assert old.cleaner().mark(old.delta()) is None, "one that has just come waits with the others"
     assert cleaner.sweep(FOLDER) > 0
     assert cleaner.mark(old.delta()) == 180

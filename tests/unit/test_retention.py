@@ -280,7 +280,7 @@ def test_a_hundred_partitions_of_very_different_rates_hold_about_their_limit_and
     limit = 40_000
     kept = KeptLog(100, topic(retention_ms=-1, retention_bytes=limit))
     sent = Counter[int]()
-    for number in range(300):
+    for number in range(150):
         rows = {partition: int(20 * ratio**partition * (number + 1)) - sent[partition] for partition in range(100)}
         rows = {partition: count for partition, count in rows.items() if count}
         sent.update(rows)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ class Limit:
     def row(self) -> str:
         """The constant as a line of a Markdown table."""
         module, names = _module_of(self.where)
-        value = reduce(getattr, names, importlib.import_module(module))
+        value: Any = reduce(getattr, names, importlib.import_module(module))
         return f"| {self.meaning} | {_shown(value, self.unit)} | `{self.where}` |"
 
 

@@ -216,5 +216,5 @@ class TopicPass:
 
 def _words(action: Action) -> str:
     if isinstance(action, Trimmed):
-        return f"remove {len(action.paths)} expired files"
+        return f"remove expired records, and {len(action.paths)} files with them"
     return str(action)

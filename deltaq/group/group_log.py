@@ -14,6 +14,7 @@ from deltaq.group.group_state import (
     commit_actions,
     committed_offset,
     forget_actions,
+    forget_over_actions,
     group_head,
     join_actions,
     leave_actions,
@@ -129,6 +130,14 @@ class GroupLog:
             self._catch_up()
             if plan(self._log.state, 0):
                 self._commit("FORGET OFFSETS", plan, deadline)
+
+    def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
+        """Forget committed offsets of topic ids that are no more, whoever is a member. Raises what `DeltaLog.commit`
+        raises."""
+        with self._lock:
+            self._catch_up()
+            if forget_over_actions(self._log.state, app_ids, 0):
+                self._commit("FORGET OFFSETS", lambda state, now: forget_over_actions(state, app_ids, now), deadline)
 
     def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
         txn_id = self._clock.unique_id()

@@ -8,7 +8,7 @@ to read, so that any Delta client can look it up.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deltaq.errors import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
@@ -22,6 +22,7 @@ __all__ = [
     "commit_actions",
     "committed_offset",
     "forget_actions",
+    "forget_over_actions",
     "group_head",
     "join_actions",
     "leave_actions",
@@ -181,13 +182,20 @@ def forget_actions(
     others = [member for name, member in head.members.items() if name not in dead]
     if others:
         raise GroupInUse(group, reason=f"consumer {others[0].client_id!r} on host {others[0].host!r} is a member")
-    forgotten = list(state.txns) if app_ids is None else [app_id for app_id in app_ids if app_id in state.txns]
+    actions = forget_over_actions(state, state.txns if app_ids is None else app_ids, now_ms)
+    return [GroupHead(head.generation + 1, {}).action(), *actions] if head.members else actions
+
+
+def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) -> list[Action]:
+    """The committed offsets with these app ids are forgotten. With members in the group, only those of topic ids that
+    are no more: nobody can ask for them."""
+    forgotten = [app_id for app_id in app_ids if app_id in state.txns]
     actions: list[Action] = [Txn(app_id, FORGOTTEN_VERSION, now_ms) for app_id in forgotten]
     notes = _notes(state)
     after = {key: text for key, text in notes.items() if key not in forgotten}
     if after != notes:
         actions.append(DomainMetadata(METADATA_DOMAIN, json.dumps(after, separators=(",", ":"))))
-    return [GroupHead(head.generation + 1, {}).action(), *actions] if head.members else actions
+    return actions
 
 
 def _table(state: TableState, group: str, now_ms: int) -> list[Action]:

@@ -16,6 +16,7 @@ from deltaq.log.checkpoint_reader import pointed_version
 from deltaq.log.delta_log import DeltaLog
 from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
+from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.log_clean_up import LogCleaner, entry_time_ms
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -117,6 +118,8 @@ class GroupPass:
             ancient = self._ancient(members)
             if self._is_expired(state, ancient):
                 yield f"forget {len(state.txns)} committed offsets"
+            elif over := self._over(state):
+                yield f"forget {len(over)} committed offsets of topics that are no more"
             if strays := self._beats.keys() - (members - ancient):
                 yield f"delete up to {len(strays)} heartbeats that nobody beats any more"
             if state.version < 0:
@@ -148,6 +151,7 @@ class GroupPass:
         if state.version < 0:
             return done
         if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
+            self._forget_over(done)
             done.update(self.clean_log())
         return done
 
@@ -192,6 +196,37 @@ class GroupPass:
         except (GroupChanged, GroupInUse):
             return  # somebody came back
         done["offsets forgotten"] += len(state.txns)
+
+    def _forget_over(self, done: Counter[str]) -> None:
+        if over := self._over(self._log.state()):
+            self._tell(f"group {self._group}: forget {len(over)} committed offsets of topics that are no more")
+            self._log.forget_over(over, self._clock.monotonic() + FORGET_TIMEOUT_S)
+            done["offsets forgotten"] += len(over)
+
+    def _over(self, state: TableState) -> list[str]:
+        """The app ids of committed offsets whose topic id is no more: the topic was deleted, or another has its name.
+
+        The topics are looked at after the group: so nobody can have committed for a life that begins only later.
+        """
+        found: dict[str, list[tuple[str, str]]] = {}
+        for app_id in state.txns:
+            topic, *rest = app_id.split("/")
+            if len(rest) == 2:
+                found.setdefault(topic, []).append((rest[0], app_id))
+        over: list[str] = []
+        for topic, ids in sorted(found.items()):
+            known, alive = self._life(topic)
+            over += [app_id for topic_id, app_id in ids if known and topic_id != alive]
+        return over
+
+    def _life(self, topic: str) -> tuple[bool, str | None]:
+        """(whether the topic's log tells, the id under which the topic lives now)."""
+        try:
+            log = TopicLog(self._store, topic, self._clock)
+            log.load()
+        except KafkaException:
+            return False, None  # it is damaged, or away: then it does not say that anything is over
+        return log.head is not None or log.ended is not None, None if log.head is None else log.head.topic_id
 
     def _look(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
         """The group's dead members, and the ids of heartbeat objects that may go. Notes what it sees for the next

@@ -14,6 +14,7 @@ from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import CommittedOffset, Member
 from deltaq.log.checkpoint_reader import read_newest_checkpoint
 from deltaq.log.delta_log import CLEAN_UP_GRACE_S, DeltaLog
+from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.groups import GroupCaretaker, GroupPass
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import entry_version, group_folder, member_key
@@ -199,6 +200,62 @@ def test_what_is_left_of_a_forgotten_group_is_a_stub_and_the_group_can_live_agai
     sleeper.commit("a", [offset(1)], DEADLINE)
     assert world.committed() == 1
     assert world.entries() == [1, 2, 3]
+
+
+# --- offsets of topics that are no more ---
+
+
+def lives(world: World, count: int) -> list[str]:
+    """The ids under which topic `t` has lived, the last of which still does."""
+    ids: list[str] = []
+    for _ in range(count):
+        log = TopicLog(world.store, "t", world.clock)
+        if log.load():
+            log.delete(DEADLINE)
+        Topic("t", partitions=2, store=world.store, clock=world.clock).create()
+        log.load()
+        ids.append(log.live_head.topic_id)
+    return ids
+
+
+def kept_ids(world: World) -> list[str]:
+    return sorted({app_id.split("/")[1] for app_id in world.log().state().txns})
+
+
+@pytest.mark.parametrize("member", ["a", None])
+def test_offsets_of_topics_that_are_no_more_are_forgotten_while_the_group_lives_on(world, member):
+    first, second = lives(world, 2)
+    log = world.log()
+    if member is not None:
+        log.join(member, ALICE, (), DEADLINE)
+    head = log.head()
+    for topic_id in (first, second):
+        log.commit(member, [CommittedOffset("t", topic_id, n, 5, "note") for n in range(2)], DEADLINE)
+    log.commit(member, [CommittedOffset("never-there", "x", 0, 5)], DEADLINE)
+    assert world.maintainer().plan()["actions planned"] >= 1
+    assert kept_ids(world) == sorted([first, second, "x"]), "a plan changes nothing"
+    assert world.maintainer().run()["offsets forgotten"] == 2
+    assert kept_ids(world) == sorted([second, "x"])
+    assert log.head() == head, "members stay, and their generation"
+    assert log.committed([("t", second, 1)]) == [CommittedOffset("t", second, 1, 5, "note")]
+    assert log.committed([("t", first, 1)]) == [None]
+    assert first not in log.state().domains["deltaq.offset_metadata"]
+    topic = TopicLog(world.store, "t", world.clock)
+    topic.load()
+    topic.delete(DEADLINE)
+    assert world.maintainer().run()["offsets forgotten"] == 2
+    assert kept_ids(world) == ["x"]
+    assert world.maintainer().run()["offsets forgotten"] == 0
+
+
+@pytest.mark.parametrize("fault", [Fault.error_before(), Fault.refused()])
+def test_offsets_stay_while_the_log_of_their_topic_cannot_be_read(world, fault):
+    first, _ = lives(world, 2)
+    world.log().commit(None, [CommittedOffset("t", first, 0, 5)], DEADLINE)
+    faulty = FaultyStore(world.store, Rule("*", "topics/*", fault, times=None), clock=world.clock)
+    assert world.maintainer(faulty).run()["offsets forgotten"] == 0
+    assert faulty.struck.total() > 0
+    assert kept_ids(world) == [first]
 
 
 # --- heartbeats ---

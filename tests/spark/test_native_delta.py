@@ -88,6 +88,8 @@ def need_the_jars() -> None:
     try:
         urllib.request.urlopen(MAVEN_CENTRAL, timeout=10).close()
     except (urllib.error.URLError, OSError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer too, and holds the connection
         pytest.skip(reason=f"needs the jars of Delta, and {MAVEN_CENTRAL} does not answer: {error}")
 
 

@@ -6,6 +6,8 @@ SHELL := bash
 
 PYTHON ?= python3
 ARGS ?=
+# Half as many again as there are processors: tests that wait for processes and clocks leave half of them idle.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) * 3 // 2)")
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := .venv/.installed
@@ -29,7 +31,7 @@ examples: $(INSTALLED) ## Run every example, one after the other
 ##@ Work on it
 test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commit" chooses
 	@java -version >/dev/null 2>&1 || echo "No Java here: the tests that need it will not run; the report ends with how to get it."
-	@$(PY) -m pytest --numprocesses auto $(ARGS)
+	@$(PY) -m pytest --numprocesses $(WORKERS) $(ARGS)
 
 test-minio: $(INSTALLED) servers ## Run what can run on an object store on MinIO, and the contract of stores on versitygw too
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m s3_server $(ARGS)

@@ -239,7 +239,6 @@ def service(root: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of this kind are of POSIX systems")
 def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
     service: subprocess.Popen[str], root: Path
 ) -> None:

@@ -7,8 +7,9 @@ from typing import Generic, TypeVar
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException
+from deltaq.store import Store
 
-__all__ = ["REQUESTS_MAX", "in_parallel"]
+__all__ = ["REQUESTS_MAX", "delete_all", "in_parallel"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,6 +35,15 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
         if not job.is_abandoned:
             for thread in threads:
                 thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
+
+
+def delete_all(store: Store, clock: Clock, keys: Sequence[str]) -> None:
+    """Delete objects: one after the other, in this order, unless the store is remote. Raises what `delete` raises."""
+    if store.is_remote:
+        in_parallel(clock, store.delete, keys)
+    else:
+        for key in keys:
+            store.delete(key)
 
 
 class _Job(Generic[T, R]):

@@ -24,7 +24,7 @@ from deltaq.errors import Corrupt, Incompatible
 from deltaq.log.actions import parse_entry, strict_json
 from deltaq.log.checkpoint_reader import Checkpoint, read_checkpoint
 from deltaq.log.delta_log import DeltaLog
-from deltaq.log.parallel import in_parallel
+from deltaq.log.parallel import delete_all
 from deltaq.log.table import DELTAQ_DOMAIN, TableState
 from deltaq.maintenance.checkpoint import point_to_checkpoint, write_checkpoint
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -214,11 +214,7 @@ class LogCleaner:
         first = next((at for at, key in enumerate(keys) if names.entry_version(key) is not None), 0) + 1
         for key in keys[:first]:
             self._store.delete(key)
-        if self._store.is_remote:
-            in_parallel(self._clock, self._store.delete, keys[first:])
-        else:
-            for key in keys[first:]:
-                self._store.delete(key)
+        delete_all(self._store, self._clock, keys[first:])
 
     def _removable_below(self, folder: str, listing: LogListing) -> int:
         """The log's start, if what lies below it may go now; otherwise 0."""

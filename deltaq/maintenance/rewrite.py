@@ -135,12 +135,11 @@ class Rewriter:
             index.add(file)
         rows: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in sorted(ranges)}
         size = 0
-        can_be_less = len(halved(plan.inputs, ranges)) > 1
         for read in plan_reads(index, ranges):
             for fetched in read_file(self._store, read):
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
-            if size > DECODED_BYTES_AT_ONCE and can_be_less:
+            if size > DECODED_BYTES_AT_ONCE and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
             self._pacer.step()
         return rows

@@ -18,10 +18,12 @@ class MaintenanceSettings:
     """
 
     checkpoint_interval: int = 100
-    """A checkpoint is written at each version that is a multiple of this: a reader applies at most so many entries."""
+    """A checkpoint is written at each version that is a multiple of this, but see `checkpoint_rest_s`: a reader applies
+    about so many entries at most."""
 
     checkpoint_rest_s: float = 2.0
-    """Seconds between two checkpoints beside a writer, however fast it commits: each one keeps it waiting a little."""
+    """Seconds between two checkpoints beside a writer, however fast it commits: each one keeps it waiting a little. At
+    200 commits a second a reader may have 400 entries to apply."""
 
     log_retention_ms: int = 24 * 60 * 60 * 1000
     """Age from which on a log entry may go."""
@@ -36,7 +38,7 @@ class MaintenanceSettings:
     """Newest checkpoints that stay: if one is damaged, there is another nearby."""
 
     keep_checkpoint_interval: int = 1000
-    """Older checkpoints stay at multiples of this, for readers that want a topic as it was."""
+    """Of older checkpoints the first in each span of so many versions stays, for readers of a topic as it was."""
 
     clean_up_grace_s: float = CLEAN_UP_GRACE_S
     """Seconds of uptime that a cleaner waits between seeing a log-start marker and removing what lies below it."""

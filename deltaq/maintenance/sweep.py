@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.log.actions import strict_json
-from deltaq.log.parallel import in_parallel
+from deltaq.log.parallel import delete_all
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.pace import Pacer
@@ -25,7 +25,7 @@ from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store, StoreError
 
-__all__ = ["Look", "Sweeper", "due_looks", "parse_look", "settled", "unreferenced"]
+__all__ = ["Look", "Sweeper", "is_due", "parse_look", "settled", "unreferenced"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -96,11 +96,9 @@ def settled(look: Look, in_flight_ms: int) -> frozenset[str]:
     return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= newest_ms)
 
 
-def due_looks(looks: Iterable[Look], now_ms: int, grace_ms: int) -> list[Look]:
-    """The looks that are so old that what they found may go, oldest first."""
-    return sorted(
-        (look for look in looks if look.time_ms + grace_ms <= now_ms), key=lambda look: (look.version, look.part)
-    )
+def is_due(look: Look, now_ms: int, grace_ms: int) -> bool:
+    """Whether a look is so old that what it found may go."""
+    return look.time_ms + grace_ms <= now_ms
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -123,14 +121,16 @@ class Sweeper:
         self._pacer = pacer
         self._settings = settings
         self._looks_folder = names.looks_folder(log.folder)
-        self._times_ms: dict[
-            str, int
-        ] = {}  # of the notes that are known: they need not be read again until they are due
+        # Of the notes that are known: they need not be read again until they are due.
+        self._times_ms: dict[str, int] = {}
 
-    def looks(self) -> Iterator[Look]:
-        """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable."""
+    def looks(self, *, drop: bool = True) -> Iterator[Look]:
+        """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable.
+
+        Notes that cannot be read are dropped, or just passed over.
+        """
         for entry in self._notes():
-            if (look := self._read(entry)) is not None:
+            if (look := self._read(entry, drop=drop)) is not None:
                 yield look
 
     def due(self, now_ms: int, grace_ms: int) -> Iterator[Look]:
@@ -143,17 +143,15 @@ class Sweeper:
             look = self._read(entry)
             if look is not None:
                 self._times_ms[entry.key] = look.time_ms
-                yield from due_looks([look], now_ms, grace_ms)
+                if is_due(look, now_ms, grace_ms):
+                    yield look
 
-    def look(self, looks: Iterable[Look] | None = None) -> int:
-        """Note what there is to go; how many files. `looks` are those that were taken, if they are at hand.
-
-        Raises Unavailable, Corrupt, Stopped.
-        """
+    def look(self) -> int:
+        """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
         began = self._clock.uptime()
         found = self._found()
         self._log.catch_up()  # what was committed before we looked is in the topic by now
-        new = list(unreferenced(found, self._live(), self.looks() if looks is None else looks).items())
+        new = list(unreferenced(found, self._live(), self.looks()).items())
         version = self._log.version
         parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
         begun = max(parts, default=-1) + 1
@@ -189,10 +187,10 @@ class Sweeper:
 
         def looks_left() -> Iterator[Look]:
             nonlocal deleted
-            for look in self._sound():
+            for look in self.looks(drop=False):
                 if look.version > self._log.version:
                     continue
-                if due_looks([look], now_ms, grace_ms):
+                if is_due(look, now_ms, grace_ms):
                     doomed = settled(look, self._settings.in_flight_ms)
                     deleted += len(doomed - live)
                     yield replace(look, names=dict.fromkeys(doomed, 0))
@@ -201,16 +199,6 @@ class Sweeper:
 
         noted = unreferenced(found, live, looks_left())
         return deleted, len(noted)
-
-    def _sound(self) -> Iterator[Look]:
-        """The looks that can be read; the others are passed over."""
-        for entry in self._notes():
-            try:
-                yield parse_look(self._store.get(entry.key), entry)
-            except (ObjectMissing, ValueError, KeyError, TypeError):
-                continue
-            except StoreError as error:
-                raise unavailable(error) from error
 
     def _notes(self) -> list[ObjectEntry]:
         try:
@@ -237,19 +225,12 @@ class Sweeper:
         try:
             for first in range(0, len(doomed), DELETES_AT_ONCE):
                 keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
-                self._delete(keys)
+                delete_all(self._store, self._clock, keys)
                 self._pacer.step()
             self._store.delete(names.look_key(self._log.folder, look.version, look.part))
         except StoreError as error:
             raise unavailable(error) from error
         return len(doomed)
-
-    def _delete(self, keys: Sequence[str]) -> None:
-        if self._store.is_remote:
-            in_parallel(self._clock, self._store.delete, keys)
-        else:
-            for key in keys:
-                self._store.delete(key)
 
     def _found(self) -> dict[str, int]:
         """What lies in the folder, and since when."""
@@ -264,7 +245,7 @@ class Sweeper:
         folder = self._log.folder
         return frozenset(file.segment.key.removeprefix(folder) for file in self._log.index.files.values())
 
-    def _read(self, entry: ObjectEntry) -> Look | None:
+    def _read(self, entry: ObjectEntry, *, drop: bool = True) -> Look | None:
         """A look; None if somebody else has just dealt with it. One that cannot be read is dropped: another is taken
         instead."""
         try:
@@ -274,7 +255,8 @@ class Sweeper:
         except StoreError as error:
             raise unavailable(error) from error
         except (ValueError, KeyError, TypeError) as error:
-            self._drop(entry.key, str(error))
+            if drop:
+                self._drop(entry.key, str(error))
             return None
 
     def _drop(self, key: str, reason: str) -> None:

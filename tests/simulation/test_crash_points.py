@@ -126,11 +126,8 @@ def maintenance(maintainers: int, seed: int) -> tuple[int, tuple[int, ...]]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.fault("M1", "M6", "P2")
-@pytest.mark.parametrize(
-    ("maintainers", "first_seed", "after"),
-    [(1, 0, False), (1, 0, True), (2, 12, False)],
-    ids=["alone, before", "alone, after", "two at once, before"],
-)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("maintainers", "first_seed"), [(1, 0), (2, 12)], ids=["alone", "two at once"])
 def test_another_maintainer_goes_on_wherever_one_crashed(maintainers, first_seed, after):
     """Between two writes of one process the store stays as it is, so these are all the states it can leave behind."""
     seed, writes = maintenance(maintainers, first_seed)

@@ -330,7 +330,9 @@ class Producer:
             writer = topic_writer(self._store, name, self._clock, self._config.client_id)
             if self._config.maintenance_enable and writer.caretaker is None:
                 retention_ms = self._config.offsets_retention_minutes * 60_000
-                writer.caretaker = TopicCaretaker(self._store, name, self._clock, offsets_retention_ms=retention_ms)
+                writer.caretaker = TopicCaretaker(
+                    self._store, name, self._clock, writer.log, offsets_retention_ms=retention_ms
+                )
             # By name or by handle, it is one topic: only one buffer keeps the order.
             known = next((other.buffer for other in self._lanes.values() if other.name == name), None)
             buffer = self._new_buffer(name, writer, plan) if known is None else known

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
@@ -137,7 +137,7 @@ class Entry:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def encode_entry(info: CommitInfo, actions: Sequence[Action]) -> bytes:
+def encode_entry(info: CommitInfo, actions: Iterable[Action]) -> bytes:
     """The entry as Delta JSON lines, `commitInfo` first, which ends with the checksum of everything else."""
     rest = b"".join(_line(action) for action in actions)
     sealed = _commit_info(info).removesuffix(_AFTER_FIELDS)

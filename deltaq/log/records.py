@@ -19,6 +19,7 @@ __all__ = [
     "VALUE_SCHEMA",
     "Columns",
     "Headers",
+    "bounds_of",
     "by_partition",
     "columns_of_rows",
     "slice_columns",
@@ -49,7 +50,8 @@ Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
 class Columns:
     """Records without offsets, column by column; all of one length.
 
-    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns.
+    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns. The bounds are the
+    lowest and the highest of a column, where that is known already.
     """
 
     partitions: pa.Array
@@ -57,6 +59,8 @@ class Columns:
     keys: pa.Array
     headers: pa.Array
     values: pa.RecordBatch
+    partition_bounds: tuple[int, int] | None = None
+    timestamp_bounds: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.partitions)
@@ -124,15 +128,21 @@ def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatc
         ],
         schema=pa.schema([*_BEFORE_VALUE, *columns.values.schema]),
     )
-    bounds = pc.min_max(columns.partitions)
-    if bounds["min"] == bounds["max"]:
-        return batch, ((bounds["min"].as_py(), len(columns)),)
+    lowest, highest = columns.partition_bounds or bounds_of(columns.partitions)
+    if lowest == highest:
+        return batch, ((lowest, len(columns)),)
     batch = batch.take(pc.sort_indices(columns.partitions))  # Arrow's sort is stable: each partition keeps its order
     runs = pc.run_end_encode(batch.column("_partition"))
     ends = runs.run_ends.to_pylist()
     starts = [0, *ends[:-1]]
     shares = zip(runs.values.to_pylist(), (end - start for start, end in zip(starts, ends, strict=True)), strict=True)
     return batch, tuple(shares)
+
+
+def bounds_of(column: pa.Array) -> tuple[int, int]:
+    """The lowest and the highest number in a column."""
+    bounds = pc.min_max(column)
+    return bounds["min"].as_py(), bounds["max"].as_py()
 
 
 def slice_columns(columns: Columns, first: int, count: int) -> Columns:

@@ -31,6 +31,7 @@ __all__ = [
     "parts_of",
     "plan_reads",
     "read_file",
+    "read_known",
 ]
 
 T = TypeVar("T")
@@ -226,6 +227,39 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
     return _reading(file, lambda: read_layout(file.segment, lambda start, length: store.get_range(key, start, length)))
 
 
+def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:
+    """What `read_file` would return for each, without reading: the rows are what was just written to the file.
+
+    What follows each other is returned as one, so many small files cost about as much as one. Raises Corrupt.
+    """
+    runs: dict[int, list[tuple[DataFile, Batch, int, int, pa.RecordBatch]]] = {}
+    fetched = []
+    for read, rows in known:
+        for batch, start, end in read.wanted:
+            part = _row_range(None, batch, start, end)
+            run = runs.setdefault(batch.partition, [])
+            if run and not (run[-1][3] == start and _is_alike(run[-1][0], run[-1][1], read.file, batch)):
+                fetched.append(_joined(run))
+                run.clear()
+            run.append((read.file, batch, start, end, rows.slice(part.first, part.count)))
+    return fetched + [_joined(run) for run in runs.values()]
+
+
+def _is_alike(file: DataFile, batch: Batch, other_file: DataFile, other: Batch) -> bool:
+    """Whether neighbouring batches of just written files can be taken for one."""
+    is_dense = not (batch.sparse or other.sparse)
+    return is_dense and file.append_time_ms == other_file.append_time_ms
+
+
+def _joined(run: Sequence[tuple[DataFile, Batch, int, int, pa.RecordBatch]]) -> Fetched:
+    file, batch, start, _, first = run[0]
+    if len(run) == 1:
+        return _fetched(file, batch, start, run[0][3], first)
+    end = run[-1][3]
+    whole = Batch(batch.partition, start, end, 0, end - start, False, file.path)
+    return _fetched(file, whole, start, end, pa.concat_batches([rows for *_, rows in run]))
+
+
 def read_file(store: Store, read: FileRead, columns: Sequence[str] | None = None) -> list[Fetched]:
     """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable.
 
@@ -246,10 +280,7 @@ def read_file(store: Store, read: FileRead, columns: Sequence[str] | None = None
             layout=layout,
             columns=columns,
         )
-        return [
-            _fetched(read.file, batch, start, end, rows)
-            for (batch, start, end), rows in zip(read.wanted, batches, strict=True)
-        ]
+        return _all_fetched(read, batches)
 
     return _reading(read.file, once)
 
@@ -278,6 +309,13 @@ def _row_range(layout: SegmentLayout | None, batch: Batch, start: int, end: int)
         return RowRange(batch.first_row, batch.rows)
     parts = [part.rows for part in parts_of(layout, batch, start, end)]
     return RowRange(parts[0].first, sum(part.count for part in parts)) if parts else RowRange(batch.first_row, 0)
+
+
+def _all_fetched(read: FileRead, rows: Sequence[pa.RecordBatch]) -> list[Fetched]:
+    return [
+        _fetched(read.file, batch, start, end, part)
+        for (batch, start, end), part in zip(read.wanted, rows, strict=True)
+    ]
 
 
 def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.RecordBatch) -> Fetched:

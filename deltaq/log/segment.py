@@ -151,7 +151,9 @@ def encode_segment(
     number of its rows is bounded. InvalidConfig for an unknown compression or a level the codec does not have.
     """
     sink = pa.BufferOutputStream()
-    row_bytes = batch.nbytes / max(1, batch.num_rows)
+    # Of one partition's few rows, which become one row group however large they are, nobody asks.
+    is_simple = len(shares) == 1 and row_group_bytes is None
+    row_bytes = 0.0 if is_simple else batch.nbytes / max(1, batch.num_rows)
     rows_max = ROW_GROUP_ROWS_MAX
     if row_group_bytes is not None:
         rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from deltaq import names
@@ -42,12 +43,18 @@ from deltaq.log.topic_state import (
 from deltaq.store import Store
 from deltaq.version import __version__
 
-__all__ = ["AlreadyCommitted", "Appended", "Overtaken", "TopicLog", "UploadsGone"]
+__all__ = ["AlreadyCommitted", "Appended", "Overtaken", "SharedTopicLog", "TopicLog", "UploadsGone"]
 
 ENGINE = f"deltaq/{__version__}"
 
 _APPEND = "WRITE"
 """The operation of entries that append records."""
+
+TURN_TIMEOUT_S = 5.0
+"""How long maintenance keeps the writer beside it waiting at most, if the store does not answer."""
+
+_FILES_AT_ONCE = 64
+"""How many files are understood in one go when a state is adopted."""
 
 _WRITER_CHARS = 16
 """How many characters at the start of its tokens a writer has in all of them."""
@@ -89,20 +96,32 @@ class TopicLog:
     """A position in one topic's log. Not thread-safe: one owner at a time.
 
     `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if asked for.
+    Maintenance `beside` a writer need not read what that one has read or written, and commits in its turn, so that
+    neither loses a race against the other. `between` is called between two of many small things as it catches up.
     """
 
     def __init__(
-        self, store: Store, topic: str, clock: Clock = SYSTEM_CLOCK, *, indexed: bool = False, client_id: str = ""
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        indexed: bool = False,
+        client_id: str = "",
+        beside: SharedTopicLog | None = None,
+        between: Callable[[], object] = lambda: None,
     ) -> None:
         self.topic = topic
         self.folder = names.topic_folder(topic)
         self.client_id = client_id
         self.index = OffsetIndex()
         self._indexed = indexed
+        self._beside = beside
+        self._between = between
         self._last: TopicHead | None = None
         self._writer = clock.unique_id()[-_WRITER_CHARS:]
         self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
-        self._adopted_from: Mapping[str, Add] = {}  # while a state is adopted: the files that `index` has until then
+        self._understood: Mapping[str, DataFile] = {}  # while a state is adopted: its files, most of them known before
         self._settings: tuple[Metadata, TopicSettings] | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
@@ -113,6 +132,11 @@ class TopicLog:
     @property
     def version(self) -> int:
         return self._log.state.version
+
+    @property
+    def is_beside_writer(self) -> bool:
+        """Whether it commits in the turn of a writer."""
+        return self._beside is not None
 
     @property
     def delta_log(self) -> DeltaLog:
@@ -183,15 +207,21 @@ class TopicLog:
         """The next entry, applied; None if there is none yet. Raises LogCleaned and what `load` raises."""
         return self._log.read_next()
 
-    def catch_up(self, between: Callable[[], object] = lambda: None) -> bool:
-        """Go to the newest version from where the position is; whether the topic exists. `between` is called after each
-        entry. Raises what `load` and `between` raise.
+    def catch_up(self) -> bool:
+        """Go to the newest version from where the position is; whether the topic exists.
+
+        Raises what `load` and `between` raise.
         """
+        if self._beside is not None:
+            with self._beside.turn() as log:
+                ahead = log.copied_state() if log.version > self.version else None
+            if ahead is not None:
+                self.adopt(ahead)
         if self.version < 0:
             return self.load()
         try:
             while self.read_next() is not None:
-                between()
+                self._between()
         except LogCleaned:
             self.load()
         return self.head is not None
@@ -215,26 +245,31 @@ class TopicLog:
         return self._log.state.copy()
 
     def adopt(self, state: TableState) -> None:
-        """Go to where another position in this log was: `state` is a copy of its state. Raises Corrupt."""
-        self._adopted_from = self._log.state.files
+        """Go to where another position in this log was: `state` is a copy of its state. Raises Corrupt, and what
+        `between` raises."""
+        before, understood = self._log.state.files, {}
+        for number, add in enumerate(state.files.values() if self._indexed else ()):
+            known = self.index.files.get(add.path)
+            if known is None or before.get(add.path) != add:
+                known = data_file(add, self.folder)
+            understood[add.path] = known
+            if number % _FILES_AT_ONCE == 0:
+                self._between()
+        self._understood = understood
         try:
             self._log.adopt(state)
         finally:
-            self._adopted_from = {}
+            self._understood = {}
 
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:
         self._last = None
-        before, self.index = self.index, OffsetIndex()
+        self.index = OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
             self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
             for add in state.files.values():
-                known = before.files.get(add.path)
-                if known is not None and self._adopted_from.get(add.path) == add:
-                    self.index.add(known)  # most are the same as before, and understanding one takes time
-                else:
-                    self._index(add)
+                self._index(add)
             if self._indexed and not self._last.deleted:
                 check_covered(self.index, self._last, self.folder, state.version)
 
@@ -262,7 +297,7 @@ class TopicLog:
 
     def _index(self, add: Add) -> None:
         if self._indexed:
-            self.index.add(data_file(add, self.folder))
+            self.index.add(self._understood.get(add.path) or data_file(add, self.folder))
 
     # --- what changes it ---
 
@@ -400,20 +435,28 @@ class TopicLog:
     def _maintain(
         self, operation: str, actions: Callable[[TableState, TopicHead, int], list[Action]], deadline: float
     ) -> None:
-        txn_id = self._new_token()
+        info = self._info(self._new_token(), self._now(), operation, blind=False)
+        if self._beside is None:
+            self._log.commit(lambda state: self._draft(info, state, actions), deadline)
+            return
+        self._draft(info, self._log.state, actions)  # checked here, because the other one has no index
+        deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
+        with self._beside.turn() as log:
+            log._log.commit(lambda state: log._draft(info, state, actions), deadline)
+            state = log.copied_state()
+        self.adopt(state)
 
-        def write(state: TableState) -> Draft:
-            if self._last is None:
-                raise Overtaken
-            now = self._now()
-            info = self._info(txn_id, now, operation, blind=False)
-            entry = Entry(state.version + 1, info, tuple(actions(state, self._last, now)))
-            # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
-            self._checked(entry, f"a new entry of {self.folder}")
-            # If it stands, its inputs are gone, and so is the plan: trying again is safe.
-            return Draft(info, entry.actions, lambda _: False)
-
-        self._log.commit(write, deadline)
+    def _draft(
+        self, info: CommitInfo, state: TableState, actions: Callable[[TableState, TopicHead, int], list[Action]]
+    ) -> Draft:
+        if self._last is None:
+            raise Overtaken
+        now = self._now()
+        entry = Entry(state.version + 1, replace(info, timestamp=now), tuple(actions(state, self._last, now)))
+        # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
+        self._checked(entry, f"a new entry of {self.folder}")
+        # If it stands, its inputs are gone, and so is the plan: trying again is safe.
+        return Draft(replace(info, timestamp=now), entry.actions, lambda _: False)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never
@@ -438,6 +481,25 @@ class TopicLog:
     def _info(self, txn_id: str, now_ms: int, operation: str, *, blind: bool) -> CommitInfo:
         mode = {"mode": "Append"} if operation == _APPEND else {}
         return CommitInfo(txn_id, now_ms, operation, self.client_id, ENGINE, is_blind_append=blind, parameters=mode)
+
+
+class SharedTopicLog:
+    """A writer's position in its topic's log, which others may move too while it is their turn. Thread-safe."""
+
+    def __init__(self, log: TopicLog, clock: Clock) -> None:
+        self._log = log
+        self._lock = clock.lock()
+
+    @property
+    def version(self) -> int:
+        """A version that the log has reached."""
+        return self._log.version
+
+    @contextmanager
+    def turn(self) -> Iterator[TopicLog]:
+        """The log, as long as nobody else moves it."""
+        with self._lock:
+            yield self._log
 
 
 def _voided(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:

@@ -16,6 +16,8 @@ from itertools import chain
 from typing import Protocol
 from weakref import WeakValueDictionary
 
+import pyarrow as pa
+
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import (
     InvalidValue,
@@ -31,7 +33,7 @@ from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved
 from deltaq.log.linger import AdaptiveLinger
 from deltaq.log.records import Columns
 from deltaq.log.table import TableState
-from deltaq.log.topic_log import Appended, TopicLog, UploadsGone
+from deltaq.log.topic_log import Appended, SharedTopicLog, TopicLog, UploadsGone
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
 from deltaq.log.upload import pause_before_retry, upload_segment
@@ -80,6 +82,9 @@ class _Flight:
 class Caretaker(Protocol):
     """Keeps the topic in good order while it is written; see `deltaq/maintenance/background.py`."""
 
+    def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
+        """The file `path` has `rows` in it, and will be in the topic if its commit succeeds."""
+
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
         """A commit became `version`; `state()` is a copy of the table's state then."""
 
@@ -92,14 +97,16 @@ class Caretaker(Protocol):
 
 class TopicWriter:
     """Writes one topic on behalf of all producers of this process. Without a `caretaker` it is left to others to look
-    after the topic."""
+    after the topic.
+
+    `log` is where it is in the topic's log.
+    """
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
         self.topic = topic
         self._store = store
         self._clock = clock
-        self._log_lock = clock.lock()
-        self._topic_log = TopicLog(store, topic, clock, client_id=client_id)
+        self.log = SharedTopicLog(TopicLog(store, topic, clock, client_id=client_id), clock)
         self._view: TopicView | None = None
         self._changed = clock.condition()
         self._buffers: list[RecordBuffer] = []
@@ -125,11 +132,11 @@ class TopicWriter:
         """
         view = self._view
         if view is None or (anew and not self._under_way):
-            with self._log_lock:
-                if self._topic_log.load() if view is None else self._topic_log.catch_up():
-                    view = view_of(self._topic_log)
+            with self.log.turn() as log:
+                if log.load() if view is None else log.catch_up():
+                    view = view_of(log)
                 elif plan is not None:
-                    view = create_topic(self._topic_log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
+                    view = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
                 else:
                     view = None
                 self._look(view)
@@ -226,9 +233,9 @@ class TopicWriter:
 
     def _newest(self) -> TopicView:
         """The topic as it is now. Raises Unavailable, UnknownTopic."""
-        with self._log_lock:
-            self._topic_log.catch_up()
-            view = view_of(self._topic_log)
+        with self.log.turn() as log:
+            log.catch_up()
+            view = view_of(log)
             self._look(view)
             return view
 
@@ -371,11 +378,16 @@ class TopicWriter:
         for group in _by_encoding(parts):
             settings: BufferSettings = group[0].buffer.settings
             codec = settings.compression, settings.compression_level
-            as_of = self._topic_log.version  # known before the files are there
+            as_of = self.log.version  # known before the files are there
             about = view.settings, *codec, deadline, self._clock, as_of
             whole = joined([part.columns for part in group if part.columns])
-            pieces = in_segments(whole, SEGMENT_BYTES_MAX)
-            segments += [upload_segment(self._store, self.topic, piece, *about) for piece in pieces]
+            is_small = sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8  # by the client's estimate
+            pieces = [whole] if is_small else in_segments(whole, SEGMENT_BYTES_MAX)
+            for piece in pieces:
+                segment, rows = upload_segment(self._store, self.topic, piece, *about)
+                segments.append(segment)
+                if self.caretaker is not None:
+                    self.caretaker.uploaded(segment.path, rows)
         return segments
 
     # --- commit ---
@@ -431,26 +443,26 @@ class TopicWriter:
                 self._changed.notify_all()
             return [segment for flight in taken for segment in flight.segments]
 
-        with self._log_lock:
+        with self.log.turn() as log:
             try:
                 while True:
                     try:
-                        appended = self._topic_log.append(take_segments, topic_id, deadline)
+                        appended = log.append(take_segments, topic_id, deadline)
                     except UploadsGone as gone:
-                        self._upload_again(taken, gone.paths, deadline)
+                        self._upload_again(taken, gone.paths, view_of(log), deadline)
                     else:
                         if self.caretaker is not None:
-                            self.caretaker.committed(self._topic_log.version, self._topic_log.copied_state)
+                            self.caretaker.committed(log.version, log.copied_state)
                         return appended
             finally:
-                self._look(view_of(self._topic_log) if self._topic_log.head is not None else None)
+                self._look(view_of(log) if log.head is not None else None)
 
-    def _upload_again(self, flights: list[_Flight], gone: frozenset[str], deadline: float) -> None:
+    def _upload_again(self, flights: list[_Flight], gone: frozenset[str], view: TopicView, deadline: float) -> None:
         """What was uploaded before a long suspension may have been removed as an orphan. Never heard of otherwise."""
         _log.warning("files that waited too long for their commit are uploaded again topic=%r", self.topic)
         for flight in flights:
             if any(segment.path in gone for segment in flight.segments):
-                flight.segments = self._upload_parts(flight.parts, view_of(self._topic_log), deadline)
+                flight.segments = self._upload_parts(flight.parts, view, deadline)
 
     def _not_appended(self, taken: list[_Flight], error: KafkaException) -> None:
         now = self._clock.monotonic()

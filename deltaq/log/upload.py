@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow.compute as pc
+import pyarrow as pa
 
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
 from deltaq.errors import Unavailable
 from deltaq.log.backoff import error_pause_s
-from deltaq.log.records import Columns, by_partition
+from deltaq.log.records import Columns, bounds_of, by_partition
 from deltaq.log.segment import encode_segment
 from deltaq.log.topic_state import PendingSegment
 from deltaq.store import Store, StoreRefused, StoreUnavailable
@@ -27,8 +27,9 @@ def upload_segment(
     deadline: float,
     clock: Clock,
     as_of: int,
-) -> PendingSegment:
-    """Encode records whose partitions are chosen, and upload them. They are in the topic once they are committed.
+) -> tuple[PendingSegment, pa.RecordBatch]:
+    """Encode records whose partitions are chosen, and upload them; the segment and the rows that are in it. They are in
+    the topic once they are committed.
 
     `settings` are the topic's; where its `compression.type` is `producer`, `compression` and `compression_level` count.
     `as_of` is the version up to which the topic's log is known.
@@ -50,8 +51,8 @@ def upload_segment(
         except StoreUnavailable as error:
             failures += 1
             pause_before_retry(clock, topic, failures, deadline, str(error))
-    bounds = pc.min_max(columns.timestamps)
-    return PendingSegment(
+    earliest, latest = columns.timestamp_bounds or bounds_of(columns.timestamps)
+    segment = PendingSegment(
         path,
         len(encoded.data),
         encoded.rows,
@@ -59,12 +60,13 @@ def upload_segment(
         encoded.footer_bytes,
         encoded.footer_crc32,
         shares,
-        bounds["min"].as_py(),
-        bounds["max"].as_py(),
+        earliest,
+        latest,
         clock.time_ms(),
         timed,
         as_of,
     )
+    return segment, batch
 
 
 def pause_before_retry(clock: Clock, topic: str, failures: int, deadline: float, reason: str) -> None:

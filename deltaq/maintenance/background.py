@@ -15,11 +15,14 @@ import os
 from collections.abc import Callable
 from weakref import WeakSet
 
+import pyarrow as pa
+
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import KafkaException
 from deltaq.log.table import TableState
-from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_log import SharedTopicLog, TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
+from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -70,7 +73,7 @@ class TopicCaretaker:
     """Keeps one topic in good order on behalf of the writer of a process. Thread-safe.
 
     Its threads live as long as their work; at most one writes a checkpoint, one does the rest for the topic, and one
-    looks after the root.
+    looks after the root. What it commits to the topic, it commits in the turn of the writer `beside` it.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class TopicCaretaker:
         store: Store,
         topic: str,
         clock: Clock,
+        beside: SharedTopicLog | None = None,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
@@ -87,8 +91,10 @@ class TopicCaretaker:
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
         self._pacer = Pacer(clock, settings.background_share)
-        self._duty_pacer = Pacer(clock, settings.background_share)  # each is for one thread
-        self._pass = TopicPass(store, topic, clock, settings, self._pacer)
+        self._checkpoint_pacer = Pacer(clock, settings.background_share)  # each is for one thread
+        self._duty_pacer = Pacer(clock, settings.background_share)
+        self._first_hand = FirstHand(clock)
+        self._pass = TopicPass(store, topic, clock, settings, self._pacer, first_hand=self._first_hand, beside=beside)
         self._lock = clock.lock()
         self._threads: dict[str, Thread] = {}
         self._stopped = False
@@ -99,6 +105,10 @@ class TopicCaretaker:
         """Seconds until `look_after` should be called, even if nothing is written."""
         return max(0.0, self._due_at - self._clock.monotonic())
 
+    def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
+        """The file `path` has `rows` in it, and will be in the topic if its commit succeeds."""
+        self._first_hand.keep(path, rows)
+
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
         """The writer's commit became `version`; `state()` is a copy of the table's state then."""
         if version % self._settings.checkpoint_interval:
@@ -106,16 +116,22 @@ class TopicCaretaker:
         now_s = self._clock.monotonic()
         if now_s - self._checkpointed_at >= self._settings.checkpoint_rest_s:
             now, self._checkpointed_at = state(), now_s
-            self._begin("checkpoint", lambda: write_checkpoint(self._store, topic_log(self._topic), now))
-        self.look_after(state())  # one of its own: it moves on
+            self._begin("checkpoint", lambda: self._write_checkpoint(now))
+        self._look_after_topic(checkpoint=False)
 
-    def look_after(self, state: TableState | None = None) -> None:
-        """Do what is due, in the background, unless that is under way. `state`: the table as it was lately, if that is
-        known; given away."""
+    def look_after(self) -> None:
+        """Do what is due, in the background, unless that is under way: for a topic to which little is written."""
+        self._first_hand.clear()
+        self._look_after_topic(checkpoint=True)
+        self._begin("duty", self._look_after_root)
+
+    def _look_after_topic(self, *, checkpoint: bool) -> None:
         self._rest()
-        self._begin("maintenance", lambda: self._pass.run(state))
-        if state is None:
-            self._begin("duty", self._look_after_root)
+        self._begin("maintenance", lambda: self._pass.run(checkpoint=checkpoint))
+
+    def _write_checkpoint(self, state: TableState) -> None:
+        self._checkpoint_pacer.begin()
+        write_checkpoint(self._store, topic_log(self._topic), state, self._checkpoint_pacer.step)
 
     def _look_after_root(self) -> None:
         if take_duty(self._store, self._clock):
@@ -132,8 +148,8 @@ class TopicCaretaker:
         with self._lock:
             self._stopped = True
             threads = list(self._threads.values())
-        self._pacer.stop()
-        self._duty_pacer.stop()
+        for pacer in (self._pacer, self._checkpoint_pacer, self._duty_pacer):
+            pacer.stop()
         for thread in threads:
             thread.join(timeout_s)
 
@@ -141,10 +157,13 @@ class TopicCaretaker:
         # Not all at the same moment: writers that were started together would go on together.
         self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
 
+    def _is_at(self, task: str) -> bool:
+        thread = self._threads.get(task)
+        return thread is not None and thread.is_alive()
+
     def _begin(self, task: str, work: Callable[[], object]) -> None:
         with self._lock:
-            before = self._threads.get(task)
-            if self._stopped or (before is not None and before.is_alive()):
+            if self._stopped or self._is_at(task):
                 return
             _AT_WORK.add(self)
             try:

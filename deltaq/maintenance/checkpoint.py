@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deltaq import names
-from deltaq.log.actions import Add, CommitInfo, encode_entry
+from deltaq.log.actions import Action, Add, CommitInfo, encode_entry
 from deltaq.log.checkpoint_reader import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
 from deltaq.log.checkpoint_seal import sealed
 from deltaq.log.table import TableState
@@ -29,12 +30,14 @@ class CheckpointFailed(Exception):
     """No checkpoint could be made of a state. Nothing is lost: the log's entries say the same."""
 
 
-def encode_checkpoint(state: TableState) -> bytes:
+def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: None) -> bytes:
     """A classic Delta checkpoint of `state` as a Parquet file, read back and found to say the same.
 
+    `between` is called now and then, so that it need not take all of the interpreter's time; what it raises passes.
     Raises CheckpointFailed if it could not be made, or says something else.
     """
-    entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), state.actions())
+    entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), _paced(state.actions(), between))
+    between()
     try:
         data = sealed(_by_delta_rs(entry), state.version)
         found = parse_checkpoint(data, state.version, "a new checkpoint")
@@ -45,7 +48,14 @@ def encode_checkpoint(state: TableState) -> bytes:
     again.restore(found.version, found.actions)
     if again != state or not found.is_sealed:
         raise CheckpointFailed(f"version {state.version}: what delta-rs wrote differs from what it was given")
+    between()
     return data
+
+
+def _paced(actions: Iterable[Action], between: Callable[[], None]) -> Iterator[Action]:
+    for action in actions:
+        yield action
+        between()
 
 
 def _by_delta_rs(entry: bytes) -> bytes:
@@ -59,12 +69,15 @@ def _by_delta_rs(entry: bytes) -> bytes:
         return Path(names.checkpoint_file(f"{log}/", 0)).read_bytes()
 
 
-def write_checkpoint(store: Store, log_folder: str, state: TableState) -> None:
+def write_checkpoint(
+    store: Store, log_folder: str, state: TableState, between: Callable[[], None] = lambda: None
+) -> None:
     """Put a checkpoint of `state` into the log, and point to it unless there is a newer one.
 
-    Several processes may do so at once; the first one's stays. Raises CheckpointFailed, StoreError.
+    Several processes may do so at once; the first one's stays. `between` is as in `encode_checkpoint`. Raises
+    CheckpointFailed, StoreError.
     """
-    data = encode_checkpoint(state)
+    data = encode_checkpoint(state, between)
     key = names.checkpoint_file(log_folder, state.version)
     try:
         store.create(key, data)

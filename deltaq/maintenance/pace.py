@@ -12,6 +12,9 @@ PAUSE_S_MAX = 1.0
 REST_S = 1.0
 """How long a rest goes on at most when it is stopped: less than the exit of a process waits."""
 
+STEP_S_MIN = 0.001
+"""Smaller steps go on without a pause until they have taken so long together: to wake up disturbs others too."""
+
 BREATH_S = 0.001
 """How long others go first between two of many small things."""
 
@@ -63,8 +66,8 @@ class Pacer:
         if self._stopped:
             raise Stopped
         share = self._share * self.hurry
-        if share < 1:
-            worked_s = self._clock.monotonic() - self._worked_from
+        worked_s = self._clock.monotonic() - self._worked_from
+        if share < 1 and worked_s >= STEP_S_MIN:
             self._clock.sleep(min(PAUSE_S_MAX, worked_s * (1 / share - 1)))
             self._worked_from = self._clock.monotonic()
         if self._stopped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +13,13 @@ from deltaq.clock import Clock
 from deltaq.errors import Unavailable
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import RewrittenSegment
-from deltaq.log.scan import Fetched, FileGone, plan_reads, read_file
+from deltaq.log.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
 from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, codec_of, encode_segment
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
 from deltaq.maintenance.file_compaction import FileRewrite, Ranges, halved
+from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.pace import Pacer
 from deltaq.store import ObjectMissing, Store, StoreError
 
@@ -39,7 +40,10 @@ class _TooLarge(Exception):
 class Rewriter:
     """Rewrites files of one topic. `log` keeps an index, and is where the plans were made."""
 
-    def __init__(self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+    def __init__(
+        self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer, first_hand: FirstHand | None = None
+    ) -> None:
+        self._first_hand = first_hand or FirstHand(clock)
         self._store = store
         self._log = log
         self._clock = clock
@@ -75,11 +79,14 @@ class Rewriter:
         except Overtaken:
             self._discard(uploaded)
             raise
+        self._first_hand.forget(inputs)
 
     def _catch_up(self) -> None:
         """Read at leisure what came meanwhile, and not in one go by a commit that finds its slot taken."""
+        if self._log.is_beside_writer:
+            return  # there is nothing that the writer's own position would still have to read
         try:
-            self._log.catch_up(self._pacer.breathe)
+            self._log.catch_up()
         except Unavailable:
             pass  # the commit will tell
 
@@ -135,14 +142,29 @@ class Rewriter:
             index.add(file)
         rows: dict[int, list[pa.RecordBatch]] = {partition: [] for partition in sorted(ranges)}
         size = 0
-        for read in plan_reads(index, ranges):
-            for fetched in read_file(self._store, read):
+        for several in self._fetched(plan_reads(index, ranges)):
+            for fetched in several:
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
             if size > DECODED_BYTES_AT_ONCE and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
             self._pacer.step()
         return rows
+
+    def _fetched(self, reads: Sequence[FileRead]) -> Iterator[list[Fetched]]:
+        """The records of one file after the other; of several at once, where their rows are known at first hand."""
+        known: list[tuple[FileRead, pa.RecordBatch]] = []
+        for read in reads:
+            rows = self._first_hand.rows(read.file.path)
+            if rows is not None:
+                known.append((read, rows))
+                continue
+            if known:
+                yield read_known(known)
+                known = []
+            yield read_file(self._store, read)
+        if known:
+            yield read_known(known)
 
     def _codec(self, plan: FileRewrite) -> tuple[str, int | None]:
         """The topic's compression, or where it leaves that to producers, what they chose last."""

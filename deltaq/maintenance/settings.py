@@ -21,9 +21,9 @@ class MaintenanceSettings:
     """A checkpoint is written at each version that is a multiple of this, but see `checkpoint_rest_s`: a reader applies
     about so many entries at most."""
 
-    checkpoint_rest_s: float = 2.0
+    checkpoint_rest_s: float = 10.0
     """Seconds between two checkpoints beside a writer, however fast it commits: each one keeps it waiting a little. At
-    200 commits a second a reader may have 400 entries to apply."""
+    200 commits a second a reader may have 2,000 entries to apply."""
 
     log_retention_ms: int = 24 * 60 * 60 * 1000
     """Age from which on a log entry may go."""

@@ -13,11 +13,11 @@ from deltaq.log.checkpoint_reader import pointed_version
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.scan import FileGone
 from deltaq.log.store_errors import unavailable
-from deltaq.log.table import TableState
-from deltaq.log.topic_log import Overtaken, TopicLog
+from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.file_compaction import FileRewrite
+from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.log_clean_up import LogCleaner
 from deltaq.maintenance.pace import Pacer
@@ -32,7 +32,7 @@ __all__ = ["Tell", "TopicPass"]
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
 
-BACKLOG_MERGES = 4
+BACKLOG_MERGES = 16
 """Merges of small files that may wait before maintenance beside a producer takes more time."""
 
 OVERTAKEN_MAX = 5
@@ -51,13 +51,19 @@ class TopicPass:
         settings: MaintenanceSettings,
         pacer: Pacer,
         tell: Tell | None = None,
+        first_hand: FirstHand | None = None,
+        beside: SharedTopicLog | None = None,
     ) -> None:
+        known = first_hand or FirstHand(clock)
         self._clock = clock
         self._settings = settings
         self._pacer = pacer
         self._tell = tell or (lambda _: None)
-        self._log = TopicLog(store, topic, clock, indexed=True, client_id="deltaq-maintenance")
-        self._rewriter = Rewriter(store, self._log, clock, pacer)
+        client_id = "deltaq-maintenance"
+        self._log = TopicLog(
+            store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.breathe
+        )
+        self._rewriter = Rewriter(store, self._log, clock, pacer, known)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
@@ -89,21 +95,19 @@ class TopicPass:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def run(self, state: TableState | None = None) -> Counter[str]:
-        """Do all that is due; what was done, in numbers. `state`: the table's, if it is known from lately.
+    def run(self, *, checkpoint: bool = True) -> Counter[str]:
+        """Do all that is due; what was done, in numbers. Without `checkpoint`, others see to that.
 
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
         """
         done: Counter[str] = Counter()
         self._pacer.begin()
-        if state is None:
+        if not self._log.is_beside_writer:
             self._log.load()
-        else:
-            self._log.adopt(state)
-        if self._log.catch_up(self._pacer.breathe):
+        if self._log.catch_up():
             self._work(done)
         if self._log.version >= 0:
-            if state is None:  # otherwise it comes from a writer, who sees to that
+            if checkpoint:
                 self._write_checkpoint(done)
             self._sweep(done)
             if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
@@ -159,7 +163,7 @@ class TopicPass:
 
     def _work(self, done: Counter[str]) -> None:
         thwarted = 0
-        while self._log.catch_up(self._pacer.breathe) and thwarted < OVERTAKEN_MAX:
+        while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
             before = self._log.version
             for action in self._plan():
                 self._tell(f"{self._log.topic}: {_words(action)}")

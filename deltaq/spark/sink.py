@@ -265,7 +265,7 @@ class _TaskWriter:
             codec = client.compression_type, client.compression_level
             about = waiting.view.settings, *codec, _deadline(client), _CLOCK, waiting.as_of
             pieces = in_segments(columns, SEGMENT_BYTES_MAX)
-            waiting.segments += [upload_segment(self._store, topic, piece, *about) for piece in pieces]
+            waiting.segments += [upload_segment(self._store, topic, piece, *about)[0] for piece in pieces]
             waiting.parts.clear()
         self._bytes = 0
 

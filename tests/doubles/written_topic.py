@@ -16,6 +16,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile, PendingSegment, TopicChange
 from deltaq.log.topic_view import NewTopicPlan, create_topic
 from deltaq.log.upload import upload_segment
+from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.topic_pass import TopicPass
@@ -51,7 +52,7 @@ class Row:
 
 
 class WrittenTopic:
-    """The topic `t` with a log of its own. Every `append` is one commit."""
+    """The topic `t` with a log of its own. Every `append` is one commit. `first_hand` is of maintenance beside it."""
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class WrittenTopic:
         self.store = store
         self.clock = clock or ManualClock(auto_advance=True)
         self.schema = schema
+        self.first_hand = FirstHand(self.clock)
         self.log = TopicLog(store, TOPIC, self.clock, indexed=True)
         properties = topic_properties({name.replace("_", "."): value for name, value in config.items()})
         create_topic(self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False)
@@ -89,7 +91,9 @@ class WrittenTopic:
         """What a producer has done before it commits."""
         self.log.catch_up()
         about = self.log.settings, codec, None, self._deadline(), self.clock, self.log.version
-        return upload_segment(self.store, TOPIC, self.columns(rows), *about)
+        segment, written = upload_segment(self.store, TOPIC, self.columns(rows), *about)
+        self.first_hand.keep(segment.path, written)
+        return segment
 
     def commit(self, *segments: PendingSegment) -> tuple[DataFile, ...]:
         topic_id = self.log.live_head.topic_id

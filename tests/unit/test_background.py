@@ -18,7 +18,7 @@ from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import Unavailable
 from deltaq.log.table import TableState
-from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_log import SharedTopicLog, TopicLog
 from deltaq.log.topic_writer import topic_writer
 from deltaq.maintenance import background, topic_pass
 from deltaq.maintenance.background import DUTY_PERIOD_MS, TopicCaretaker, take_duty
@@ -74,7 +74,7 @@ def topic(held: HeldThreads) -> WrittenTopic:
 
 
 def caretaker(topic: WrittenTopic, clock: Any, **changes: Any) -> TopicCaretaker:
-    return TopicCaretaker(topic.store, "t", clock, replace(NO_PAUSES, **changes))
+    return TopicCaretaker(topic.store, "t", clock, settings=replace(NO_PAUSES, **changes))
 
 
 def state_of(topic: WrittenTopic) -> Callable[[], TableState]:
@@ -164,8 +164,10 @@ def test_a_root_is_looked_after_by_the_first_to_ask_in_each_hour() -> None:
 def small_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     made = TopicCaretaker.__init__
 
-    def small(self: TopicCaretaker, store: Store, topic: str, clock: Clock, **_: Any) -> None:
-        made(self, store, topic, clock, NO_PAUSES)
+    def small(
+        self: TopicCaretaker, store: Store, topic: str, clock: Clock, beside: SharedTopicLog, **_: Any
+    ) -> None:
+        made(self, store, topic, clock, beside, NO_PAUSES)
 
     monkeypatch.setattr(TopicCaretaker, "__init__", small)
 
@@ -293,7 +295,7 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     for _ in range(12):
         topic.append(Row(b"x"))
     slow = FaultyStore(store, Rule("put", "*.parquet", Fault.slow(), times=None))
-    care = TopicCaretaker(slow, "t", SYSTEM_CLOCK, NO_PAUSES)
+    care = TopicCaretaker(slow, "t", SYSTEM_CLOCK, settings=NO_PAUSES)
     care.look_after()
     eventually(lambda: slow.blocked == 2, "an upload for the topic, and one by who looks after the root")
     care.stop(0)
@@ -315,7 +317,7 @@ from deltaq.maintenance.pace import Stopped
 ended = []
 begun = SYSTEM_CLOCK.condition()
 
-def work(self, *_):
+def work(self, **_):
     with begun:
         ended.append("begun")
         begun.notify_all()
@@ -432,7 +434,7 @@ def test_after_a_rest_nothing_counts_as_work(working: tuple[ManualClock, Pacer])
 
 def test_a_topic_without_a_table_is_no_failure(held: HeldThreads) -> None:
     store = MemoryStore("test")
-    care = TopicCaretaker(store, "t", held, NO_PAUSES)
+    care = TopicCaretaker(store, "t", held, settings=NO_PAUSES)
     care.look_after()
     held.run()
     assert [entry.key for entry in store.list("topics/")] == []

@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add
 from deltaq.log.table import TableState
-from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_log import TURN_TIMEOUT_S, Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import DataFile, data_file
-from deltaq.store import MemoryStore
-from deltaq.testing import ManualClock
-from tests.doubles.written_topic import Row, WrittenTopic
+from deltaq.maintenance.file_compaction import FileRewrite, cut
+from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.rewrite import Rewriter
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
 
 
 @pytest.fixture
@@ -75,10 +79,6 @@ def test_a_file_that_is_described_anew_is_understood_anew(topic: WrittenTopic) -
 
 
 def test_who_catches_up_may_pause_after_each_entry_and_stop_there(topic: WrittenTopic) -> None:
-    follower = position(topic)
-    follower.load()
-    for number in range(5):
-        topic.append(Row(b"%d" % number))
     seen: list[int] = []
 
     def between() -> None:
@@ -86,9 +86,107 @@ def test_who_catches_up_may_pause_after_each_entry_and_stop_there(topic: Written
         if len(seen) == 3:
             raise TimeoutError
 
+    follower = TopicLog(topic.store, "t", topic.clock, indexed=True, between=between)
+    follower.load()
+    for number in range(5):
+        topic.append(Row(b"%d" % number))
     start = follower.version
     with pytest.raises(TimeoutError):
-        follower.catch_up(between)
+        follower.catch_up()
     assert seen == [start + 1, start + 2, start + 3]
-    assert follower.catch_up(between)
+    assert follower.catch_up()
     assert seen == list(range(start + 1, topic.log.version + 1))
+
+
+# --- beside a writer -------------------------------------------------------------------------------------------------
+
+
+class Counted(FaultyStore):
+    """Counts the log entries that are read, and those that somebody tries to create."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.read: list[str] = []
+        self.tried: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        data = super().get(key)
+        if key.endswith(".json"):
+            self.read.append(key)
+        return data
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        if key.endswith(".json"):
+            self.tried.append(key)
+        super().create(key, data)
+
+
+@pytest.fixture
+def store(topic: WrittenTopic) -> Counted:
+    """The store as maintenance sees it."""
+    return Counted(topic.store)
+
+
+def beside(topic: WrittenTopic, store: Store) -> TopicLog:
+    shared = SharedTopicLog(topic.log, topic.clock)
+    return TopicLog(store, "t", topic.clock, indexed=True, client_id="maintenance", beside=shared)
+
+
+def test_what_the_writer_has_read_or_written_is_not_read_again(topic: WrittenTopic, store: Counted) -> None:
+    log = beside(topic, store)
+    for number in range(10):
+        topic.append(Row(b"%d" % number))
+        if number % 3 == 0:
+            assert log.catch_up()
+            assert log.version == topic.log.version
+            assert log.index.files == topic.log.index.files
+    topic.maintain(merge_files=3)  # by somebody else, of which the writer has not heard yet
+    log.catch_up()
+    assert len(store.read) == 1
+    assert log.index.files == topic.fresh_log().index.files
+
+
+def test_a_rewrite_beside_a_writer_costs_neither_a_lost_race(topic: WrittenTopic, store: Counted) -> None:
+    topic.log = TopicLog(store, "t", topic.clock, indexed=True)
+    topic.log.load()
+    log = beside(topic, store)
+    for round_ in range(5):
+        for number in range(4):
+            topic.append(Row(b"%d" % (4 * round_ + number)))
+        log.catch_up()
+        store.read.clear()
+        work = Rewriter(store, log, topic.clock, Pacer(topic.clock))
+        work.rewrite(FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30)))
+        assert log.version == topic.log.version
+        assert len(topic.files) == 1
+    assert len(store.tried) == len(set(store.tried)) == topic.log.version
+    assert store.read == [], "neither had to read what the other one wrote"
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % number for number in range(20)]
+    assert topic.fresh_log().index.files == log.index.files
+
+
+def test_a_store_that_does_not_answer_keeps_the_writer_waiting_for_seconds_only(topic: WrittenTopic) -> None:
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    faulty = FaultyStore(topic.store, Rule("create", "*.json", Fault.error_before(), times=None))
+    topic.log = TopicLog(faulty, "t", topic.clock, indexed=True)
+    topic.log.load()
+    log = beside(topic, topic.store)
+    log.catch_up()
+    began = topic.clock.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        log.raise_uploads(1, began + 60)
+    assert topic.clock.monotonic() - began < 1.5 * TURN_TIMEOUT_S
+
+
+def test_a_plan_that_the_writer_has_overtaken_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None:
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    log = beside(topic, topic.store)
+    log.catch_up()
+    plan = FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))
+    topic.maintain(merge_files=3)
+    topic.log.catch_up()
+    with pytest.raises(Overtaken):
+        Rewriter(topic.store, log, topic.clock, Pacer(topic.clock)).rewrite(plan)
+    assert topic.stored() - {file.path for file in plan.inputs} == topic.live()

@@ -23,6 +23,7 @@ from deltaq.log.rewrites import Trimmed
 from deltaq.log.scan import FileGone
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.maintenance.file_compaction import FileRewrite, cut
+from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.serde.typed import schema_of
@@ -45,12 +46,14 @@ ROWS = st.builds(
 )
 
 
-def rewriter(topic: WrittenTopic, store: Store | None = None) -> tuple[TopicLog, Rewriter]:
-    """Somebody else who compacts, in a process of its own."""
+def rewriter(
+    topic: WrittenTopic, store: Store | None = None, first_hand: FirstHand | None = None
+) -> tuple[TopicLog, Rewriter]:
+    """Somebody else who compacts, in a process of its own unless it has the writer's rows at first hand."""
     store = store or topic.store
     log = TopicLog(store, "t", topic.clock, indexed=True)
     log.load()
-    return log, Rewriter(store, log, topic.clock, Pacer(topic.clock))
+    return log, Rewriter(store, log, topic.clock, Pacer(topic.clock), first_hand)
 
 
 def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:
@@ -58,8 +61,8 @@ def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:
     return FileRewrite(files, cut(files, log.live_head, target_bytes))
 
 
-def compact(topic: WrittenTopic, target_bytes: int = 2**30) -> None:
-    log, work = rewriter(topic)
+def compact(topic: WrittenTopic, target_bytes: int = 2**30, first_hand: FirstHand | None = None) -> None:
+    log, work = rewriter(topic, first_hand=first_hand)
     work.rewrite(everything(log, target_bytes))
 
 
@@ -92,6 +95,45 @@ def test_a_consumer_sees_the_same_after_a_rewrite(kind: str, commits: list[list[
     topic.fresh_log()
 
 
+class Unread(FaultyStore):
+    """Counts the data files that are read."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.read: set[str] = set()
+
+    def get(self, key: str) -> bytes:
+        if key.endswith(".parquet"):
+            self.read.add(key)
+        return super().get(key)
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+@settings(max_examples=25)
+@given(
+    commits=st.lists(st.lists(ROWS, min_size=1, max_size=6), min_size=1, max_size=5),
+    target=st.sampled_from([1, 2**30]),
+    forgotten=st.sets(st.integers(0, 4)),
+)
+def test_what_its_own_process_has_just_written_is_rewritten_without_being_read(
+    kind: str, commits: list[list[Row]], target: int, forgotten: set[int]
+) -> None:
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test"), clock, partitions=3, message_timestamp_type=kind)
+    for rows in commits:
+        topic.append(*rows)
+        clock.advance(0.7)
+    before, files = seen_by_consumers(topic.store), topic.files
+    gone = {file.path for number, file in enumerate(files) if number in forgotten}
+    topic.first_hand.forget(gone)
+    store = Unread(topic.store)
+    log, work = rewriter(topic, store, topic.first_hand)
+    work.rewrite(everything(log, target))
+    assert store.read == {topic.log.folder + path for path in gone}
+    assert seen_by_consumers(topic.store) == before
+    assert all(topic.first_hand.rows(file.path) is None for file in files), "nobody needs them any more"
+
+
 @pytest.mark.parametrize("limit", [1, 4_000, 40_000])
 def test_records_that_decode_to_much_more_than_their_files_become_several_new_ones(
     limit: int, monkeypatch: pytest.MonkeyPatch
@@ -121,7 +163,8 @@ class Order(BaseModel):
     labels: dict[str, str] | None = None
 
 
-def test_a_typed_topic_keeps_its_objects_and_its_tombstones() -> None:
+@pytest.mark.parametrize("kept", [0, 7, 16])
+def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
     at = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=timezone.utc)
     orders = [
         Order(
@@ -136,7 +179,8 @@ def test_a_typed_topic_keeps_its_objects_and_its_tombstones() -> None:
     handle = Topic("t", Order, store=topic.store, bootstrap_servers="memory://test")
     before = seen_by_consumers(topic.store, handle)
     assert sorted(value.id for *_, value, _ in before if value is not None) == list(range(8))
-    compact(topic)
+    topic.first_hand.forget(file.path for file in topic.files[kept:])
+    compact(topic, first_hand=topic.first_hand)
     assert seen_by_consumers(topic.store, handle) == before
 
 

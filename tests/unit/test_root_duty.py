@@ -143,9 +143,9 @@ def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_ow
     pacers: list[Pacer] = []
     made = TopicPass.__init__
 
-    def watched(self: TopicPass, *given: Any) -> None:
+    def watched(self: TopicPass, *given: Any, **named: Any) -> None:
         pacers.extend(one for one in given if isinstance(one, Pacer))
-        made(self, *given)
+        made(self, *given, **named)
 
     monkeypatch.setattr(TopicPass, "__init__", watched)
     care = TopicCaretaker(store, "mine", clock)

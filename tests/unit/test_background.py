@@ -164,9 +164,7 @@ def test_a_root_is_looked_after_by_the_first_to_ask_in_each_hour() -> None:
 def small_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     made = TopicCaretaker.__init__
 
-    def small(
-        self: TopicCaretaker, store: Store, topic: str, clock: Clock, beside: SharedTopicLog, **_: Any
-    ) -> None:
+    def small(self: TopicCaretaker, store: Store, topic: str, clock: Clock, beside: SharedTopicLog, **_: Any) -> None:
         made(self, store, topic, clock, beside, NO_PAUSES)
 
     monkeypatch.setattr(TopicCaretaker, "__init__", small)

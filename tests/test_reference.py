@@ -170,6 +170,13 @@ LIMITS = {
         ),
         Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Files that one merge takes at most"),
         Limit(
+            "maintenance.first_hand.BYTES_MAX",
+            "bytes",
+            "Just written records kept for the next merge beside a writer, of one topic",
+        ),
+        Limit("maintenance.first_hand.FILE_BYTES_MAX", "bytes", "The same, of one file"),
+        Limit("log.topic_log.TURN_TIMEOUT_S", "s", "Time that maintenance keeps the writer beside it waiting"),
+        Limit(
             "maintenance.settings.DEFAULT_SETTINGS.checkpoint_rest_s", "s", "Time between two checkpoints by one writer"
         ),
         Limit("maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max", "bytes", "Dirty files of one key compaction"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, UnknownTopic
+from deltaq.log.scan import LayoutCache
 from deltaq.log.time_lookup import offset_for_time
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicHead
@@ -21,6 +22,7 @@ class TopicLookup:
         self._clock = clock
         self._lock = clock.lock()
         self._logs: dict[str, TopicLog] = {}
+        self._layouts = LayoutCache(store)
 
     def head(self, topic: str, partition: int | None = None) -> TopicHead:
         """The head of a topic that has this partition. Raises UnknownTopic, Unavailable, Corrupt, Incompatible."""
@@ -38,7 +40,7 @@ class TopicLookup:
         Raises what `head` raises.
         """
         with self._lock:
-            return offset_for_time(self._store, self._current(topic), partition, timestamp_ms)
+            return offset_for_time(self._store, self._current(topic), partition, timestamp_ms, self._layouts)
 
     def _current(self, topic: str) -> TopicLog:
         log = self._logs.get(topic)

@@ -23,6 +23,7 @@ __all__ = [
     "Fetched",
     "FileGone",
     "FileRead",
+    "LayoutCache",
     "Part",
     "first_parts",
     "is_lost",
@@ -37,6 +38,9 @@ __all__ = [
 T = TypeVar("T")
 
 LOOKS_FOR_LOST_FILE = 5
+
+LAYOUTS_KEPT = 4
+"""Questions about the partitions of a topic are mostly about the same few files."""
 
 
 class FileGone(Exception):
@@ -225,6 +229,25 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
     if file.segment.is_small:
         return None
     return _reading(file, lambda: read_layout(file.segment, lambda start, length: store.get_range(key, start, length)))
+
+
+class LayoutCache:
+    """The layouts of the large files that were asked for last, so that the next question need not fetch them again.
+    Not thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._layouts: dict[str, SegmentLayout | None] = {}
+
+    def of(self, file: DataFile) -> SegmentLayout | None:
+        """As `layout_of`, and raises what that does."""
+        key = file.segment.key
+        if key not in self._layouts:
+            layout = layout_of(self._store, file)
+            while len(self._layouts) >= LAYOUTS_KEPT:
+                del self._layouts[next(iter(self._layouts))]
+            self._layouts[key] = layout
+        return self._layouts[key]
 
 
 def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.log.ranges import load_again
-from deltaq.log.scan import FileGone, FileRead, layout_of, parts_of, read_file
+from deltaq.log.scan import FileGone, FileRead, LayoutCache, layout_of, parts_of, read_file
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import Batch, DataFile
 from deltaq.store import Store
@@ -40,12 +40,16 @@ class _Span:
         return self.read.wanted[0][1]
 
 
-def offset_for_time(store: Store, log: TopicLog, partition: int, timestamp_ms: int) -> int | None:
+def offset_for_time(
+    store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache | None = None
+) -> int | None:
     """The lowest offset whose record has `timestamp_ms` or a later one; None if there is no such record.
 
-    `log` must keep an index; it is moved on if a file has been compacted away. Raises UnknownTopic if the topic has
-    ended, Corrupt, Unavailable.
+    `log` must keep an index; it is moved on if a file has been compacted away. With `layouts`, what is known of large
+    files need not be fetched again for the next partition. Raises UnknownTopic if the topic has ended, Corrupt,
+    Unavailable.
     """
+    known = layouts or LayoutCache(store)
 
     def look() -> int | None:
         for batch, start in _batches(log, partition):
@@ -54,9 +58,7 @@ def offset_for_time(store: Store, log: TopicLog, partition: int, timestamp_ms: i
                 continue
             if file.min_timestamp_ms >= timestamp_ms and not batch.sparse:
                 return start
-            for span in _spans(store, file, batch, start):
-                if span.high_ms < timestamp_ms:
-                    continue
+            for span in _spans(known, file, batch, start, timestamp_ms):
                 if span.low_ms >= timestamp_ms and not batch.sparse:
                     return span.start
                 offsets, times_ms = _times(store, span.read)
@@ -90,6 +92,8 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
     Raises as `offset_for_time`.
     """
 
+    layouts = LayoutCache(store)
+
     def look() -> tuple[int, int] | None:
         best = (-1, 0)  # time, and the offset's negative: of equal times the lowest offset is the greatest pair
         files = log.index.files
@@ -98,7 +102,7 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
             # The highest time of a file or row group may be another partition's, so the order alone does not decide.
             if (files[batch.path].max_timestamp_ms, -start) <= best:
                 continue
-            for span in sorted(_spans(store, files[batch.path], batch, start), key=lambda span: -span.high_ms):
+            for span in sorted(_spans(layouts, files[batch.path], batch, start), key=lambda span: -span.high_ms):
                 if (span.high_ms, -span.start) > best:
                     offsets, times_ms = _times(store, span.read)
                     if len(times_ms):
@@ -115,9 +119,10 @@ def _batches(log: TopicLog, partition: int) -> list[tuple[Batch, int]]:
     return [(batch, max(batch.base_offset, earliest)) for batch in log.index.batches(partition, earliest)]
 
 
-def _spans(store: Store, file: DataFile, batch: Batch, start: int) -> Iterator[_Span]:
-    """The batch from offset `start` on, in offset order: of a large file by row groups. Raises FileGone."""
-    layout = layout_of(store, file)
+def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_ms: int = 0) -> Iterator[_Span]:
+    """What of the batch from offset `start` on may have times from `from_ms` on, in offset order: of a large file by
+    row groups. Raises FileGone."""
+    layout = layouts.of(file)
     if layout is None:
         read = FileRead(file, ((batch, start, batch.next_offset),))
         yield _Span(read, file.min_timestamp_ms, file.max_timestamp_ms)
@@ -129,7 +134,8 @@ def _spans(store: Store, file: DataFile, batch: Batch, start: int) -> Iterator[_
         # Where the time of the commit counts, the records may have others that do not.
         if file.append_time_ms is None and known and len(known) == len(bounds):
             low_ms, high_ms = min(low for low, _ in known) // 1000, max(high for _, high in known) // 1000
-        yield _Span(FileRead(file, ((batch, part.start, part.end),), layout), low_ms, high_ms)
+        if high_ms >= from_ms:
+            yield _Span(FileRead(file, ((batch, part.start, part.end),), layout), low_ms, high_ms)
 
 
 def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:

@@ -17,7 +17,7 @@ import builtins
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import quote
 
@@ -421,15 +421,29 @@ def _sync_entry(path: str) -> None:
 def _names(folder: int, after: str = "") -> list[str]:
     """What is in the folder: names of files, and names of folders with a `/`. Links and devices are left out, and what
     has nothing to do with keys behind `after`."""
-    with os.scandir(folder) as entries:
+    if after:
         # Of a log's thousands of entries those behind the newest are asked for again and again: be quick with the rest.
-        found = [entry for entry in entries if not after or entry.name > after or after.startswith(entry.name)]
-    is_folder = [(entry, entry.is_dir(follow_symlinks=False)) for entry in found]
+        beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders in which more may lie behind it
+        return list(_kinds(folder, [name for name in os.listdir(folder) if name > after or name in beginnings]))
+    with os.scandir(folder) as entries:
+        is_folder = [(entry, entry.is_dir(follow_symlinks=False)) for entry in entries]
     return [
         f"{entry.name}/" if is_dir else entry.name
         for entry, is_dir in is_folder
         if is_dir or entry.is_file(follow_symlinks=False)
     ]
+
+
+def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        try:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(mode):
+            yield f"{name}/"
+        elif stat.S_ISREG(mode):
+            yield name
 
 
 def _holds_an_object(parent: int, name: str) -> bool:

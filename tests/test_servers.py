@@ -18,8 +18,9 @@ import pytest
 from deltaq.store import open_store
 from tests.servers import go_programs
 from tests.servers.go_programs import BuildFailed, CannotBuild, GoProgram
+from tests.servers.local_server import HOST, ServerFailed
 from tests.servers.minio import MinioServer
-from tests.servers.s3_server import HOST, S3Server, ServerFailed
+from tests.servers.s3_server import S3Server
 from tests.servers.versitygw import VersityServer
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -10,14 +10,14 @@ import time
 from collections.abc import Sequence
 
 from tests.servers.go_programs import UNAVAILABLE, BuildFailed, CannotBuild
-from tests.servers.s3_server import S3Server, ServerFailed
+from tests.servers.local_server import LocalServer, ServerFailed
 
 __all__ = ["run"]
 
 LOOK_AGAIN_S = 0.5
 
 
-def run(server: S3Server, arguments: Sequence[str]) -> int:
+def run(server: LocalServer, arguments: Sequence[str]) -> int:
     """Start the server; run `-- COMMAND ...` with the server's environment, or wait; stop it. The exit status.
 
     That is the command's own; 69 if this machine cannot build the server; 1 if it does not run.
@@ -41,7 +41,7 @@ def run(server: S3Server, arguments: Sequence[str]) -> int:
         server.stop()
 
 
-def _run_command(server: S3Server, command: list[str]) -> int:
+def _run_command(server: LocalServer, command: list[str]) -> int:
     # Keys of another account must not be mixed with ours.
     ours = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     with subprocess.Popen(command, env=ours | server.environment) as process:
@@ -55,7 +55,7 @@ def _run_command(server: S3Server, command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _run_alone(server: S3Server, parent: int) -> int:
+def _run_alone(server: LocalServer, parent: int) -> int:
     print(f"# {server.program.name} {server.program.version}, until Ctrl-C. For another shell:")
     for name, value in server.environment.items():
         print(f"export {name}={value}", flush=True)

@@ -18,7 +18,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MINIO", "PROGRAMS", "VERSITYGW", "BuildFailed", "CannotBuild", "GoProgram"]
+__all__ = [
+    "MINIO",
+    "NO_NETWORK",
+    "PROGRAMS",
+    "TOOLS",
+    "VERSITYGW",
+    "BuildFailed",
+    "CannotBuild",
+    "GoProgram",
+    "one_at_a_time",
+]
 
 TOOLS = Path(__file__).resolve().parents[2] / ".tools"
 UNAVAILABLE = 69
@@ -61,7 +71,7 @@ class GoProgram:
     def build(self) -> Path:
         """Build it unless that is done; its path. Minutes the first time. CannotBuild, BuildFailed."""
         go = shutil.which("go")
-        with _one_at_a_time(self.name):
+        with one_at_a_time(self.name):
             if self.path.exists():
                 return self.path
             if go is None:
@@ -94,7 +104,7 @@ PROGRAMS = (MINIO, VERSITYGW)
 
 
 @contextmanager
-def _one_at_a_time(name: str) -> Iterator[None]:
+def one_at_a_time(name: str) -> Iterator[None]:
     """Whoever comes second waits for the build of the first, and finds it done."""
     TOOLS.mkdir(exist_ok=True)
     with (TOOLS / f"{name}.lock").open("w") as lock:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.servers.command import run
 from tests.servers.go_programs import VERSITYGW
-from tests.servers.s3_server import HOST, S3Server
+from tests.servers.local_server import HOST
+from tests.servers.s3_server import S3Server
 
 __all__ = ["VersityServer"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,12 @@ from uuid import uuid4
 
 from benchmarks.age import Age, AgePlan, measure_age
 from benchmarks.ageing import Life
+from benchmarks.client import deltaq_client, kafka_client
 from benchmarks.fairness import Crowd, Fairness, measure_fairness
 from benchmarks.latency import Latency, Load, measure_latency
 from benchmarks.machine import describe
 from benchmarks.maintenance import Care, CarePlan, measure_care
+from benchmarks.peers import Delivered, PeerPlan, Peers, measure_peers
 from benchmarks.report import Findings, as_json, as_text
 from benchmarks.throughput import WAYS, Run, fill_topic, measure_throughput
 from deltaq.store import open_store
@@ -42,6 +45,7 @@ class Plan:
     crowds: tuple[Crowd, ...] = ()
     ages: tuple[AgePlan, ...] = ()
     cares: tuple[CarePlan, ...] = ()
+    peers: tuple[PeerPlan, ...] = ()
 
 
 NOTHING = Plan((), messages=0, rounds=0, floor_rounds=0)
@@ -65,18 +69,23 @@ QUICK_AGES = (AgePlan(Life(3_000, 3.0), _YOUNG, rounds=30, spark_rounds=3),)
 CARES = (CarePlan(Load(50_000, 5.0, 25.0, 5.0), pairs=4),)
 QUICK_CARES = (CarePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1),)
 
+PEERS = (PeerPlan(tuple(Load(rate, 5.0, 15.0, 5.0) for rate in (10_000, 70_000, 250_000)), 1_000_000, rounds=3),)
+QUICK_PEERS = (PeerPlan((Load(10_000, 5.0, 3.0, 1.0),), 200_000, rounds=1),)
+
 _PARTS = {
     "latency": (replace(FULL, messages=0), replace(QUICK, messages=0)),
     "throughput": (replace(FULL, loads=()), replace(QUICK, loads=())),
     "fairness": (replace(NOTHING, crowds=CROWDS), replace(NOTHING, crowds=QUICK_CROWDS)),
     "age": (replace(NOTHING, ages=AGES), replace(NOTHING, ages=QUICK_AGES)),
+    "peers": (replace(NOTHING, peers=PEERS), replace(NOTHING, peers=QUICK_PEERS)),
     "maintenance": (replace(NOTHING, cares=CARES), replace(NOTHING, cares=QUICK_CARES)),
 }
 """What may be measured alone: in full, and quickly."""
 
 
-def run(plan: Plan, root: str) -> Findings:
-    """Carry a plan out on an empty root. Tells on standard error how far it is."""
+def run(plan: Plan, root: str, kafka: str | None = None) -> Findings:
+    """Carry a plan out on an empty root, and where it compares with Kafka, with the broker at `kafka` (host:port).
+    Tells on standard error how far it is."""
     started, begin = datetime.now(timezone.utc).isoformat(timespec="seconds"), monotonic()
 
     def tell(text: str) -> None:
@@ -87,7 +96,8 @@ def run(plan: Plan, root: str) -> Findings:
     crowds = tuple(_crowds(plan, root, tell))
     ages = tuple(_ages(plan, root, tell))
     cares = tuple(_cares(plan, root, tell))
-    return Findings(started, describe(root), latencies, runs, crowds, ages, cares)
+    peers = tuple(_peers(plan, root, kafka or "", tell))
+    return Findings(started, describe(root), latencies, runs, crowds, ages, cares, peers)
 
 
 def _latencies(plan: Plan, root: str, tell: _Tell) -> Iterator[Latency]:
@@ -103,11 +113,12 @@ def _runs(plan: Plan, root: str, tell: _Tell) -> Iterator[Run]:
         return
     filled, seed = f"filled-{uuid4().hex[:12]}", 1
     tell(f"throughput: filling the topic that is read with {plan.messages:,} messages")
-    fill_topic(root, filled, plan.messages, seed)
+    client = deltaq_client(root)
+    fill_topic(client, filled, plan.messages, seed)
     # Round by round, so that a moment in which the machine was busy does not hit all runs of one way.
     for number in range(1, plan.rounds + 1):
         for way in plan.ways:
-            outcome = measure_throughput(root, way, plan.messages, seed, filled)
+            outcome = measure_throughput(client, way, plan.messages, seed, filled)
             tell(f"  round {number} of {plan.rounds}, {way}: {outcome.messages / outcome.seconds:,.0f}/s")
             yield outcome
 
@@ -141,6 +152,22 @@ def _cares(plan: Plan, root: str, tell: _Tell) -> Iterator[Care]:
         yield Care(care, tuple(windows))
 
 
+def _peers(plan: Plan, root: str, kafka: str, tell: _Tell) -> Iterator[Peers]:
+    for peers in plan.peers:
+        tell("deltaq and Kafka in turns")
+        delivered: list[Delivered] = []
+        runs: list[Run] = []
+        for measured in measure_peers((deltaq_client(root), kafka_client(kafka)), peers):
+            if isinstance(measured, Delivered):
+                delivered.append(measured)
+                marks = f"p50 {measured.latency.p50:.1f} ms, p99 {measured.latency.p99:.1f} ms, {measured.verdict}"
+                tell(f"  {measured.load}, {measured.client}: {marks}")
+            else:
+                runs.append(measured)
+                tell(f"  {measured.way}, {measured.client}: {measured.messages / measured.seconds:,.0f}/s")
+        yield Peers(peers, tuple(delivered), tuple(runs))
+
+
 @contextmanager
 def _root(given: str | None, results: Path) -> Iterator[str]:
     """A root of our own, emptied afterwards: below the given one, or in the folder of the results, which is on a real
@@ -169,7 +196,12 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--root", help="measure another store: a path or URL, such as s3://bucket/prefix")
     parser.add_argument("--only", choices=tuple(_PARTS), help="measure only this")
     parser.add_argument("--results", type=Path, default=Path("bench-results"), help="folder for figures as JSON")
+    parser.add_argument(
+        "--kafka", default=os.environ.get("DELTAQ_BENCH_KAFKA"), help="host:port of a broker, for --only peers"
+    )
     arguments = parser.parse_args(given)
+    if arguments.only == "peers" and not arguments.kafka:
+        parser.error("--kafka: no broker to compare with; `make bench-peers` starts one")
     if arguments.root is not None and arguments.root.startswith("memory:"):
         parser.error("--root: a memory:// store lives in one process, and two are measured here; give a path")
     if arguments.only == "age" and "://" in (arguments.root or ""):
@@ -182,7 +214,7 @@ def main(given: Sequence[str] | None = None) -> int:
     arguments = _arguments(given)
     arguments.results.mkdir(parents=True, exist_ok=True)
     with _root(arguments.root, arguments.results) as root:
-        findings = run(_plan(arguments), root)
+        findings = run(_plan(arguments), root, arguments.kafka)
     print(as_text(findings))
     written = arguments.results / f"{findings.started.replace(':', '').replace('+0000', 'Z')}.json"
     written.write_text(as_json(findings) + "\n")

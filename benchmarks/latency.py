@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.synchronize import Event
 from time import monotonic, monotonic_ns, process_time
+from typing import Any
 from uuid import uuid4
 
+from benchmarks.client import Client, deltaq_client
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
-from deltaq import Consumer, KafkaError, KafkaException, Message, Producer, Topic
+from deltaq import Topic
 from deltaq.names import topic_folder, topic_log
 from deltaq.store import open_store
 
-__all__ = ["Consumed", "Latency", "Load", "Produced", "consume_all", "measure_latency"]
+__all__ = ["Consumed", "Latency", "Load", "Produced", "after_warmup", "consume_all", "measure_latency", "send_and_read"]
 
 TICK_S = 0.001
 """How often the producer looks which messages are due: at 100,000 a second, 100 at a time."""
@@ -116,14 +118,14 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
     store = open_store(root)
     entries_before = sum(1 for _ in store.list(topic_log(topic)))
     others = OthersLoad()
-    produced, consumed = _run_both(root, topic, load)
+    produced, consumed = send_and_read(deltaq_client(root), topic, load)
     others_cores = others.cores()
     log_bytes = [entry.size for entry in store.list(topic_log(topic))]
     all_bytes = sum(entry.size for entry in store.list(topic_folder(topic)))
     commits = len(log_bytes) - entries_before
     data_bytes = all_bytes - sum(log_bytes)
     floor = measure_floor(store, data_bytes // max(1, commits), floor_rounds)
-    counted = _after_warmup(load, consumed)
+    counted = after_warmup(load, consumed)
     due_ns = {at: produced.start_ns + load.due_ns(consumed.sequences[at]) for at in counted}
     return Latency(
         load,
@@ -144,7 +146,7 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
     )
 
 
-def _after_warmup(load: Load, consumed: Consumed) -> list[int]:
+def after_warmup(load: Load, consumed: Consumed) -> list[int]:
     """The arrivals that count."""
     return [at for at, sequence in enumerate(consumed.sequences) if load.warmup <= sequence < load.total]
 
@@ -168,30 +170,31 @@ def _share(ready: Event) -> None:
     _consumer_ready = ready
 
 
-def _run_both(root: str, topic: str, load: Load) -> tuple[Produced, Consumed]:
-    """Start the consumer, then the producer; raises what either raised. Neither can wait for ever."""
+def send_and_read(client: Client, topic: str, load: Load) -> tuple[Produced, Consumed]:
+    """Send `load` from one process and read it in another one; raises what either raised. Neither can wait for ever."""
     context = get_context("spawn")
     ready = context.Event()
     with ProcessPoolExecutor(2, context, _share, (ready,)) as pool:
-        consuming = pool.submit(_consume, root, topic, load)
+        consuming = pool.submit(_consume, client, topic, load)
         while not ready.wait(0.1):
             if consuming.done():
                 consuming.result()
-        produced = pool.submit(_produce, root, topic, load).result()
+        produced = pool.submit(_produce, client, topic, load).result()
         return produced, consuming.result()
 
 
-def _produce(root: str, topic: str, load: Load) -> Produced:
-    failures: list[KafkaError | None] = []
+def _produce(client: Client, topic: str, load: Load) -> Produced:
+    failures: list[object] = []
 
-    def failed(error: KafkaError | None, _: Message) -> None:
-        failures.append(error)
+    def told(error: object, _: object) -> None:
+        if error is not None:
+            failures.append(error)
 
     payloads = TimedPayloads(load.rate)
-    conf = {"bootstrap.servers": root, "linger.ms": load.linger_ms, "delivery.report.only.error": True}
+    conf = {**client.conf, "linger.ms": load.linger_ms, "delivery.report.only.error": True, "on_delivery": told}
     cpu_s = process_time()
     waits = sent = 0
-    with Producer(conf, on_delivery=failed) as producer:
+    with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
         start_ns = monotonic_ns()
         while sent < load.total:
@@ -209,7 +212,7 @@ def _produce(root: str, topic: str, load: Load) -> Produced:
     return Produced(start_ns, end_ns, waits, process_time() - cpu_s)
 
 
-def _send(producer: Producer, topic: str, payload: bytes) -> int:
+def _send(producer: Any, topic: str, payload: bytes) -> int:
     """Produce one message, however long its queue is full; how often that was the case."""
     waits = 0
     while True:
@@ -222,11 +225,11 @@ def _send(producer: Producer, topic: str, payload: bytes) -> int:
             return waits
 
 
-def _consume(root: str, topic: str, load: Load) -> Consumed:
+def _consume(client: Client, topic: str, load: Load) -> Consumed:
     assert _consumer_ready is not None
-    conf = {"bootstrap.servers": root, "group.id": "latency", "auto.offset.reset": "earliest"}
+    conf = {**client.conf, "group.id": f"latency-{topic}", "auto.offset.reset": "earliest"}
     cpu_s = process_time()
-    with Consumer(conf) as consumer:
+    with client.api.Consumer(conf) as consumer:
         consumer.subscribe([topic])
         while not consumer.assignment():
             consumer.poll(0.05)
@@ -234,7 +237,7 @@ def _consume(root: str, topic: str, load: Load) -> Consumed:
         return consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
 
 
-def consume_all(consumer: Consumer, payloads: TimedPayloads, load: Load, cpu_s: float) -> Consumed:
+def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float) -> Consumed:
     """Poll until all messages are there and no more have come for a while, or until too long none has come."""
     values: list[bytes] = []
     received = array("q")
@@ -247,7 +250,7 @@ def consume_all(consumer: Consumer, payloads: TimedPayloads, load: Load, cpu_s: 
             continue
         error = message.error()
         if error is not None:
-            raise KafkaException(error)
+            raise RuntimeError(f"an error instead of a message: {error}")
         values.append(message.value())
         now_ns = monotonic_ns()
         received.append(now_ns)

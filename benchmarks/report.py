@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.age import Age
@@ -13,6 +13,7 @@ from benchmarks.fairness import Fairness
 from benchmarks.latency import Latency
 from benchmarks.maintenance import Care
 from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.peers import Peers
 from benchmarks.throughput import Run
 
 __all__ = ["Findings", "Speed", "Target", "as_json", "as_text", "speeds", "targets"]
@@ -29,6 +30,7 @@ class Findings:
     crowds: tuple[Fairness, ...] = ()
     ages: tuple[Age, ...] = ()
     cares: tuple[Care, ...] = ()
+    peers: tuple[Peers, ...] = ()
 
     @property
     def is_clean(self) -> bool:
@@ -37,6 +39,7 @@ class Findings:
         verdicts += [age.verdict for age in self.ages] + [
             window.verdict for care in self.cares for window in care.windows
         ]
+        verdicts += [delivered.verdict for peers in self.peers for delivered in peers.delivered]
         return all(verdict.is_clean for verdict in verdicts)
 
 
@@ -66,7 +69,7 @@ QUIET_CORES = 0.1
 """Up to this the machine counts as quiet."""
 
 _SPEED_AIMS = {"produce, calls": 800_000, "produce_arrow, acknowledged": 3_000_000, "consume(500)": 800_000}
-_NAMES = {"consume_500": "consume(500)"}
+_NAMES = {"consume_500": "consume(500)", "produce_callback": "produce with callback, poll"}
 _LATENCY_AIM = 100_000, 20.0, 100.0
 """Messages a second, linger.ms, and the 99th percentile in milliseconds that is aimed at."""
 
@@ -75,6 +78,9 @@ _PUTS_AIM = 2.0
 _AGE_AIM = 1.2
 _BYTES_AIM = 1.3
 _CARE_AIM = 1.25
+_PEER_P50_AIM = 1.3
+_PEER_P99_AIM_MS = 20.0
+_PEER_SPEED_AIM = 1.0
 
 
 def speeds(runs: Sequence[Run]) -> list[Speed]:
@@ -125,7 +131,20 @@ def targets(findings: Findings) -> list[Target]:
     found += [
         _at_most(f"p99 with maintenance/without, {care.plan.load}", _CARE_AIM, care.ratio) for care in findings.cares
     ]
+    for peers in findings.peers:
+        found += _peer_targets(peers)
     return found
+
+
+def _peer_targets(peers: Peers) -> Iterator[Target]:
+    for load in peers.plan.loads:
+        yield _at_most(f"p50, {load}, deltaq/Kafka", _PEER_P50_AIM, peers.latency(load, "p50").ratio)
+        p99 = peers.latency(load, "p99").ours
+        yield Target(f"p99, {load}", f"<= {_PEER_P99_AIM_MS:g} ms", f"{p99:.1f} ms", p99 <= _PEER_P99_AIM_MS)
+    for way in dict.fromkeys(run.way for run in peers.runs):
+        ratio = peers.speed(way).ratio
+        name = f"{_NAMES.get(way, way)}, deltaq/Kafka"
+        yield Target(name, f">= {_PEER_SPEED_AIM:g}", f"{ratio:.2f}", ratio >= _PEER_SPEED_AIM)
 
 
 def _at_most(name: str, aim: float, ratio: float) -> Target:
@@ -159,6 +178,8 @@ def as_text(findings: Findings) -> str:
         lines += ["", *_age_table(age), "", *_footprint_table(age)]
     for care in findings.cares:
         lines += ["", *_care_table(care)]
+    for peers in findings.peers:
+        lines += ["", *_peer_latency_table(peers), "", *_peer_speed_table(peers)]
     if aimed_at := targets(findings):
         rows = [(target.name, target.aim, target.found, "met" if target.met else "MISSED") for target in aimed_at]
         lines += ["", *_table(("target", "aim", "found", ""), rows)]
@@ -329,6 +350,34 @@ def _care_table(care: Care) -> list[str]:
     return [title, *_table(head, rows)]
 
 
+def _peer_latency_table(peers: Peers) -> list[str]:
+    title = "deltaq and Kafka: ms from `produce` in one process to the value in the other"
+    head = "load", "client", "p50", "p99", "p99.9", "max", "achieved/s", "CPU s in", "CPU s out", "others", "messages"
+    rows = [
+        (
+            str(one.load),
+            one.client,
+            *(f"{mark:.1f}" for mark in _marks(one.latency)),
+            f"{one.achieved_rate:,.0f}",
+            f"{one.producer_cpu_s:.2f}",
+            f"{one.consumer_cpu_s:.2f}",
+            _cores(one.others_cores),
+            str(one.verdict),
+        )
+        for one in sorted(peers.delivered, key=lambda one: (one.load.rate, one.client))
+    ]
+    return [title, *_table(head, rows)]
+
+
+def _peer_speed_table(peers: Peers) -> list[str]:
+    title = f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read: medians"
+    rows = []
+    for way in dict.fromkeys(run.way for run in peers.runs):
+        both = peers.speed(way)
+        rows.append((_NAMES.get(way, way), f"{both.ours:,.0f}", f"{both.theirs:,.0f}", f"{both.ratio:.2f}"))
+    return [title, *_table(("way", "deltaq", "Kafka", "ratio"), rows)] if rows else [title]
+
+
 def _marks(measured: Distribution) -> tuple[float, float, float, float]:
     return measured.p50, measured.p99, measured.p999, measured.max
 
@@ -346,6 +395,7 @@ def _quiet(findings: Findings) -> str:
     told += [run.others_cores for run in findings.runs] + [crowd.others_cores for crowd in findings.crowds]
     told += [age.others_cores for age in findings.ages]
     told += [window.others_cores for care in findings.cares for window in care.windows]
+    # (Beside Kafka, the broker is one of the others.)
     cores = [cores for cores in told if cores is not None]
     if not cores:
         return "How much of the machine others were using meanwhile is unknown."

@@ -7,15 +7,17 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from time import perf_counter, process_time
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 
+from benchmarks.client import Client
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import as_arrow, random_values
-from deltaq import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, Topic, TopicPartition
+from deltaq import KafkaError
 
-__all__ = ["WAYS", "Run", "WrongContent", "fill_topic", "measure_throughput"]
+__all__ = ["KAFKA_WAYS", "WAYS", "Run", "WrongContent", "fill_topic", "measure_throughput"]
 
 FILE_ROWS = 10_000
 """Rows of a file of the topic that is read: what `batch.num.messages` allows by default."""
@@ -41,55 +43,61 @@ class Run:
     seconds: float
     cpu_s: float
     others_cores: float | None
+    client: str = "deltaq"
 
 
-def measure_throughput(root: str, way: str, messages: int, seed: int, filled: str) -> Run:
+def measure_throughput(client: Client, way: str, messages: int, seed: int, filled: str) -> Run:
     """Measure one of `WAYS` in a fresh process. `filled` is a topic that `fill_topic` filled from `seed`.
 
     Raises WrongContent.
     """
     others = OthersLoad()
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        calls_s, seconds, cpu_s = pool.submit(_measured, root, way, messages, seed, filled).result()
-    return Run(way, messages, calls_s, seconds, cpu_s, others.cores())
+        calls_s, seconds, cpu_s = pool.submit(_measured, client, way, messages, seed, filled).result()
+    return Run(way, messages, calls_s, seconds, cpu_s, others.cores(), client.name)
 
 
-def fill_topic(root: str, topic: str, messages: int, seed: int) -> None:
-    """Fill a new topic of one partition with files of 10,000 messages each, 1 MB."""
-    Topic(topic, conf={"bootstrap.servers": root}).create()
-    with _producer(root) as producer:
-        for table in _tables(random_values(messages, seed), FILE_ROWS):
+def fill_topic(client: Client, topic: str, messages: int, seed: int) -> None:
+    """Fill a new topic of one partition; deltaq's with files of 10,000 messages each, 1 MB."""
+    client.create_topic(topic)
+    values = random_values(messages, seed)
+    if client.library != "deltaq":
+        _produce(client, topic, values)
+        return
+    with _producer(client) as producer:
+        for table in _tables(values, FILE_ROWS):
             producer.produce_arrow(topic, table)
             producer.flush()
 
 
-def _measured(root: str, way: str, messages: int, seed: int, filled: str) -> tuple[float | None, float, float]:
+def _measured(client: Client, way: str, messages: int, seed: int, filled: str) -> tuple[float | None, float, float]:
     """Runs in the fresh process."""
     values = random_values(messages, seed)
-    _warm_up(root, values[:1000])
+    _warm_up(client, values[:1000])
     if way in _IN:
         topic = f"{way}-{uuid4().hex[:12]}"
-        Topic(topic, conf={"bootstrap.servers": root}).create()
+        client.create_topic(topic)
         cpu_s = process_time()
-        calls_s, seconds = _IN[way](root, topic, values)
+        calls_s, seconds = _IN[way](client, topic, values)
         cpu_s = process_time() - cpu_s
-        _check(way, values, Topic(topic, conf={"bootstrap.servers": root}).to_arrow().column("value"))
+        _check(way, values, _consume(client, topic, messages)[1])
         return calls_s, seconds, cpu_s
     cpu_s = process_time()
-    seconds, found = _OUT[way](root, filled, messages)
+    seconds, found = _OUT[way](client, filled, messages)
     cpu_s = process_time() - cpu_s
     _check(way, values, found)
     return None, seconds, cpu_s
 
 
-def _warm_up(root: str, values: list[bytes]) -> None:
+def _warm_up(client: Client, values: list[bytes]) -> None:
     """Go every way once, on a topic of its own: what a process loads at first use is no matter of messages a second."""
     topic = f"warm-up-{uuid4().hex[:12]}"
-    Topic(topic, conf={"bootstrap.servers": root}).create()
-    for way_in in _IN.values():
-        way_in(root, topic, values)
-    for way_out in _OUT.values():
-        way_out(root, topic, len(values))
+    client.create_topic(topic)
+    for name in WAYS if client.library == "deltaq" else KAFKA_WAYS:
+        if name in _IN:
+            _IN[name](client, topic, values)
+        else:
+            _OUT[name](client, topic, len(values))
 
 
 def _check(way: str, expected: list[bytes], found: list[bytes] | pa.ChunkedArray) -> None:
@@ -102,13 +110,13 @@ def _check(way: str, expected: list[bytes], found: list[bytes] | pa.ChunkedArray
 # --- ways in: seconds until the last call returned, and until all was acknowledged -----------------------------------
 
 
-def _producer(root: str) -> Producer:
+def _producer(client: Client) -> Any:
     # The queue's usual limits would make the caller wait for the disk, and the calls would no longer be measured.
-    return Producer({"bootstrap.servers": root, "queue.buffering.max.messages": 0})
+    return client.api.Producer({**client.conf, "queue.buffering.max.messages": 0})
 
 
-def _produce(root: str, topic: str, values: list[bytes]) -> tuple[float, float]:
-    with _producer(root) as producer:
+def _produce(client: Client, topic: str, values: list[bytes]) -> tuple[float, float]:
+    with _producer(client) as producer:
         producer.list_topics(topic)
         produce = producer.produce
         start = perf_counter()
@@ -119,14 +127,39 @@ def _produce(root: str, topic: str, values: list[bytes]) -> tuple[float, float]:
         return called - start, perf_counter() - start
 
 
-def _produce_arrow(root: str, topic: str, values: list[bytes]) -> tuple[float, float]:
+def _produce_with_callback(client: Client, topic: str, values: list[bytes]) -> tuple[float, float]:
+    failures: list[object] = []
+    told = 0
+
+    def tell(error: object, _: object) -> None:
+        nonlocal told
+        told += 1
+        if error is not None:
+            failures.append(error)
+
+    with _producer(client) as producer:
+        producer.list_topics(topic)
+        produce, poll = producer.produce, producer.poll
+        start = perf_counter()
+        for value in values:
+            produce(topic, value, on_delivery=tell)
+            poll(0)
+        called = perf_counter()
+        producer.flush()
+        done = perf_counter()
+    if failures or told != len(values):
+        raise WrongContent(f"produce with a callback: {told:,} were told of, {len(failures):,} of them not delivered")
+    return called - start, done - start
+
+
+def _produce_arrow(client: Client, topic: str, values: list[bytes]) -> tuple[float, float]:
     tables = _tables(values, BLOCK_ROWS)
     failures: list[KafkaError | None] = []
 
     def told(error: KafkaError | None, _: object) -> None:
         failures.extend([error] if error is not None else [])
 
-    with _producer(root) as producer:
+    with _producer(client) as producer:
         producer.list_topics(topic)
         start = perf_counter()
         for table in tables:
@@ -147,38 +180,39 @@ def _tables(values: list[bytes], rows: int) -> list[pa.Table]:
 # --- ways out: seconds from the making of the consumer to the last value, and the values -----------------------------
 
 
-def _consumer(root: str, topic: str) -> Consumer:
-    consumer = Consumer({"bootstrap.servers": root, "group.id": f"reader-{uuid4().hex[:12]}"})
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+def _consumer(client: Client, topic: str) -> Any:
+    api = client.api
+    consumer = api.Consumer({**client.conf, "group.id": f"reader-{uuid4().hex[:12]}"})
+    consumer.assign([api.TopicPartition(topic, 0, api.OFFSET_BEGINNING)])
     return consumer
 
 
-def _poll(root: str, topic: str, messages: int) -> tuple[float, list[bytes]]:
+def _poll(client: Client, topic: str, messages: int) -> tuple[float, list[bytes]]:
     values: list[bytes] = []
     start = perf_counter()
-    with _consumer(root, topic) as consumer:
+    with _consumer(client, topic) as consumer:
         poll = consumer.poll
         while len(values) < messages and (message := poll(TIMEOUT_S)) is not None:
             values.append(message.value())
         return perf_counter() - start, values
 
 
-def _consume(root: str, topic: str, messages: int) -> tuple[float, list[bytes]]:
+def _consume(client: Client, topic: str, messages: int) -> tuple[float, list[bytes]]:
     values: list[bytes] = []
     start = perf_counter()
-    with _consumer(root, topic) as consumer:
-        batch: Sequence[Message] | None = None
+    with _consumer(client, topic) as consumer:
+        batch: Sequence[Any] | None = None
         while len(values) < messages and batch != []:
             batch = consumer.consume(min(500, messages - len(values)), TIMEOUT_S)
             values += [message.value() for message in batch]
         return perf_counter() - start, values
 
 
-def _consume_arrow(root: str, topic: str, messages: int) -> tuple[float, pa.ChunkedArray]:
+def _consume_arrow(client: Client, topic: str, messages: int) -> tuple[float, pa.ChunkedArray]:
     columns: list[pa.Array] = []
     rows = 0
     start = perf_counter()
-    with _consumer(root, topic) as consumer:
+    with _consumer(client, topic) as consumer:
         while rows < messages and (batch := consumer.consume_arrow(timeout=TIMEOUT_S)) is not None:
             columns.append(batch.column("value"))
             rows += batch.num_rows
@@ -186,9 +220,16 @@ def _consume_arrow(root: str, topic: str, messages: int) -> tuple[float, pa.Chun
     return seconds, pa.chunked_array(columns, pa.binary())
 
 
-_In = Callable[[str, str, list[bytes]], tuple[float, float]]
-_Out = Callable[[str, str, int], "tuple[float, list[bytes] | pa.ChunkedArray]"]
-_IN: dict[str, _In] = {"produce": _produce, "produce_arrow": _produce_arrow}
+_In = Callable[[Client, str, list[bytes]], tuple[float, float]]
+_Out = Callable[[Client, str, int], "tuple[float, list[bytes] | pa.ChunkedArray]"]
+_IN: dict[str, _In] = {
+    "produce": _produce,
+    "produce_callback": _produce_with_callback,
+    "produce_arrow": _produce_arrow,
+}
 _OUT: dict[str, _Out] = {"poll": _poll, "consume_500": _consume, "consume_arrow": _consume_arrow}
 WAYS = (*_IN, *_OUT)
 """What can be measured."""
+
+KAFKA_WAYS = ("produce", "produce_callback", "poll", "consume_500")
+"""What Kafka's client can do too."""

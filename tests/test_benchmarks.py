@@ -18,6 +18,7 @@ from benchmarks import latency
 from benchmarks.__main__ import NOTHING, Plan, main, run
 from benchmarks.age import Age, AgePlan, Cost, measure_age
 from benchmarks.ageing import LeapingClock, Life, grow
+from benchmarks.client import deltaq_client
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
 from benchmarks.fairness import Crowd, Share, judge_values, summarise
 from benchmarks.footprint import Footprint, Part, read_through
@@ -26,8 +27,9 @@ from benchmarks.latency import Load
 from benchmarks.maintenance import Care, CarePlan, Window, live_files
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
+from benchmarks.peers import Delivered, PeerPlan, Peers, measure_peers
 from benchmarks.report import Findings, as_json, as_text, speeds, targets
-from benchmarks.throughput import WAYS, Run, WrongContent, _check, _measured, fill_topic
+from benchmarks.throughput import KAFKA_WAYS, WAYS, Run, WrongContent, _check, _measured, fill_topic
 from deltaq import Consumer, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
@@ -133,17 +135,17 @@ def test_throughput_with_a_wrong_content_is_refused(change):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_in_and_out_is_measured_and_its_content_checked(way, tmp_path):
-    fill_topic(str(tmp_path), "filled", 300, seed=1)
-    calls_s, seconds, _ = _measured(str(tmp_path), way, 300, 1, "filled")
+    fill_topic(deltaq_client(str(tmp_path)), "filled", 300, seed=1)
+    calls_s, seconds, _ = _measured(deltaq_client(str(tmp_path)), way, 300, 1, "filled")
     assert seconds > 0
     assert (calls_s is not None) == way.startswith("produce")
 
 
 @pytest.mark.parametrize("way", ["poll", "consume_500", "consume_arrow"])
 def test_a_topic_that_holds_something_else_is_noticed(way, tmp_path):
-    fill_topic(str(tmp_path), "filled", 300, seed=1)
+    fill_topic(deltaq_client(str(tmp_path)), "filled", 300, seed=1)
     with pytest.raises(WrongContent, match=way):
-        _measured(str(tmp_path), way, 300, 2, "filled")
+        _measured(deltaq_client(str(tmp_path)), way, 300, 2, "filled")
 
 
 def test_speeds_are_best_median_and_worst_of_the_runs():
@@ -384,3 +386,46 @@ def test_live_files_are_counted_entry_by_entry(tmp_path):
     topic.delete()
     entries = [path.read_bytes() for path in sorted(Path(tmp_path).glob("topics/events/_delta_log/*.json"))]
     assert live_files(entries) == [0, 1, 2, 3, 0]
+
+
+# --- next to Kafka ---------------------------------------------------------------------------------------------------
+
+
+def test_both_clients_get_the_same_loads_and_ways_in_turns(tmp_path):
+    """What a broker would be told is told to deltaq here: the program text is the same."""
+    plan = PeerPlan((Load(500, 5.0, 0.4, 0.1),), messages=300, rounds=2)
+    clients = [deltaq_client(str(tmp_path / name)) for name in ("one", "other")]
+    measured = list(measure_peers(clients, plan))
+    delivered = [one for one in measured if isinstance(one, Delivered)]
+    assert len(delivered) == 4
+    assert all(one.verdict.is_clean and one.latency.count == 200 for one in delivered)
+    runs = [one for one in measured if isinstance(one, Run)]
+    assert [run.way for run in runs[:8]] == [way for way in KAFKA_WAYS for _ in clients]
+    assert len(runs) == 16
+
+
+def test_a_comparison_is_of_medians_and_says_what_was_missed():
+    load = Load(10_000, 5.0, 1.0, 0.0)
+    verdict = judge(1, array("q", [0]), 0)
+    delivered = [
+        Delivered(client, load, verdict, distribution([int(ms * 1e6)]), 10_000.0, 1.0, 1.0, None)
+        for client, marks in (("deltaq", (6, 30, 7)), ("Kafka", (5, 5, 99)))
+        for ms in marks
+    ]
+    runs = [
+        Run("poll", 1_000_000, None, seconds, 1.0, None, client)
+        for client, times in (("deltaq", (0.5, 9.0, 0.4)), ("Kafka", (2.0, 1.0, 1.0)))
+        for seconds in times
+    ]
+    peers = Peers(PeerPlan((load,), 1_000_000, 3), tuple(delivered), tuple(runs))
+    assert (peers.latency(load, "p50").ours, peers.latency(load, "p50").theirs) == (7, 5)
+    assert peers.speed("poll").ratio == 2.0
+    findings = Findings("", {}, (), (), peers=(peers,))
+    found = {target.name: (target.found, target.met) for target in targets(findings)}
+    assert found == {
+        "p50, 10,000/s, linger 5 ms, deltaq/Kafka": ("1.40", False),
+        "p99, 10,000/s, linger 5 ms": ("7.0 ms", True),
+        "poll, deltaq/Kafka": ("2.00", True),
+    }
+    assert "Kafka" in as_text(findings)
+    assert json.loads(as_json(findings))["peers"]

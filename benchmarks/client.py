@@ -1,0 +1,51 @@
+"""The clients that are compared: deltaq's, and Kafka's own. The same program text drives both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+__all__ = ["Client", "deltaq_client", "kafka_client"]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A library with the API of confluent-kafka, and its `bootstrap.servers`. Can be sent to another process."""
+
+    library: str
+    bootstrap: str
+
+    @property
+    def api(self) -> Any:
+        """The module with `Producer`, `Consumer` and `TopicPartition`. The libraries share no types, hence Any."""
+        return import_module(self.library)
+
+    @property
+    def conf(self) -> dict[str, object]:
+        """What every configuration has to say."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    @property
+    def name(self) -> str:
+        """What it is called in a report."""
+        return "Kafka" if self.library == "confluent_kafka" else "deltaq"
+
+    def create_topic(self, topic: str) -> None:
+        """A new topic of one partition, which every client finds at once. Raises the library's KafkaException."""
+        admin = import_module(f"{self.library}.admin")
+        client = admin.AdminClient(dict(self.conf))
+        client.create_topics([admin.NewTopic(topic, num_partitions=1)])[topic].result()
+        with self.api.Producer(dict(self.conf)) as producer:
+            while producer.list_topics(topic, timeout=10).topics[topic].error is not None:
+                pass  # a broker tells its cluster before it can itself be asked
+
+
+def deltaq_client(root: str) -> Client:
+    """deltaq, with its topics below `root`."""
+    return Client("deltaq", root)
+
+
+def kafka_client(address: str) -> Client:
+    """confluent-kafka, with a broker at `address`, host:port."""
+    return Client("confluent_kafka", address)

@@ -261,7 +261,7 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
     if column is None:
         if is_required(field):
             raise source.refusal(field.name, "the table lacks this column, which the topic requires")
-        return pa.nulls(source.rows, field.type)
+        return pa.array([None] * source.rows, field.type)  # `nulls` would have nulls in fields that may have none
     array = source.cast(field.name, column, field.type, nullable=not is_required(field))
     if pa.types.is_floating(field.type) and _became_infinite(column, array):
         raise source.refusal(field.name, f"holds a number too large for {field.type}")

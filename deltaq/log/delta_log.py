@@ -134,6 +134,11 @@ class DeltaLog:
 
     # --- reading ---
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether the last `load` failed half way: `state` is then not to be relied on."""
+        return self._is_partial
+
     def load(self) -> bool:
         """Move to the newest version, from the newest checkpoint or from version 0. False if there is no such table.
 

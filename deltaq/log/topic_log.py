@@ -214,7 +214,8 @@ class TopicLog:
         """
         if self._beside is not None:
             with self._beside.turn() as log:
-                ahead = log.copied_state() if log.version > self.version else None
+                is_ahead = log.version > self.version and not log.delta_log.is_partial
+                ahead = log.copied_state() if is_ahead else None
             if ahead is not None:
                 self.adopt(ahead)
         if self.version < 0:
@@ -442,6 +443,8 @@ class TopicLog:
         self._draft(info, self._log.state, actions)  # checked here, because the other one has no index
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
+            if log.version < self.version:
+                log.adopt(self.copied_state())  # others have written, and its writer has not heard of it yet
             log._log.commit(lambda state: log._draft(info, state, actions), deadline)
             state = log.copied_state()
         self.adopt(state)

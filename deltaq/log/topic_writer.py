@@ -381,7 +381,9 @@ class TopicWriter:
             as_of = self.log.version  # known before the files are there
             about = view.settings, *codec, deadline, self._clock, as_of
             whole = joined([part.columns for part in group if part.columns])
-            is_small = sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8  # by the client's estimate
+            # Of bytes alone the client knows how many there are, without a look at the columns.
+            is_plain = view.schema is None and whole.headers.null_count == len(whole)
+            is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
             pieces = [whole] if is_small else in_segments(whole, SEGMENT_BYTES_MAX)
             for piece in pieces:
                 segment, rows = upload_segment(self._store, self.topic, piece, *about)

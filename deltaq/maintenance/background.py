@@ -121,7 +121,6 @@ class TopicCaretaker:
 
     def look_after(self) -> None:
         """Do what is due, in the background, unless that is under way: for a topic to which little is written."""
-        self._first_hand.clear()
         self._look_after_topic(checkpoint=True)
         self._begin("duty", self._look_after_root)
 

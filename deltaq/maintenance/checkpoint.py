@@ -12,6 +12,7 @@ not write the table, would miss them.
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -61,12 +62,15 @@ def _paced(actions: Iterable[Action], between: Callable[[], None]) -> Iterator[A
 def _by_delta_rs(entry: bytes) -> bytes:
     from deltalake import DeltaTable  # noqa: PLC0415 - large, and most programs never write a checkpoint
 
-    with tempfile.TemporaryDirectory(prefix="deltaq-checkpoint-") as folder:
+    folder = tempfile.mkdtemp(prefix="deltaq-checkpoint-")  # not one that the exit of the process removes under us
+    try:
         log = Path(folder, names.LOG_FOLDER)
         log.mkdir()
         Path(names.log_entry(f"{log}/", 0)).write_bytes(entry)
         DeltaTable(folder).create_checkpoint()
         return Path(names.checkpoint_file(f"{log}/", 0)).read_bytes()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_checkpoint(

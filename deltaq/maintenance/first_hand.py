@@ -6,7 +6,7 @@ them again was most of what that took.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import pyarrow as pa
 
@@ -19,6 +19,9 @@ FILE_BYTES_MAX = 256 * 1024
 
 BYTES_MAX = 32 * 1024 * 1024
 """Memory that the rows of one topic take at most. The oldest go first: they may not be merged in time."""
+
+COLUMN_BYTES = 1024
+"""What a column of a few rows takes beside its values, in Arrow and in Python: of small batches nearly all."""
 
 
 class FirstHand:
@@ -35,6 +38,7 @@ class FirstHand:
         size = rows.get_total_buffer_size()  # a few rows may hold on to all the memory that they are a part of
         if size > FILE_BYTES_MAX:
             return
+        size += COLUMN_BYTES * (1 + rows.num_columns)
         with self._lock:
             self._rows[path] = rows, size
             self._bytes += size
@@ -53,11 +57,11 @@ class FirstHand:
             for path in paths:
                 self._drop(path)
 
-    def clear(self) -> None:
-        """Free all memory."""
+    def forget_all_but(self, paths: Container[str]) -> None:
+        """As `forget`, for all files but these."""
         with self._lock:
-            self._rows.clear()
-            self._bytes = 0
+            for path in [path for path in self._rows if path not in paths]:
+                self._drop(path)
 
     def _drop(self, path: str) -> None:
         _, size = self._rows.pop(path, (None, 0))

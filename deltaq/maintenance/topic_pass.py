@@ -54,7 +54,7 @@ class TopicPass:
         first_hand: FirstHand | None = None,
         beside: SharedTopicLog | None = None,
     ) -> None:
-        known = first_hand or FirstHand(clock)
+        self._first_hand = first_hand or FirstHand(clock)
         self._clock = clock
         self._settings = settings
         self._pacer = pacer
@@ -63,7 +63,7 @@ class TopicPass:
         self._log = TopicLog(
             store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.breathe
         )
-        self._rewriter = Rewriter(store, self._log, clock, pacer, known)
+        self._rewriter = Rewriter(store, self._log, clock, pacer, self._first_hand)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
@@ -106,6 +106,8 @@ class TopicPass:
             self._log.load()
         if self._log.catch_up():
             self._work(done)
+        # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
+        self._first_hand.forget_all_but(self._log.index.files)
         if self._log.version >= 0:
             if checkpoint:
                 self._write_checkpoint(done)

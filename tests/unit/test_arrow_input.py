@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from deltaq.arrow_input import columns_from_arrow
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
-from deltaq.log.records import Columns, columns_of_rows
+from deltaq.log.records import Columns, by_partition, columns_of_rows
+from deltaq.log.segment import encode_segment
 from deltaq.serde.typed import schema_of
 
 NOW_MS = 1_700_000_000_000
@@ -364,3 +366,22 @@ def test_the_size_of_a_typed_row_counts_nested_content():
     assert pc.sum(columns(table, schema, size_max=128).values.column("n")).as_py() == 3
     with pytest.raises(MessageTooLarge, match="128 bytes"):
         columns(table, schema, size_max=127)
+
+
+def test_a_column_of_objects_that_a_table_leaves_out_is_as_if_it_were_null():
+    place = pa.struct([pa.field("x", pa.int8(), nullable=False)])
+    schema = pa.schema([("a", pa.int64()), ("place", place)])
+    result = columns(pa.table({"a": [1, 2]}), schema)
+    assert [row[-1] for row in rows_of(result)] == [{"a": 1, "place": None}, {"a": 2, "place": None}]
+    encode_segment(by_partition(result)[0], [2], "none")
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_what_was_produced_does_not_change_with_the_memory_that_it_came_from(chunked):
+    """The rows are looked at long after the call: as they are uploaded, and again when their file is merged."""
+    numbers = np.arange(1000)
+    column = pa.array(numbers)
+    values = pa.chunked_array([column]) if chunked else column
+    result = columns(pa.table({"a": values}), pa.schema([("a", pa.int64())]))
+    numbers[:] = -1
+    assert result.values.column("a").to_pylist() == list(range(1000))

@@ -19,7 +19,7 @@ def memory(batch: pa.RecordBatch) -> int:
 
 def test_the_oldest_rows_go_once_all_take_too_much_memory() -> None:
     batch = rows(1000)
-    kept = FirstHand(ManualClock(), bytes_max=3 * memory(batch))
+    kept = FirstHand(ManualClock(), bytes_max=3 * (memory(batch) + 2 * first_hand.COLUMN_BYTES))
     for number in range(5):
         kept.keep(f"{number}", batch)
     assert [number for number in range(5) if kept.rows(f"{number}") is not None] == [2, 3, 4]
@@ -43,8 +43,19 @@ def test_a_few_rows_count_for_all_the_memory_that_they_hold_on_to() -> None:
     assert kept.rows("of a large block") is None
 
 
-def test_nothing_is_left_once_it_is_cleared() -> None:
+def test_very_small_files_count_for_what_they_really_take() -> None:
+    tiny = rows(10)
+    kept = FirstHand(ManualClock(), bytes_max=100_000)
+    for number in range(10_000):
+        kept.keep(f"{number}", tiny)
+    left = [number for number in range(10_000) if kept.rows(f"{number}") is not None]
+    assert 10 < len(left) <= 100, "a batch of one row and column takes above 1 KB"
+    assert left[-1] == 9_999
+
+
+def test_what_is_no_part_of_a_topic_any_more_is_forgotten() -> None:
     kept = FirstHand(ManualClock())
-    kept.keep("a", rows(100))
-    kept.clear()
-    assert kept.rows("a") is None
+    for name in "abc":
+        kept.keep(name, rows(100))
+    kept.forget_all_but({"b": "a live file"})
+    assert [name for name in "abc" if kept.rows(name) is not None] == ["b"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from deltaq.errors import OutcomeUnknown
+from deltaq.errors import OutcomeUnknown, Unavailable
 from deltaq.log.actions import Add
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import TURN_TIMEOUT_S, Overtaken, SharedTopicLog, TopicLog
@@ -14,9 +14,10 @@ from deltaq.log.topic_state import DataFile, data_file
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
+from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 
 @pytest.fixture
@@ -190,3 +191,50 @@ def test_a_plan_that_the_writer_has_overtaken_is_refused_and_leaves_nothing(topi
     with pytest.raises(Overtaken):
         Rewriter(topic.store, log, topic.clock, Pacer(topic.clock)).rewrite(plan)
     assert topic.stored() - {file.path for file in plan.inputs} == topic.live()
+
+
+def test_beside_a_writer_that_rests_what_others_wrote_is_looked_after_all_the_same(
+    topic: WrittenTopic, store: Counted
+) -> None:
+    resting = TopicLog(store, "t", topic.clock, indexed=True)
+    resting.load()
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(resting, topic.clock)
+    work = TopicPass(store, "t", topic.clock, SMALL, Pacer(topic.clock), beside=shared)
+    assert work.run()["files merged"] == 8
+    assert resting.version == topic.fresh_log().version, "its writer knows what was committed in its turn"
+    topic.log.catch_up()
+    topic.log = resting
+    topic.append(Row(b"from the one that rested"))
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)][-1] == b"from the one that rested"
+
+
+@pytest.mark.parametrize("why", ["never loaded", "not loaded whole"])
+def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(topic: WrittenTopic, why: str) -> None:
+    faulty = FaultyStore(topic.store)
+    writer = TopicLog(faulty, "t", topic.clock)
+    if why == "not loaded whole":
+        faulty.add(Rule("list", "*", Fault.error_before(), times=None))
+        with pytest.raises(Unavailable):
+            writer.load()
+        faulty.clear()
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(writer, topic.clock)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Pacer(topic.clock), beside=shared)
+    assert work.run()["files merged"] == 8
+    assert (writer.version, writer.head) == (topic.fresh_log().version, topic.fresh_log().head)
+
+
+def test_rows_of_files_that_expired_or_were_merged_by_others_are_not_kept_for_ever(topic: WrittenTopic) -> None:
+    topic.append(Row(b"old", timestamp_ms=1), Row(b"old", timestamp_ms=1))
+    for number in range(6):
+        topic.append(Row(b"%d" % number))
+    files = topic.files
+    topic.maintain(merge_files=3)
+    shared = SharedTopicLog(topic.log, topic.clock)
+    kept = topic.first_hand
+    assert all(kept.rows(file.path) is not None for file in files)
+    TopicPass(topic.store, "t", topic.clock, SMALL, Pacer(topic.clock), first_hand=kept, beside=shared).run()
+    assert [file for file in files if kept.rows(file.path) is not None] == []

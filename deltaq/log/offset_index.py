@@ -20,6 +20,13 @@ class OffsetIndex:
         self.files: dict[str, DataFile] = {}
         self._batches: dict[int, list[Batch]] = {}
 
+    def copy(self) -> OffsetIndex:
+        """One that stays as it is while this one moves on."""
+        copied = OffsetIndex()
+        copied.files = dict(self.files)
+        copied._batches = {partition: batches[:] for partition, batches in self._batches.items()}
+        return copied
+
     def add(self, file: DataFile) -> None:
         """A file became part of the table."""
         self.files[file.path] = file

@@ -53,9 +53,6 @@ _APPEND = "WRITE"
 TURN_TIMEOUT_S = 5.0
 """How long maintenance keeps the writer beside it waiting at most, if the store does not answer."""
 
-_FILES_AT_ONCE = 64
-"""How many files are understood in one go when a state is adopted."""
-
 _WRITER_CHARS = 16
 """How many characters at the start of its tokens a writer has in all of them."""
 
@@ -121,7 +118,7 @@ class TopicLog:
         self._last: TopicHead | None = None
         self._writer = clock.unique_id()[-_WRITER_CHARS:]
         self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
-        self._understood: Mapping[str, DataFile] = {}  # while a state is adopted: its files, most of them known before
+        self._adopted: TopicLog | None = None  # while another position is taken over: that one
         self._settings: tuple[Metadata, TopicSettings] | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
@@ -214,10 +211,8 @@ class TopicLog:
         """
         if self._beside is not None:
             with self._beside.turn() as log:
-                is_ahead = log.version > self.version and not log.delta_log.is_partial
-                ahead = log.copied_state() if is_ahead else None
-            if ahead is not None:
-                self.adopt(ahead)
+                if log.version > self.version and not log.delta_log.is_partial:
+                    self.adopt(log)
         if self.version < 0:
             return self.load()
         try:
@@ -245,26 +240,23 @@ class TopicLog:
         """The table as it is now, which stays so while the log moves on."""
         return self._log.state.copy()
 
-    def adopt(self, state: TableState) -> None:
-        """Go to where another position in this log was: `state` is a copy of its state. Raises Corrupt, and what
-        `between` raises."""
-        before, understood = self._log.state.files, {}
-        for number, add in enumerate(state.files.values() if self._indexed else ()):
-            known = self.index.files.get(add.path)
-            if known is None or before.get(add.path) != add:
-                known = data_file(add, self.folder)
-            understood[add.path] = known
-            if number % _FILES_AT_ONCE == 0:
-                self._between()
-        self._understood = understood
+    def adopt(self, other: TopicLog) -> None:
+        """Go to where `other` is, another position in this log, which keeps an index if this one does."""
+        if self._indexed and not other._indexed:
+            raise ValueError("a position without an index cannot give one to another")
+        self._adopted = other
         try:
-            self._log.adopt(state)
+            self._log.adopt(other.copied_state())
         finally:
-            self._understood = {}
+            self._adopted = None
 
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:
+        if self._adopted is not None:
+            # All is understood and checked already, and doing so again would take time that a writer wants.
+            self._last, self.index = self._adopted._last, self._adopted.index.copy()
+            return
         self._last = None
         self.index = OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
@@ -298,7 +290,7 @@ class TopicLog:
 
     def _index(self, add: Add) -> None:
         if self._indexed:
-            self.index.add(self._understood.get(add.path) or data_file(add, self.folder))
+            self.index.add(data_file(add, self.folder))
 
     # --- what changes it ---
 
@@ -440,14 +432,12 @@ class TopicLog:
         if self._beside is None:
             self._log.commit(lambda state: self._draft(info, state, actions), deadline)
             return
-        self._draft(info, self._log.state, actions)  # checked here, because the other one has no index
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
             if log.version < self.version:
-                log.adopt(self.copied_state())  # others have written, and its writer has not heard of it yet
+                log.adopt(self)  # others have written, and its writer has not heard of it yet
             log._log.commit(lambda state: log._draft(info, state, actions), deadline)
-            state = log.copied_state()
-        self.adopt(state)
+            self.adopt(log)
 
     def _draft(
         self, info: CommitInfo, state: TableState, actions: Callable[[TableState, TopicHead, int], list[Action]]

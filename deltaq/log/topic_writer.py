@@ -106,7 +106,7 @@ class TopicWriter:
         self.topic = topic
         self._store = store
         self._clock = clock
-        self.log = SharedTopicLog(TopicLog(store, topic, clock, client_id=client_id), clock)
+        self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
         self._view: TopicView | None = None
         self._changed = clock.condition()
         self._buffers: list[RecordBuffer] = []

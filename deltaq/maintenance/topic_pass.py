@@ -32,7 +32,7 @@ __all__ = ["Tell", "TopicPass"]
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
 
-BACKLOG_MERGES = 16
+BACKLOG_MERGES = 8
 """Merges of small files that may wait before maintenance beside a producer takes more time."""
 
 OVERTAKEN_MAX = 5

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from deltaq.errors import OutcomeUnknown, Unavailable
-from deltaq.log.actions import Add
-from deltaq.log.table import TableState
 from deltaq.log.topic_log import TURN_TIMEOUT_S, Overtaken, SharedTopicLog, TopicLog
-from deltaq.log.topic_state import DataFile, data_file
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
@@ -29,18 +24,14 @@ def position(topic: WrittenTopic) -> TopicLog:
     return TopicLog(topic.store, "t", topic.clock, indexed=True)
 
 
-def state_of(topic: WrittenTopic) -> TableState:
-    topic.log.catch_up()
-    return topic.log.copied_state()
-
-
 def test_a_position_that_is_taken_over_again_and_again_is_as_if_it_were_loaded(topic: WrittenTopic) -> None:
     follower = position(topic)
     for number in range(12):
         topic.append(Row(b"%d" % number), Row(b"x"))
         if number % 5 == 4:
             topic.maintain(merge_files=3)
-        follower.adopt(state_of(topic))
+        topic.log.catch_up()
+        follower.adopt(topic.log)
         loaded = position(topic)
         loaded.load()
         assert (follower.version, follower.head) == (loaded.version, loaded.head)
@@ -48,35 +39,34 @@ def test_a_position_that_is_taken_over_again_and_again_is_as_if_it_were_loaded(t
         assert list(follower.index.batches(0)) == list(loaded.index.batches(0))
 
 
-def test_of_a_position_that_is_taken_over_only_what_is_new_has_to_be_understood(
+def test_nothing_has_to_be_understood_again_of_a_position_that_is_taken_over(
     topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    understood = []
-
-    def counted(add: Add, folder: str) -> DataFile:
-        understood.append(add.path)
-        return data_file(add, folder)
-
-    follower = position(topic)
     for number in range(3):
         topic.append(Row(b"%d" % number))
-        state = state_of(topic)
-        monkeypatch.setattr("deltaq.log.topic_log.data_file", counted)
-        follower.adopt(state)
-        monkeypatch.undo()
-    assert len(understood) == 3
+    topic.log.catch_up()
+    follower = position(topic)
+    monkeypatch.setattr("deltaq.log.topic_log.data_file", lambda *_: pytest.fail("a file was looked at again"))
+    follower.adopt(topic.log)
     assert len(follower.index.files) == 3
 
 
-def test_a_file_that_is_described_anew_is_understood_anew(topic: WrittenTopic) -> None:
-    topic.append(Row(b"x"))
+def test_a_position_that_was_taken_over_stays_where_it_is_while_the_other_one_moves_on(topic: WrittenTopic) -> None:
+    topic.append(Row(b"a"))
     follower = position(topic)
-    state = state_of(topic)
-    follower.adopt(state.copy())
-    ((path, add),) = state.files.items()
-    state.files[path] = replace(add, modification_time=add.modification_time + 1)
-    follower.adopt(state)
-    assert follower.index.files[path].modified_ms == add.modification_time + 1
+    follower.adopt(topic.log)
+    before = dict(follower.index.files), list(follower.index.batches(0)), follower.version
+    topic.append(Row(b"b"))
+    topic.maintain(merge_files=2)
+    topic.log.catch_up()
+    assert (dict(follower.index.files), list(follower.index.batches(0)), follower.version) == before
+    assert follower.catch_up()
+    assert follower.index.files == topic.log.index.files
+
+
+def test_a_position_without_an_index_gives_none_to_another(topic: WrittenTopic) -> None:
+    with pytest.raises(ValueError, match="without an index"):
+        position(topic).adopt(TopicLog(topic.store, "t", topic.clock))
 
 
 def test_who_catches_up_may_pause_after_each_entry_and_stop_there(topic: WrittenTopic) -> None:
@@ -213,7 +203,7 @@ def test_beside_a_writer_that_rests_what_others_wrote_is_looked_after_all_the_sa
 @pytest.mark.parametrize("why", ["never loaded", "not loaded whole"])
 def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(topic: WrittenTopic, why: str) -> None:
     faulty = FaultyStore(topic.store)
-    writer = TopicLog(faulty, "t", topic.clock)
+    writer = TopicLog(faulty, "t", topic.clock, indexed=True)
     if why == "not loaded whole":
         faulty.add(Rule("list", "*", Fault.error_before(), times=None))
         with pytest.raises(Unavailable):

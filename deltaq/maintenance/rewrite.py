@@ -103,7 +103,11 @@ class Rewriter:
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts]).combine_chunks()
         whole = (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])[0]
         encoded = encode_segment(
-            whole, [batch.rows for batch in batches], *self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
+            whole,
+            [batch.rows for batch in batches],
+            *self._codec(plan),
+            row_group_bytes=COMPACTED_ROW_GROUP_BYTES,
+            between=self._pacer.step,
         )
         self._pacer.step()
         try:

@@ -54,6 +54,10 @@ MAKE_ATTEMPTS = 10
 """How often a write starts again because somebody removed the empty folder under it."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
+_FLUSHED_BYTES = 4 * 1024 * 1024
+"""How much of a large file goes to the disk at once. A file system may let the syncs of all other files wait meanwhile,
+and among these are the commits of writers."""
+
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FOLDER = _ROOT | os.O_NOFOLLOW
@@ -358,7 +362,9 @@ class LocalStore:
             try:
                 left = memoryview(data).cast("B")
                 while left:
-                    left = left[os.write(file, left) :]
+                    left = left[os.write(file, left[:_FLUSHED_BYTES]) :]
+                    if left:
+                        _sync_content(file)
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -404,6 +410,10 @@ def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
     except FileExistsError:
         return _child(folder, name), False
     return _child(folder, name), True
+
+
+# Where there is no fdatasync (macOS), the whole content goes to the disk at once.
+_sync_content = getattr(os, "fdatasync", lambda _: None)
 
 
 def _sync_entry(path: str) -> None:

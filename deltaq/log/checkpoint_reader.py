@@ -11,7 +11,7 @@ and every opening of a table would pay for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -29,6 +29,9 @@ from deltaq.store import ObjectMissing, Store
 __all__ = ["Checkpoint", "parse_checkpoint", "pointed_version", "read_checkpoint", "read_newest_checkpoint"]
 
 _log = logging.getLogger("deltaq.log")
+
+FILES_AT_ONCE = 128
+"""How many files are understood in one go."""
 
 # Passing over them would pass over the files that they stand for.
 _OF_V2 = ("checkpointMetadata", "sidecar")
@@ -93,11 +96,12 @@ def read_checkpoint(store: Store, log_folder: str, version: int) -> Checkpoint |
         return None
 
 
-def parse_checkpoint(data: bytes, version: int, key: str) -> Checkpoint:
-    """The checkpoint in the bytes of the object `key`. Raises Corrupt."""
+def parse_checkpoint(data: bytes, version: int, key: str, between: Callable[[], None] = lambda: None) -> Checkpoint:
+    """The checkpoint in the bytes of the object `key`. `between` is called now and then. Raises Corrupt, and what
+    `between` raises."""
     try:
         is_sealed = has_seal(data, version)  # first: damaged bytes are nothing for a Parquet reader
-        actions = tuple(_actions(read_table(data, key)))
+        actions = tuple(_actions(read_table(data, key), between))
         if {Protocol, Metadata} - {type(action) for action in actions}:
             raise ValueError("protocol or metaData is missing")
     except (ValueError, KeyError, TypeError) as error:
@@ -105,7 +109,7 @@ def parse_checkpoint(data: bytes, version: int, key: str) -> Checkpoint:
     return Checkpoint(version, actions, is_sealed)
 
 
-def _actions(table: pa.Table) -> Iterator[Action]:
+def _actions(table: pa.Table, between: Callable[[], None]) -> Iterator[Action]:
     found = {name: rows for name in table.column_names if len(rows := _rows(table.column(name)))}
     for name in _OF_V2:
         if name in found:
@@ -116,8 +120,10 @@ def _actions(table: pa.Table) -> Iterator[Action]:
                 yield action
     if "txn" in found:
         yield from _txns(found["txn"])
-    if "add" in found:
-        yield from _adds(found["add"])
+    for number, add in enumerate(_adds(found["add"]) if "add" in found else ()):
+        if number % FILES_AT_ONCE == 0:
+            between()
+        yield add
 
 
 def _rows(column: pa.ChunkedArray) -> pa.Array:
@@ -171,7 +177,7 @@ class _Fields:
     def flags(self, name: str) -> list[Any]:
         return self._values(name, pa.types.is_boolean, is_optional=False)
 
-    def maps(self, name: str) -> list[dict[str, str]]:
+    def maps(self, name: str) -> Iterable[dict[str, str]]:
         """A map of texts for each action, an empty one for null. A null value means the same as a missing one."""
         if not self.has_any(name):
             return [{} for _ in range(len(self._rows))]
@@ -180,7 +186,7 @@ class _Fields:
             raise TypeError(f"the field {name!r} is of type {maps.type}")
         keys, texts, ends = maps.keys.to_pylist(), maps.items.to_pylist(), maps.offsets.to_pylist()
         spans = zip(ends, ends[1:], maps.is_valid().to_pylist(), strict=False)
-        return [_map(keys[start:end], texts[start:end]) if valid else {} for start, end, valid in spans]
+        return (_map(keys[start:end], texts[start:end]) if valid else {} for start, end, valid in spans)
 
     def _values(self, name: str, is_right: Callable[[pa.DataType], bool], is_optional: bool) -> list[Any]:
         if is_optional and not self.has_any(name):

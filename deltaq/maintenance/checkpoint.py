@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deltaq import names
+from deltaq.errors import Corrupt
 from deltaq.log.actions import Action, Add, CommitInfo, encode_entry
 from deltaq.log.checkpoint_reader import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
 from deltaq.log.checkpoint_seal import sealed
@@ -41,10 +42,13 @@ def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: N
     between()
     try:
         data = sealed(_by_delta_rs(entry), state.version)
-        found = parse_checkpoint(data, state.version, "a new checkpoint")
     except Exception as error:
         # delta-rs has a family of exceptions of its own, and a full disk under the scratch log is no better.
         raise CheckpointFailed(f"version {state.version}: {type(error).__name__}: {error}") from error
+    try:
+        found = parse_checkpoint(data, state.version, "a new checkpoint", between)
+    except Corrupt as error:
+        raise CheckpointFailed(f"version {state.version}: {error}") from error
     again = TableState()
     again.restore(found.version, found.actions)
     if again != state or not found.is_sealed:

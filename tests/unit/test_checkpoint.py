@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import PendingSegment
 from deltaq.maintenance import checkpoint
 from deltaq.maintenance.checkpoint import CheckpointFailed, encode_checkpoint, write_checkpoint
+from deltaq.maintenance.pace import Stopped
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry
 from deltaq.store import MemoryStore, Store, StoreUnavailable, open_store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, Rule
@@ -342,3 +344,21 @@ print("deltalake" in sys.modules)
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False"]
+
+
+def test_who_makes_a_checkpoint_may_pause_in_between_and_stop_there() -> None:
+    state = state_at(100)
+    for number in range(500):
+        state.files[f"{number}.parquet"] = Add(f"{number}.parquet", 10, 5, True, "{}", {"a": "b"})
+    asked: list[None] = []
+    encode_checkpoint(state, lambda: asked.append(None))
+    assert len(asked) > 500, "at each file as it is written down, and now and then as all is read again"
+    for limit in (1, 250, len(asked) - 2, len(asked)):
+        left = iter(range(limit - 1))
+
+        def stopping(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            encode_checkpoint(state, stopping)

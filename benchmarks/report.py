@@ -395,7 +395,8 @@ def _quiet(findings: Findings) -> str:
     told += [run.others_cores for run in findings.runs] + [crowd.others_cores for crowd in findings.crowds]
     told += [age.others_cores for age in findings.ages]
     told += [window.others_cores for care in findings.cares for window in care.windows]
-    # (Beside Kafka, the broker is one of the others.)
+    # While Kafka is measured, its broker is one of the others.
+    told += [one.others_cores for peers in findings.peers for one in peers.delivered if one.client == "deltaq"]
     cores = [cores for cores in told if cores is not None]
     if not cores:
         return "How much of the machine others were using meanwhile is unknown."

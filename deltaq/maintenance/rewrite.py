@@ -107,7 +107,6 @@ class Rewriter:
             [batch.rows for batch in batches],
             *self._codec(plan),
             row_group_bytes=COMPACTED_ROW_GROUP_BYTES,
-            between=self._pacer.step,
         )
         self._pacer.step()
         try:

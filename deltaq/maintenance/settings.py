@@ -55,7 +55,7 @@ class MaintenanceSettings:
     look_interval_ms: int = 3 * 60 * 60 * 1000
     """How often a topic's folder is listed for files that are not in the topic. Each such file stays so much longer."""
 
-    background_share: float = 0.2
+    background_share: float = 0.1
     """Of the time, how much maintenance in a producer's process works at most; the rest it sleeps."""
 
     background_interval_s: float = 300.0

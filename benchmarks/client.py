@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from time import monotonic
 from typing import Any
 
 __all__ = ["Client", "deltaq_client", "kafka_client"]
+
+PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,17 @@ class Client:
         return "Kafka" if self.library == "confluent_kafka" else "deltaq"
 
     def create_topic(self, topic: str) -> None:
-        """A new topic of one partition, which every client finds at once. Raises the library's KafkaException."""
+        """A new topic of one partition, which every client finds at once. Raises the library's KafkaException, and
+        TimeoutError if it is not to be found."""
         admin = import_module(f"{self.library}.admin")
         client = admin.AdminClient(dict(self.conf))
         client.create_topics([admin.NewTopic(topic, num_partitions=1)])[topic].result()
         with self.api.Producer(dict(self.conf)) as producer:
-            while producer.list_topics(topic, timeout=10).topics[topic].error is not None:
-                pass  # a broker tells its cluster before it can itself be asked
+            give_up_at = monotonic() + PATIENCE_S
+            # A broker says that a topic is made before it can itself be asked for it.
+            while (error := producer.list_topics(topic, timeout=PATIENCE_S).topics[topic].error) is not None:
+                if monotonic() > give_up_at:
+                    raise TimeoutError(f"{self.name} made topic {topic!r} and does not find it: {error}")
 
 
 def deltaq_client(root: str) -> Client:

@@ -17,6 +17,9 @@ from benchmarks.throughput import KAFKA_WAYS, Run, fill_topic, measure_throughpu
 __all__ = ["Delivered", "PeerPlan", "Peers", "Rivals", "measure_peers"]
 
 
+_NAMES = ("deltaq", "Kafka")
+
+
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
     """What both clients are given: each load `rounds` times, then `messages` each way in and out."""
@@ -63,7 +66,7 @@ class Peers:
 
     def latency(self, load: Load, mark: str) -> Rivals:
         """A mark of the distribution, such as `p99`, in milliseconds."""
-        return Rivals(*(self._latency(name, load, mark) for name in ("deltaq", "Kafka")))
+        return Rivals(*(self._latency(name, load, mark) for name in _NAMES))
 
     def _latency(self, client: str, load: Load, mark: str) -> float:
         alike = [one for one in self.delivered if (one.client, one.load) == (client, load)]
@@ -71,14 +74,11 @@ class Peers:
 
     def speed(self, way: str) -> Rivals:
         """Messages a second, until all is there."""
-        return Rivals(*(_speed([run for run in self.runs if (run.client, run.way) == (n, way)]) for n in _NAMES))
+        return Rivals(*(self._speed(name, way) for name in _NAMES))
 
-
-_NAMES = ("deltaq", "Kafka")
-
-
-def _speed(runs: Sequence[Run]) -> float:
-    return statistics.median(run.messages / run.seconds for run in runs)
+    def _speed(self, client: str, way: str) -> float:
+        alike = [run for run in self.runs if (run.client, run.way) == (client, way)]
+        return float(statistics.median(run.messages / run.seconds for run in alike))
 
 
 def measure_peers(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Delivered | Run]:

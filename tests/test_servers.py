@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from deltaq.store import open_store
-from tests.servers import go_programs
+from tests.servers import go_programs, java_programs
 from tests.servers.go_programs import BuildFailed, CannotBuild, GoProgram
+from tests.servers.java_programs import JavaProgram
 from tests.servers.local_server import HOST, ServerFailed
 from tests.servers.minio import MinioServer
 from tests.servers.s3_server import S3Server
@@ -368,3 +369,54 @@ def test_what_a_server_acknowledged_is_there_after_it_was_killed(kind):
             server.kill()
             server.restart()
             assert store.get(f"k{number}") == b"%d" % number
+
+
+# --- servers written in Java -----------------------------------------------------------------------------------------
+
+JAVA_PROGRAM = JavaProgram("broker", "org.example", "broker_1", "4.5.6", (("org.example", "unwanted"),))
+
+
+@pytest.fixture
+def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Installs scripts as `mvn` and `java` for tests of fetching; the folder is where the first notes its pom."""
+    monkeypatch.setattr(java_programs, "TOOLS", tmp_path / ".tools")
+    monkeypatch.setattr(go_programs, "TOOLS", tmp_path / ".tools")
+
+    def install(script: str) -> Path:
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        pom = 'while [ "$1" != "-f" ]; do shift; done; cp "$2" ' + f"{folder}/pom.xml; cd $(dirname $2)"
+        for name, content in (("mvn", f"{pom}\n{script}"), ("java", "true")):
+            (folder / name).write_text(f"#!/bin/sh\n{content}\n")
+            (folder / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        return folder
+
+    return install
+
+
+def test_jars_are_fetched_once_in_their_pinned_version_without_those_that_are_not_needed(maven):
+    folder = maven("mkdir jars; echo jar >jars/broker.jar")
+    path = JAVA_PROGRAM.build()
+    assert (path / "broker.jar").read_text() == "jar\n"
+    (folder / "mvn").write_text("#!/bin/sh\nexit 1\n")
+    assert JAVA_PROGRAM.build() == path
+    pom = (folder / "pom.xml").read_text()
+    assert "<artifactId>broker_1</artifactId><version>4.5.6</version>" in pom
+    assert "<exclusion><groupId>org.example</groupId><artifactId>unwanted</artifactId></exclusion>" in pom
+
+
+@pytest.mark.parametrize(
+    ("said", "error"), [("Could not transfer artifact from central", CannotBuild), ("no such artifact", BuildFailed)]
+)
+def test_jars_that_cannot_be_fetched_leave_nothing_behind(maven, said, error):
+    maven(f'mkdir jars; echo "{said}" >&2; exit 1')
+    with pytest.raises(error, match=said):
+        JAVA_PROGRAM.build()
+    assert not JAVA_PROGRAM.path.exists()
+
+
+def test_a_machine_without_java_or_maven_cannot_fetch_jars_and_is_told_so(maven, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotBuild, match=r"Maven \(mvn\)"):
+        JAVA_PROGRAM.build()

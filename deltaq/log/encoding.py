@@ -37,8 +37,11 @@ def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float,
     except (pa.ArrowException, TypeError, AttributeError) as error:
         kind = "bytes" if schema is None else "dicts or model instances"
         raise InvalidValue(f"the topic holds {kind}: {error}") from error
-    bounds = (min(partitions), max(partitions)), (min(times), max(times))
-    return replace(columns, partition_bounds=bounds[0], timestamp_bounds=bounds[1])
+    return replace(
+        columns,
+        partition_bounds=(min(partitions), max(partitions)),
+        timestamp_bounds=(min(times), max(times)),
+    )
 
 
 def chosen_partitions(

@@ -237,17 +237,19 @@ class LayoutCache:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._layouts: dict[str, SegmentLayout | None] = {}
+        self._layouts: dict[str, SegmentLayout] = {}
 
     def of(self, file: DataFile) -> SegmentLayout | None:
         """As `layout_of`, and raises what that does."""
         key = file.segment.key
-        if key not in self._layouts:
-            layout = layout_of(self._store, file)
+        if key in self._layouts:
+            return self._layouts[key]
+        layout = layout_of(self._store, file)
+        if layout is not None:
             while len(self._layouts) >= LAYOUTS_KEPT:
                 del self._layouts[next(iter(self._layouts))]
             self._layouts[key] = layout
-        return self._layouts[key]
+        return layout
 
 
 def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:

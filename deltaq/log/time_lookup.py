@@ -49,7 +49,7 @@ def offset_for_time(
     files need not be fetched again for the next partition. Raises UnknownTopic if the topic has ended, Corrupt,
     Unavailable.
     """
-    known = layouts or LayoutCache(store)
+    cache = layouts or LayoutCache(store)
 
     def look() -> int | None:
         for batch, start in _batches(log, partition):
@@ -58,7 +58,7 @@ def offset_for_time(
                 continue
             if file.min_timestamp_ms >= timestamp_ms and not batch.sparse:
                 return start
-            for span in _spans(known, file, batch, start, timestamp_ms):
+            for span in _spans(cache, file, batch, start, timestamp_ms):
                 if span.low_ms >= timestamp_ms and not batch.sparse:
                     return span.start
                 offsets, times_ms = _times(store, span.read)

@@ -445,11 +445,12 @@ class TopicLog:
         if self._last is None:
             raise Overtaken
         now = self._now()
-        entry = Entry(state.version + 1, replace(info, timestamp=now), tuple(actions(state, self._last, now)))
+        info = replace(info, timestamp=now)
+        entry = Entry(state.version + 1, info, tuple(actions(state, self._last, now)))
         # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
         self._checked(entry, f"a new entry of {self.folder}")
         # If it stands, its inputs are gone, and so is the plan: trying again is safe.
-        return Draft(replace(info, timestamp=now), entry.actions, lambda _: False)
+        return Draft(info, entry.actions, lambda _: False)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never

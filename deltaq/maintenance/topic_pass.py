@@ -107,7 +107,8 @@ class TopicPass:
         if self._log.catch_up():
             self._work(done)
         # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
-        self._first_hand.forget_all_but(self._log.index.files)
+        # Where no writer sees to checkpoints, little is written: a few files are not worth the memory.
+        self._first_hand.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
             if checkpoint:
                 self._write_checkpoint(done)

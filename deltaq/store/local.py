@@ -53,11 +53,11 @@ LEFTOVER_AGE_MS = 24 * 3600 * 1000
 MAKE_ATTEMPTS = 10
 """How often a write starts again because somebody removed the empty folder under it."""
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
 _FLUSHED_BYTES = 4 * 1024 * 1024
 """How much of a large file goes to the disk at once. A file system may let the syncs of all other files wait meanwhile,
 and among these are the commits of writers."""
 
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FOLDER = _ROOT | os.O_NOFOLLOW

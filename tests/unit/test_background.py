@@ -129,6 +129,22 @@ def test_at_most_one_of_each_kind_works_at_a_time(topic: WrittenTopic, held: Hel
     assert all(held.held[name] is not first[name] for name in first)
 
 
+class Untouchable:
+    def __enter__(self) -> None:
+        pytest.fail("the lock was taken")
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_who_asks_for_maintenance_takes_no_lock_of_what_is_kept_for_it(topic: WrittenTopic, held: HeldThreads) -> None:
+    """The writer asks while it holds its own, which a finalizer may want in a thread that holds the other one."""
+    care = caretaker(topic, held)
+    care._first_hand._lock = Untouchable()  # type: ignore[assignment]
+    care.look_after()
+    care.committed(10, state_of(topic))
+
+
 def test_a_topic_to_which_little_is_written_is_looked_after_now_and_then() -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock)
@@ -391,6 +407,16 @@ def test_a_step_is_followed_by_a_pause_that_leaves_the_others_their_share(
     before = clock.monotonic()
     pacer.step()
     assert clock.monotonic() - before == pytest.approx(pause_s)
+
+
+def test_steps_too_small_for_a_pause_are_followed_by_one_for_all_of_them(working: tuple[ManualClock, Pacer]) -> None:
+    clock, pacer = working
+    pacer.begin()
+    for pause_s in (0.0, 0.0, 0.0036, 0.0):
+        clock.advance(0.0004)
+        before = clock.monotonic()
+        pacer.step()
+        assert clock.monotonic() - before == pytest.approx(pause_s)
 
 
 def test_a_pacer_that_is_stopped_ends_the_work_at_its_next_step(working: tuple[ManualClock, Pacer]) -> None:

@@ -31,6 +31,8 @@ from deltaq import (
     UnknownTopic,
 )
 from deltaq.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from deltaq.store import MemoryStore
+from deltaq.testing import messages_of
 from tests.doubles.reading import drain, eventually
 
 NOW_MS = 1_700_000_000_000
@@ -894,3 +896,16 @@ def test_a_cluster_is_described_without_a_broker(root):
         assert metadata.cluster_id == producer.cluster_id()
         producer.set_sasl_credentials("user", "PLANTED")
         assert "PLANTED" not in repr(producer)
+
+
+def test_what_the_client_counts_as_nothing_still_counts_where_a_flight_is_cut_into_files(monkeypatch):
+    """Headers of empty names and values: many of them take much, and a file that decodes to too much is never read."""
+    monkeypatch.setattr("deltaq.log.topic_writer.SEGMENT_BYTES_MAX", 64 * 1024)
+    store = MemoryStore("test")
+    with Producer(bootstrap_servers="memory://test", store=store, linger_ms=60_000) as producer:
+        for number in range(60):
+            producer.produce("t", b"%d" % number, headers=[("", b"")] * 1000)
+        assert producer.flush(30) == 0
+    sizes = [entry.size for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
+    assert len(sizes) > 5
+    assert [message.value() for message in messages_of(store, "t")] == [b"%d" % number for number in range(60)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from deltaq import Corrupt, Producer, Topic, UnknownTopic
 from deltaq.log import segment as segment_module
+from deltaq.log.scan import LAYOUTS_KEPT, LayoutCache
 from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, Store
@@ -267,3 +269,26 @@ def test_the_time_of_the_commit_counts_though_the_records_have_others(large):
     assert newest_time(large, log, 0) == (0, stamped)
     assert offset_for_time(large, log, 0, stamped) == 0
     assert offset_for_time(large, log, 0, stamped + 1) is None
+
+
+def test_a_footer_is_looked_at_once_for_several_questions(large):
+    log, layouts = opened(large), LayoutCache(large)
+    costs = []
+    for number in (1234, 3999, 17):
+        before = large.operations["get_range"]
+        assert offset_for_time(large, log, 0, 1_000_000 + number * 1000 - 1, layouts) == number
+        costs.append(large.operations["get_range"] - before)
+    assert costs == [2, 1, 1]
+
+
+def test_only_a_few_footers_are_kept(large):
+    log, layouts = opened(large), LayoutCache(large)
+    (file,) = log.index.files.values()
+    first = layouts.of(file)
+    others = [replace(file, segment=replace(file.segment, key=f"{n}.parquet")) for n in range(LAYOUTS_KEPT)]
+    content = large.get(file.segment.key)
+    for other in others:
+        large.put(other.segment.key, content)
+        assert layouts.of(file) is first
+        layouts.of(other)
+    assert layouts.of(file) is not first

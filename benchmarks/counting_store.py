@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Pace, Store, StoreError, Watch
 
@@ -59,9 +59,9 @@ class CountingStore:
         self._count("get", key, "range")
         return self.inner.get_range(key, start, length)
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         try:
-            self.inner.put(key, data)
+            self.inner.put(key, data, between)
         except StoreError:
             self._count("put", key, "error")
             raise

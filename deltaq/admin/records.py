@@ -13,7 +13,6 @@ from deltaq.log.scan import FileGone
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.file_compaction import plan_trim
-from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.message import OFFSET_END
@@ -83,7 +82,7 @@ def trim(store: Store, log: TopicLog, clock: Clock) -> None:
 
     What does not succeed is done by the next maintenance.
     """
-    rewriter = Rewriter(store, log, clock, Pacer(clock))
+    rewriter = Rewriter(store, log, clock)
     try:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
             clean = plan.inputs[0].clean

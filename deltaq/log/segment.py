@@ -143,12 +143,14 @@ def encode_segment(
     level: int | None = None,
     *,
     row_group_bytes: int | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> EncodedSegment:
     """Encode `batch`, whose rows are sorted by partition, as Parquet.
 
     `shares` are the row counts of the partitions in order (their sum is the number of rows). With `row_group_bytes`
     a row group decodes to about as many bytes, so that of a large file small parts can be read; without, only the
-    number of its rows is bounded. InvalidConfig for an unknown compression or a level the codec does not have.
+    number of its rows is bounded. `between` is called after each row group; what it raises passes. InvalidConfig for an
+    unknown compression or a level the codec does not have.
     """
     sink = pa.BufferOutputStream()
     # Of one partition's few rows, which become one row group however large they are, nobody asks.
@@ -161,6 +163,7 @@ def encode_segment(
         for first, count in _row_groups(shares, row_bytes, rows_max):
             for rows in _halved(batch.slice(first, count), row_group_bytes):
                 writer.write_batch(rows, row_group_size=rows.num_rows)
+                between()
     data = memoryview(sink.getvalue())
     footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
     return EncodedSegment(data, batch.num_rows, zlib.crc32(data), footer_bytes, zlib.crc32(data[-footer_bytes:]))

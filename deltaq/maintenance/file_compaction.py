@@ -62,11 +62,15 @@ def is_alike(files: Sequence[DataFile]) -> bool:
 
 
 def plan_compaction(
-    index: OffsetIndex, head: TopicHead, target_bytes: int, settings: MaintenanceSettings
+    index: OffsetIndex, head: TopicHead, target_bytes: int, settings: MaintenanceSettings, after: int | None = None
 ) -> FileRewrite | None:
-    """The next merge of small files; None if there is nothing to be gained."""
-    units = in_log_order(index)
-    for part in _TIERS:
+    """The next merge of small files; None if there is nothing to be gained.
+
+    With `after`, only of the smallest ones, and of those that came after that version: what can be merged while a
+    merge of older files is under way.
+    """
+    units = [unit for unit in in_log_order(index) if after is None or _version(unit[0]) > after]
+    for part in _TIERS if after is None else _TIERS[:1]:
         for run in _runs(units, target_bytes // part):
             if window := _window(run, target_bytes, settings.merge_files):
                 files = tuple(file for unit in window for file in unit)

@@ -20,7 +20,6 @@ from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
 from deltaq.maintenance.file_compaction import FileRewrite, Ranges, halved
 from deltaq.maintenance.first_hand import FirstHand
-from deltaq.maintenance.pace import Pacer
 from deltaq.store import ObjectMissing, Store, StoreError
 
 __all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
@@ -38,16 +37,24 @@ class _TooLarge(Exception):
 
 
 class Rewriter:
-    """Rewrites files of one topic. `log` keeps an index, and is where the plans were made."""
+    """Rewrites files of one topic. `log` keeps an index, and is where the plans were made.
+
+    `step` is called after each piece of work; what it raises ends a rewrite, and what that has written is removed.
+    """
 
     def __init__(
-        self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer, first_hand: FirstHand | None = None
+        self,
+        store: Store,
+        log: TopicLog,
+        clock: Clock,
+        step: Callable[[], None] = lambda: None,
+        first_hand: FirstHand | None = None,
     ) -> None:
         self._first_hand = first_hand or FirstHand(clock)
         self._store = store
         self._log = log
         self._clock = clock
-        self._pacer = pacer
+        self._step = step
 
     def rewrite(
         self,
@@ -57,7 +64,8 @@ class Rewriter:
     ) -> None:
         """Do what the plan says, with the rows that `keep` leaves; `clean` is noted in the new files.
 
-        Raises Overtaken, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, Stopped.
+        Raises Overtaken, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, and what
+        `step` raises.
         """
         as_of = self._log.version
         uploaded: list[RewrittenSegment] = []
@@ -107,13 +115,14 @@ class Rewriter:
             [batch.rows for batch in batches],
             *self._codec(plan),
             row_group_bytes=COMPACTED_ROW_GROUP_BYTES,
+            between=self._step,
         )
-        self._pacer.step()
+        self._step()
         try:
-            self._store.put(self._log.folder + path, encoded.data)
+            self._store.put(self._log.folder + path, encoded.data, self._step)
         except StoreError as error:
             raise unavailable(error) from error
-        self._pacer.step()
+        self._step()
         times = pc.min_max(whole.column("_timestamp").cast(pa.int64()))
         offsets = pc.min_max(whole.column("_offset"))
         newest = max(plan.inputs, key=lambda file: file.segment.version)
@@ -151,7 +160,7 @@ class Rewriter:
                 size += kept.nbytes
             if size > DECODED_BYTES_AT_ONCE and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
-            self._pacer.step()
+            self._step()
         return rows
 
     def _fetched(self, reads: Sequence[FileRead]) -> Iterator[list[Fetched]]:

@@ -16,7 +16,7 @@ from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import write_checkpoint
-from deltaq.maintenance.file_compaction import FileRewrite
+from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.log_clean_up import LogCleaner
@@ -34,6 +34,9 @@ Tell: TypeAlias = Callable[[str], None]
 
 BACKLOG_MERGES = 8
 """Merges of small files that may wait before maintenance beside a producer takes more time."""
+
+NEW_VERSIONS = MERGED_FILES_MAX
+"""Commits of the writer after which a merge of older files is interrupted for what they have brought."""
 
 OVERTAKEN_MAX = 5
 """Plans that others may thwart in one round before the topic is left to them."""
@@ -63,7 +66,10 @@ class TopicPass:
         self._log = TopicLog(
             store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.breathe
         )
-        self._rewriter = Rewriter(store, self._log, clock, pacer, self._first_hand)
+        self._beside = beside
+        self._merging: FileRewrite | None = None
+        self._new_files_at = float("-inf")
+        self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
@@ -170,8 +176,7 @@ class TopicPass:
             before = self._log.version
             for action in self._plan():
                 self._tell(f"{self._log.topic}: {_words(action)}")
-                # Many writers make more small files than one that takes its time can merge.
-                self._pacer.hurry = max(1.0, len(self._log.index.files) / (BACKLOG_MERGES * self._settings.merge_files))
+                self._set_pace()
                 try:
                     self._do(action, done)
                 except (Overtaken, FileGone):
@@ -190,11 +195,52 @@ class TopicPass:
                 self._retain(action, self._log.live_head)
                 done["files expired"] += len(action.paths)
             case FileRewrite():
-                clean = [file.clean for file in action.inputs]
-                self._rewriter.rewrite(action, clean=None if None in clean else max(time or 0 for time in clean))
+                self._merging = action
+                try:
+                    self._merge(action)
+                finally:
+                    self._merging = None
                 done["files merged"] += len(action.inputs)
             case _:
                 done["records superseded"] += self._key_cleaner.clean(action, self._log.settings)
+
+    def _merge(self, files: FileRewrite) -> None:
+        clean = [file.clean for file in files.inputs]
+        self._rewriter.rewrite(files, clean=None if None in clean else max(time or 0 for time in clean))
+
+    def _set_pace(self) -> None:
+        """Many writers make more small files than one that takes its time can merge."""
+        self._pacer.hurry = max(1.0, len(self._log.index.files) / (BACKLOG_MERGES * self._settings.merge_files))
+
+    def _step(self) -> None:
+        """A piece of a merge is done. A large one that takes its time must not be what many small files wait for: each
+        look at the topic would take longer by them, and what is known of them at first hand would be forgotten."""
+        self._pacer.step()
+        merging, now_s = self._merging, self._clock.monotonic()
+        if merging is None or self._beside is None or now_s < self._new_files_at:
+            return
+        if self._beside.version - self._log.version >= NEW_VERSIONS:
+            self._merging = None
+            try:
+                self._merge_new_files(max(file.segment.version for file in merging.inputs))
+            finally:
+                self._merging = merging
+            # As much time for what was interrupted, or a fast writer would never let it end.
+            self._new_files_at = 2 * self._clock.monotonic() - now_s
+            self._pacer.begin()
+
+    def _merge_new_files(self, after: int) -> None:
+        """Merge the smallest of the files that came after version `after`."""
+        if not self._log.catch_up():
+            return
+        self._set_pace()
+        head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
+        files = plan_compaction(self._log.index, head, target_bytes, self._settings, after)
+        if files is not None:
+            try:
+                self._merge(files)
+            except (Overtaken, FileGone):
+                pass  # it will be planned again
 
     def _retain(self, trimmed: Trimmed, planned_for: TopicHead) -> None:
         def decide(head: TopicHead) -> Trimmed:

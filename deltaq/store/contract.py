@@ -7,7 +7,7 @@ Only `create` is relied on for safety: of all processes that create one key, at 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -130,8 +130,12 @@ class Store(Protocol):
         ObjectMissing, StoreUnavailable, StoreRefused.
         """
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        """Create or replace the object, atomically and durably. StoreUnavailable (outcome unknown), StoreRefused."""
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+        """Create or replace the object, atomically and durably. StoreUnavailable (outcome unknown), StoreRefused.
+
+        A store that writes a large object piece by piece calls `between` after each one, for a writer who is in no
+        hurry and lets others go first. What that raises, which may be no OSError, passes; the object is as it was.
+        """
 
     def create(self, key: str, data: bytes | memoryview) -> None:
         """Create the object only if the key is free, atomically and durably; one attempt, never retried inside.

@@ -17,12 +17,13 @@ import builtins
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import quote
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, SystemClock
 from deltaq.store import inotify
+from deltaq.store.beneath import FOLDER, child_folder, open_beneath
 from deltaq.store.contract import (
     CreateUnsupported,
     ObjectEntry,
@@ -53,14 +54,16 @@ LEFTOVER_AGE_MS = 24 * 3600 * 1000
 MAKE_ATTEMPTS = 10
 """How often a write starts again because somebody removed the empty folder under it."""
 
-_FLUSHED_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
 """How much of a large file goes to the disk at once. A file system may let the syncs of all other files wait meanwhile,
 and among these are the commits of writers."""
+
+_SMALL_PIECE_BYTES = 256 * 1024
+"""The same, where others are to go first between two pieces."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FOLDER = _ROOT | os.O_NOFOLLOW
 
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free space or enlarge it",
@@ -95,6 +98,7 @@ class LocalStore:
         self._wakes = inotify.is_supported() and isinstance(clock, SystemClock)
         self._root_is_settled = False
         self._settled: set[tuple[int, int]] = set()  # (device, inode) of folders whose own entry is known to be synced
+        self._ways: dict[tuple[str, ...], tuple[int, int]] = {}  # by path, folders to which all of the way is synced
         self._case_sensitive: bool | None = None
 
     @property
@@ -123,8 +127,8 @@ class LocalStore:
             raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
         return self._read("get_range", key, start, length)
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
-        self._write("put", key, data)
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+        self._write("put", key, data, between)
 
     def create(self, key: str, data: bytes | memoryview) -> None:
         self._write("create", key, data)
@@ -172,14 +176,13 @@ class LocalStore:
 
     def _open_folder(self, parts: Sequence[str]) -> int:
         """A descriptor of the folder. FileNotFoundError; ELOOP for a symbolic link on the way."""
-        folder = os.open(self._root, _ROOT)
-        for part in parts:
-            try:
-                child = _child(folder, part)
-            finally:
-                os.close(folder)
-            folder = child
-        return folder
+        root = os.open(self._root, _ROOT)
+        if not parts:
+            return root
+        try:
+            return open_beneath(root, parts, FOLDER)
+        finally:
+            os.close(root)
 
     @contextmanager
     def _folder(self, parts: Sequence[str]) -> Iterator[int]:
@@ -192,6 +195,12 @@ class LocalStore:
     @contextmanager
     def _made_folder(self, parts: Sequence[str]) -> Iterator[int]:
         """A descriptor of the folder, made if need be, and with every entry on the way to it synced."""
+        if (known := self._known_folder(parts)) is not None:
+            try:
+                yield known
+            finally:
+                os.close(known)
+            return
         self._make_root()
         folder = os.open(self._root, _ROOT)
         try:
@@ -202,9 +211,24 @@ class LocalStore:
                     self._settle(parent, child, made)
                 finally:
                     os.close(parent)
+            self._ways[tuple(parts)] = _identity(folder)
             yield folder
         finally:
             os.close(folder)
+
+    def _known_folder(self, parts: Sequence[str]) -> int | None:
+        """A descriptor of the folder if it is still the one to which the way was synced; else None."""
+        identity = self._ways.get(tuple(parts))
+        if identity is None:
+            return None
+        try:
+            folder = self._open_folder(parts)
+        except OSError:
+            return None
+        if _identity(folder) == identity:
+            return folder
+        os.close(folder)
+        return None
 
     def _make_root(self) -> None:
         if self._root_is_settled and os.path.isdir(self._root):
@@ -223,8 +247,7 @@ class LocalStore:
 
     def _settle(self, parent: int, child: int, made: bool) -> None:
         # Also for a folder that was there already: whoever made it may not have come to syncing it yet.
-        status = os.fstat(child)
-        identity = (status.st_dev, status.st_ino)
+        identity = _identity(child)
         if made or identity not in self._settled:
             os.fsync(parent)
             self._settled.add(identity)
@@ -264,8 +287,11 @@ class LocalStore:
             # Mostly there is nothing, and this says so in a fifth of the time that the walk takes. It proves nothing
             # about links, but "missing" gives nothing away.
             os.lstat(f"{self._root}/{key}")
-            with self._folder(folders) as folder:
-                file = os.open(name, _READ, dir_fd=folder)
+            root = os.open(self._root, _ROOT)
+            try:
+                file = open_beneath(root, (*folders, name), _READ)
+            finally:
+                os.close(root)
             try:
                 return _content(file, start, length)
             finally:
@@ -303,7 +329,7 @@ class LocalStore:
 
     def _walk_child(self, folder: int, name: str, base: str, start_after: str) -> Iterator[ObjectEntry]:
         try:
-            child = _child(folder, name[:-1])
+            child = child_folder(folder, name[:-1])
         except FileNotFoundError:
             return
         try:
@@ -323,7 +349,9 @@ class LocalStore:
 
     # Writing
 
-    def _write(self, operation: str, key: str, data: bytes | memoryview) -> None:
+    def _write(
+        self, operation: str, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None
+    ) -> None:
         check_key(operation, key)
         *folders, name = key.split("/")
         publish = _replace if operation == "put" else _link
@@ -331,7 +359,7 @@ class LocalStore:
         for attempt in range(1, MAKE_ATTEMPTS + 1):
             try:
                 with self._made_folder(folders) as folder:
-                    with self._staged(folder, data) as staged:
+                    with self._staged(folder, data, between) as staged:
                         publish(folder, staged, name)
                         published = True
                     os.fsync(folder)
@@ -354,17 +382,19 @@ class LocalStore:
         return _outcome(operation, key, error)
 
     @contextmanager
-    def _staged(self, folder: int, data: bytes | memoryview) -> Iterator[str]:
+    def _staged(self, folder: int, data: bytes | memoryview, between: Callable[[], None] | None) -> Iterator[str]:
         """Name of a synced file in `folder` with the content; removed in the end if it still has that name."""
         name = RESERVED_PREFIX + self._clock.unique_id()
         file = os.open(name, _WRITE, 0o666, dir_fd=folder)
         try:
             try:
-                left = memoryview(data).cast("B")
+                left, piece = memoryview(data).cast("B"), _SMALL_PIECE_BYTES if between else _PIECE_BYTES
                 while left:
-                    left = left[os.write(file, left[:_FLUSHED_BYTES]) :]
+                    left = left[os.write(file, left[:piece]) :]
                     if left:
                         _sync_content(file)
+                        if between:
+                            between()
                 os.fsync(file)
             finally:
                 os.close(file)
@@ -388,28 +418,23 @@ def _outcome(operation: str, key: str, error: OSError) -> StoreError:
     return StoreUnavailable(operation, key, _HINTS.get(code) or error.strerror or type(error).__name__)
 
 
-def _child(folder: int, name: str) -> int:
-    """A descriptor of the folder `name` in `folder`. ELOOP if it is a symbolic link."""
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except NotADirectoryError:
-        # Linux answers so for a link too, and a link must not pass for something missing.
-        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
-        raise
+def _identity(folder: int) -> tuple[int, int]:
+    """Device and inode of an open folder: whatever its name, it is this one."""
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
 
 
 def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
     """A descriptor of the folder `name` in `folder`, made if there is none; whether it was."""
     try:
-        return _child(folder, name), False
+        return child_folder(folder, name), False
     except FileNotFoundError:
         pass
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
-        return _child(folder, name), False
-    return _child(folder, name), True
+        return child_folder(folder, name), False
+    return child_folder(folder, name), True
 
 
 # Where there is no fdatasync (macOS), the whole content goes to the disk at once.
@@ -459,7 +484,7 @@ def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
 def _holds_an_object(parent: int, name: str) -> bool:
     """Whether there is a file in the folder or below; ends with the first one found."""
     try:
-        folder = _child(parent, name)
+        folder = child_folder(parent, name)
     except FileNotFoundError:
         return False
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -55,7 +55,7 @@ class MemoryStore:
             raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
         return self._content("get_range", key)[start : start + length]
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
         check_key("put", key)
         self._write(key, bytes(data), replace=True)
 

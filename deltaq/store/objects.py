@@ -150,7 +150,7 @@ class ObjectStore:
         # An empty range is no valid request; one byte still shows whether the object is there.
         return self._attempt("get_range", key, lambda: self._range(key, start, max(length, 1)))[:length]
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
         check_key("put", key)
         client, view = self._connection.client, memoryview(data).cast("B")
         self._attempt(

@@ -41,7 +41,7 @@ class Stopping:
         getattr(self.inner, name)(key, data)
         if strikes and when == "after":
             os.kill(os.getpid(), signal.SIGSTOP)
-    def put(self, key, data):
+    def put(self, key, data, between=None):
         self._do("put", key, data)
     def create(self, key, data):
         self._do("create", key, data)

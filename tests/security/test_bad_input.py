@@ -55,7 +55,7 @@ class UntouchableStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self._touch("get_range", key)
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
+    def put(self, key: str, data: bytes | memoryview, between: object = None) -> None:
         self._touch("put", key)
 
     def create(self, key: str, data: bytes | memoryview) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -128,6 +129,21 @@ def test_of_very_many_files_each_merge_takes_a_bounded_number_and_none_is_left_o
     assert len(merges) <= 2 * total / (SOON.merge_files - 1)
     assert len(files) < 2 * SOON.merge_files
     assert offsets_of(files) == [(0, offset) for offset in range(total)]
+
+
+def test_while_older_files_are_merged_only_the_smallest_of_the_newer_ones_are() -> None:
+    head = TopicHead("id", (60,), (0,), 0)
+
+    def plan(size: int, after: int) -> list[str]:
+        files = [made_file(f"{n}", n, [(0, n, n + 1)], size=size) for n in range(60)]
+        found = plan_compaction(index_of(files), head, 512_000, replace(SOON, merge_files=20), after)
+        return [] if found is None else [file.path for file in found.inputs]
+
+    assert plan(999, after=-1) == [f"{n}" for n in range(60)]
+    assert plan(999, after=19) == [f"{n}" for n in range(20, 60)]
+    assert plan(999, after=39) == [f"{n}" for n in range(40, 60)]
+    assert plan(999, after=40) == []
+    assert plan(1000, after=-1) == []
 
 
 def test_a_partition_without_records_gets_no_new_file_of_its_own() -> None:

@@ -9,7 +9,8 @@ from deltaq.log.topic_log import TURN_TIMEOUT_S, Overtaken, SharedTopicLog, Topi
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
-from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
+from deltaq.names import topic_log
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -146,7 +147,7 @@ def test_a_rewrite_beside_a_writer_costs_neither_a_lost_race(topic: WrittenTopic
             topic.append(Row(b"%d" % (4 * round_ + number)))
         log.catch_up()
         store.read.clear()
-        work = Rewriter(store, log, topic.clock, Pacer(topic.clock))
+        work = Rewriter(store, log, topic.clock)
         work.rewrite(FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30)))
         assert log.version == topic.log.version
         assert len(topic.files) == 1
@@ -179,7 +180,7 @@ def test_a_plan_that_the_writer_has_overtaken_is_refused_and_leaves_nothing(topi
     topic.maintain(merge_files=3)
     topic.log.catch_up()
     with pytest.raises(Overtaken):
-        Rewriter(topic.store, log, topic.clock, Pacer(topic.clock)).rewrite(plan)
+        Rewriter(topic.store, log, topic.clock).rewrite(plan)
     assert topic.stored() - {file.path for file in plan.inputs} == topic.live()
 
 
@@ -215,6 +216,59 @@ def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(to
     work = TopicPass(topic.store, "t", topic.clock, SMALL, Pacer(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
     assert (writer.version, writer.head) == (topic.fresh_log().version, topic.fresh_log().head)
+
+
+class Writing(Pacer):
+    """While maintenance pauses, the writer commits so many times, as long as there are rounds left."""
+
+    def __init__(self, topic: WrittenTopic, commits: int, rounds: int) -> None:
+        super().__init__(topic.clock)
+        self._topic, self._commits, self.rounds = topic, commits, rounds
+
+    def step(self) -> None:
+        self._topic.clock.sleep(1.0)
+        if self.rounds:
+            self.rounds -= 1
+            for _ in range(self._commits):
+                self._topic.append(Row(b"new"))
+
+
+def merges(topic: WrittenTopic) -> list[int]:
+    """How many files each merge has taken, in the order of the log."""
+    entries = [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")]
+    taken = [sum(line.startswith(b'{"remove"') for line in topic.store.get(key).splitlines()) for key in entries]
+    return [count for count in taken if count]
+
+
+def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_large_merge(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1), beside=shared)
+    work.run()
+    assert merges(topic)[:2] == [NEW_VERSIONS, 8]
+    seen = seen_by_consumers(topic.store)
+    assert [offset for _, offset, *_ in seen] == list(range(8 + NEW_VERSIONS))
+    assert [value for *_, value, _ in seen] == [b"%d" % n for n in range(8)] + [b"new"] * NEW_VERSIONS
+
+
+def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number, partition=0))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    pacer = Writing(topic, NEW_VERSIONS, 40)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared)
+    work.run()
+    assert merges(topic).index(8) <= 3
+    assert pacer.rounds == 0
+    assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
+
+
+def test_a_merge_that_is_not_beside_a_writer_does_one_thing_after_the_other(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1)).run()
+    assert merges(topic)[0] == 8
 
 
 def test_rows_of_files_that_expired_or_were_merged_by_others_are_not_kept_for_ever(topic: WrittenTopic) -> None:

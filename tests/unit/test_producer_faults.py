@@ -37,8 +37,8 @@ class GatedStore(FaultyStore):
         self.at_gate = 0
         self.uploads = 0
 
-    def put(self, key, data):
-        super().put(key, data)
+    def put(self, key, data, between=None):
+        super().put(key, data, between)
         self.uploads += key.endswith(".parquet")
 
     def create(self, key, data):
@@ -167,9 +167,9 @@ def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
     class SlowUploads(FaultyStore):
         gate = threading.Event()
 
-        def put(self, key, data):
+        def put(self, key, data, between=None):
             assert self.gate.wait(60)
-            super().put(key, data)
+            super().put(key, data, between)
 
     store = SlowUploads(MemoryStore("test"), Rule("put", DATA, Fault.error_before(), EVER))
     create(store)
@@ -193,10 +193,10 @@ def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
     class Full(FaultyStore):
         full = True
 
-        def put(self, key, data):
+        def put(self, key, data, between=None):
             if self.full and key.endswith(".parquet"):
                 raise StoreRefused("put", key, "the disk is full; free space or enlarge it")
-            super().put(key, data)
+            super().put(key, data, between)
 
     store = Full(MemoryStore("test"))
     reports = Reports()
@@ -216,10 +216,10 @@ def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
 @pytest.mark.fault("P14")
 def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting():
     class Broken(FaultyStore):
-        def put(self, key, data):
+        def put(self, key, data, between=None):
             if key.endswith(".parquet"):
                 raise ZeroDivisionError("a defect")
-            super().put(key, data)
+            super().put(key, data, between)
 
     reports = Reports()
     with make(Broken(MemoryStore("test")), on_delivery=reports) as producer:

@@ -24,7 +24,6 @@ from deltaq.log.scan import FileGone
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.first_hand import FirstHand
-from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.serde.typed import schema_of
 from deltaq.store import LocalStore, MemoryStore, Store
@@ -53,7 +52,7 @@ def rewriter(
     store = store or topic.store
     log = TopicLog(store, "t", topic.clock, indexed=True)
     log.load()
-    return log, Rewriter(store, log, topic.clock, Pacer(topic.clock), first_hand)
+    return log, Rewriter(store, log, topic.clock, first_hand=first_hand)
 
 
 def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:

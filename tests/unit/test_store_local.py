@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from deltaq.clock import SystemClock
+from deltaq.maintenance.pace import Stopped
 from deltaq.store import (
     CreateUnsupported,
     LocalStore,
@@ -24,6 +25,8 @@ from deltaq.store import (
     StoreRefused,
     StoreUnavailable,
     UnsafeStore,
+    beneath,
+    local,
     open_store,
     probe,
 )
@@ -44,8 +47,12 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture
-def store(root: Path) -> LocalStore:
+@pytest.fixture(params=[True, False], ids=["in one call", "step by step"])
+def store(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """A store that goes to a file in either way."""
+    if request.param and not beneath._WORKS:
+        pytest.skip("this system has no openat2")
+    monkeypatch.setattr(beneath, "_WORKS", request.param)
     return LocalStore(str(root))
 
 
@@ -117,6 +124,41 @@ def test_the_file_is_synced_before_it_gets_its_name(
     del steps[:]
     store.create("b", b"x")
     assert steps == ["fsync file", "link", "unlink", "fsync"]
+
+
+def test_a_writer_in_no_hurry_goes_on_after_each_synced_piece(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(1_000_000)
+    pieces: list[int] = []
+    synced: list[int] = []
+    to_disk = local._sync_content
+
+    def sync(file: int) -> None:
+        to_disk(file)
+        synced.append(os.fstat(file).st_size)
+
+    def between() -> None:
+        assert not (root / "a" / "k").exists()
+        (staged,) = (root / "a").iterdir()
+        pieces.append(staged.stat().st_size)
+
+    monkeypatch.setattr(local, "_sync_content", sync)
+    store.put("a/k", content, between)
+    assert store.get("a/k") == content
+    assert pieces == synced == [262_144, 524_288, 786_432]
+
+
+def test_a_writer_in_no_hurry_that_gives_up_leaves_the_object_as_it_was(store: LocalStore, root: Path) -> None:
+    store.put("a/k", b"before")
+
+    def give_up() -> None:
+        raise Stopped
+
+    with pytest.raises(Stopped):
+        store.put("a/k", os.urandom(1_000_000), give_up)
+    assert store.get("a/k") == b"before"
+    assert _files(root) == ["a/k"]
 
 
 @pytest.mark.fault("D1", "S1")

@@ -142,7 +142,7 @@ class SimulatedStore:
     def list_folders(self, prefix: str) -> builtins.list[str]:
         return self._read("list_folders", prefix, lambda: self._disk.list_folders(prefix))
 
-    def put(self, key: str, data: bytes | memoryview) -> None:
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
         content = bytes(data)
         self._write("put", key, lambda: self._disk.put(key, content))
 

@@ -1,0 +1,98 @@
+"""Opening what lies below a folder without following a symbolic link on the way.
+
+Linux does that in one system call (`openat2`, since 5.6); elsewhere, and where a sandbox forbids it, the way is walked
+folder by folder. Each call lets another thread take over the interpreter, so it is their number that costs.
+
+Source: openat2(2), linux/openat2.h. The number of the call is the same on all of the processors named here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["FOLDER", "child_folder", "open_beneath"]
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+"""Flags of a folder that is to be opened."""
+
+_OPENAT2 = 437
+_PROCESSORS = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x"}
+_NO_MAGIC_LINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_AT_CWD = -100
+
+_syscall: Any = ctypes.CDLL(None, use_errno=True).syscall if sys.platform == "linux" else None
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
+    """A descriptor of what the names `parts` lead to from the open `folder`; `flags` as for `os.open`.
+
+    OSError as `os.open` raises it; ELOOP for a symbolic link, wherever on the way or at its end.
+    """
+    if _WORKS:
+        return _openat2(folder, "/".join(parts), flags)
+    *above, name = parts
+    walked = folder
+    try:
+        for part in above:
+            child = child_folder(walked, part)
+            if walked != folder:
+                os.close(walked)
+            walked = child
+        return child_folder(walked, name) if flags & os.O_DIRECTORY else os.open(name, flags, dir_fd=walked)
+    finally:
+        if walked != folder:
+            os.close(walked)
+
+
+def child_folder(folder: int, name: str) -> int:
+    """A descriptor of the folder `name` in the open `folder`. ELOOP if it is a symbolic link."""
+    try:
+        return os.open(name, FOLDER, dir_fd=folder)
+    except NotADirectoryError:
+        # Linux answers so for a link too, and a link must not pass for something missing.
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+
+
+def _openat2(folder: int, path: str, flags: int) -> int:
+    # Without O_NOFOLLOW: it would have a link at the end pass for something that is no folder.
+    how = _How(flags & ~os.O_NOFOLLOW, 0, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH)
+    name = os.fsencode(path)
+    while True:
+        opened: int = _syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(folder),
+            ctypes.c_char_p(name),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if opened >= 0:
+            return opened
+        code = ctypes.get_errno()
+        if code not in (errno.EINTR, errno.EAGAIN):
+            raise OSError(code, os.strerror(code))
+
+
+def _has_openat2() -> bool:
+    if _syscall is None or platform.machine() not in _PROCESSORS:
+        return False
+    try:
+        os.close(_openat2(_AT_CWD, ".", FOLDER))
+    except OSError:
+        return False
+    return True
+
+
+_WORKS = _has_openat2()

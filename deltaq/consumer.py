@@ -647,7 +647,7 @@ class Consumer:
                 self._config.enable_partition_eof,
                 plan if self._config.allow_auto_create_topics else None,
             )
-            self._fetcher = Fetcher(self._store, settings, self._stored_offsets, self._clock, self._group)
+            self._fetcher = Fetcher(self._store, settings, self._stored_offsets, self._clock, self._group, self._lookup)
         return self._fetcher
 
     def _assignment(self) -> Assignment:

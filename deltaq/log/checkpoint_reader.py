@@ -26,7 +26,14 @@ from deltaq.log.checkpoint_seal import has_seal
 from deltaq.log.segment import read_table
 from deltaq.store import ObjectMissing, Store
 
-__all__ = ["Checkpoint", "parse_checkpoint", "pointed_version", "read_checkpoint", "read_newest_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "parse_checkpoint",
+    "pointed_version",
+    "read_checkpoint",
+    "read_checkpoint_but",
+    "read_newest_checkpoint",
+]
 
 _log = logging.getLogger("deltaq.log")
 
@@ -54,6 +61,11 @@ def read_newest_checkpoint(store: Store, log_folder: str) -> Checkpoint | None:
     pointed = pointed_version(store, log_folder)
     if pointed is not None and (checkpoint := read_checkpoint(store, log_folder, pointed)) is not None:
         return checkpoint
+    return read_checkpoint_but(store, log_folder, pointed)
+
+
+def read_checkpoint_but(store: Store, log_folder: str, pointed: int | None) -> Checkpoint | None:
+    """As `read_newest_checkpoint`, where the one that `_last_checkpoint` names, if any, cannot be read."""
     if pointed is None and _has_first_entry(store, log_folder):
         return None
     versions = {names.checkpoint_version(entry.key) for entry in store.list(log_folder)}

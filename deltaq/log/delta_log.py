@@ -24,7 +24,14 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import Corrupt, Incompatible, OutcomeUnknown, Unavailable
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
-from deltaq.log.checkpoint_reader import Checkpoint, parse_checkpoint, read_newest_checkpoint
+from deltaq.log.checkpoint_reader import (
+    Checkpoint,
+    parse_checkpoint,
+    pointed_version,
+    read_checkpoint,
+    read_checkpoint_but,
+    read_newest_checkpoint,
+)
 from deltaq.log.parallel import in_parallel
 from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
@@ -149,14 +156,19 @@ class DeltaLog:
         self._is_partial = False
         return exists
 
-    def adopt(self, state: TableState) -> None:
+    @property
+    def proven_at(self) -> float:
+        """When (`Clock.uptime`) clean-up had certainly not re-opened the slot behind the position."""
+        return self._proven_at
+
+    def adopt(self, state: TableState, proven_at: float = float("-inf")) -> None:
         """Take over the position of another `DeltaLog` of this table, and with it what that one has verified.
 
         `state` is this log's own from now on.
         """
         self.state = state
         self._is_partial = False
-        self._proven_at = float("-inf")
+        self._proven_at = proven_at
         if self._follower is not None:
             self._follower.restored(state)
 
@@ -164,7 +176,7 @@ class DeltaLog:
         for attempt in range(1, _LOAD_ATTEMPTS + 1):
             self._restore(None)
             started_at = self.clock.uptime()
-            newest = self._reading(lambda: read_newest_checkpoint(self.store, self._log_folder))
+            newest, listed = self._reading(self._newest_checkpoint)
             if newest is not None:
                 self._restore(newest)
             first = self.state.version + 1
@@ -175,7 +187,7 @@ class DeltaLog:
                 if not self._has_entries(start, is_last_look=attempt == _LOAD_ATTEMPTS):
                     return False
                 # Created, or cleaned up, between our look and the listing; or the store lists what it does not give.
-            elif start <= first and self._is_whole():
+            elif start <= first and self._is_whole(listed):
                 return True
             elif start > first and attempt == _LOAD_ATTEMPTS and self._is_unreadable_from(start):
                 reason = f"no checkpoint at or above the log's start {start} can be read"
@@ -184,6 +196,26 @@ class DeltaLog:
             # writer that was paused. The newer checkpoint that they gave way to has them.
             self._pause(attempt)
         raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
+
+    def _newest_checkpoint(self) -> tuple[Checkpoint | None, set[int] | None]:
+        """The newest checkpoint; and of a remote store, if that is the one that the log points to, what lies behind it,
+        listed meanwhile: that takes as long as a checkpoint. Raises StoreError."""
+        pointed = pointed_version(self.store, self._log_folder) if self.store.is_remote else None
+        if pointed is None:
+            return read_newest_checkpoint(self.store, self._log_folder), None
+        found: list[Checkpoint | None] = []
+        listed: list[set[int]] = []
+
+        def read() -> None:
+            found.append(read_checkpoint(self.store, self._log_folder, pointed))
+
+        def look() -> None:
+            listed.append(self._listed_versions(self._entry_key(pointed)))
+
+        in_parallel(self.clock, _call, (read, look))
+        if found[0] is None:
+            return read_checkpoint_but(self.store, self._log_folder, pointed), None
+        return found[0], listed[0]
 
     def _is_unreadable_from(self, start: int) -> bool:
         """Whether every checkpoint from the log's start on is damaged, or none is there. Unavailable if one comes and
@@ -200,10 +232,10 @@ class DeltaLog:
             return True
         return False
 
-    def _is_whole(self) -> bool:
+    def _is_whole(self, listed: set[int] | None) -> bool:
         """Whether the position is the end of the log, and no clean-up came in between. Raises what `check_end` does."""
         try:
-            self.check_end()
+            self.check_end(listed)
         except LogCleaned:
             return False
         return True
@@ -219,13 +251,14 @@ class DeltaLog:
             if self.store.is_remote:
                 window = min(window * 4, READ_AHEAD_MAX)  # a long log is read ahead, a short one costs one miss
 
-    def check_end(self) -> None:
+    def check_end(self, listed: set[int] | None = None) -> None:
         """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot.
 
-        Lists the log. Raises what `read_next` raises.
+        Lists the log, unless there is a listing from a while ago: what was behind the gap then has to be found too.
+        Raises what `read_next` raises.
         """
         first = self.state.version + 1
-        versions = self._listed_versions(self._entry_key(self.state.version))
+        versions = self._listed_versions(self._entry_key(self.state.version)) if listed is None else listed
         newest = max(versions, default=-1)
         for attempt in range(1, _LOAD_ATTEMPTS + 1):
             if newest > self.state.version:
@@ -576,3 +609,7 @@ class DeltaLog:
         folder = names.log_start_folder(self.folder)
         versions = [names.log_start_version(entry.key) for entry in self.store.list(folder)]
         return max((version for version in versions if version is not None), default=0)
+
+
+def _call(task: Callable[[], None]) -> None:
+    task()

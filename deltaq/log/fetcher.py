@@ -18,8 +18,9 @@ from deltaq.clock import Clock
 from deltaq.errors import Corrupt, KafkaError, KafkaException, OffsetOutOfRange, Unavailable, UnknownTopic
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.delta_log import LogCleaned
+from deltaq.log.lookup import TopicLookup
 from deltaq.log.parallel import REQUESTS_MAX, in_parallel
-from deltaq.log.scan import Fetched, FileGone, FileRead, first_parts, layout_of, next_read, read_file
+from deltaq.log.scan import Fetched, FileGone, FileRead, first_parts, next_read, read_file
 from deltaq.log.segment import SegmentLayout
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicHead
@@ -144,7 +145,7 @@ class Fetcher:
     """Fetches for one consumer. Every method may be called from any thread.
 
     `stored_offsets(topic, topic_id, partitions)` looks committed offsets up; None where there is none. `changes` grows
-    whenever a followed topic comes, goes, or gets partitions.
+    whenever a followed topic comes, goes, or gets partitions. `lookup` may know topics already.
     """
 
     def __init__(
@@ -154,12 +155,14 @@ class Fetcher:
         stored_offsets: Callable[[str, str, Sequence[int]], Sequence[int | None]],
         clock: Clock,
         name: str,
+        lookup: TopicLookup | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
         self._stored_offsets = stored_offsets
         self.changes = 0
         self._clock = clock
+        self._lookup = lookup or TopicLookup(store, clock)
         self._watch = store.watch()
         self._changed = clock.condition()
         self._topics: dict[str, _Followed] = {}
@@ -341,7 +344,8 @@ class Fetcher:
     def _tail(self, followed: _Followed) -> bool:
         """Apply new log entries; whether there were any."""
         if not followed.loaded:
-            followed.log.load()
+            if not self._lookup.lend(followed.log):
+                followed.log.load()
             followed.loaded = True
         try:
             for _ in range(ENTRIES_AT_ONCE):
@@ -526,7 +530,7 @@ class Fetcher:
         if read.file.segment.size <= bytes_max:
             return read
         try:
-            layout = followed.layouts.get(path) or layout_of(self._store, read.file)
+            layout = followed.layouts.get(path) or self._lookup.layouts.of(read.file)
         except (FileGone, Corrupt):
             return read  # whoever reads it meets the same
         if layout is None:

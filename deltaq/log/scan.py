@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.clock import Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import Corrupt
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.offset_index import OffsetIndex
@@ -233,22 +233,24 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
 
 class LayoutCache:
     """The layouts of the large files that were asked for last, so that the next question need not fetch them again.
-    Not thread-safe."""
+    Thread-safe."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store = store
+        self._lock = clock.lock()
         self._layouts: dict[str, SegmentLayout] = {}
 
     def of(self, file: DataFile) -> SegmentLayout | None:
         """As `layout_of`, and raises what that does."""
         key = file.segment.key
-        if key in self._layouts:
-            return self._layouts[key]
-        layout = layout_of(self._store, file)
-        if layout is not None:
-            while len(self._layouts) >= LAYOUTS_KEPT:
-                del self._layouts[next(iter(self._layouts))]
-            self._layouts[key] = layout
+        with self._lock:
+            known = self._layouts.get(key)
+        layout = known or layout_of(self._store, file)
+        if layout is not None and known is None:
+            with self._lock:
+                while len(self._layouts) >= LAYOUTS_KEPT:
+                    del self._layouts[next(iter(self._layouts))]
+                self._layouts[key] = layout
         return layout
 
 

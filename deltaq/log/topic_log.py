@@ -246,7 +246,7 @@ class TopicLog:
             raise ValueError("a position without an index cannot give one to another")
         self._adopted = other
         try:
-            self._log.adopt(other.copied_state())
+            self._log.adopt(other.copied_state(), other._log.proven_at)
         finally:
             self._adopted = None
 

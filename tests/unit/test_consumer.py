@@ -29,9 +29,13 @@ from deltaq import (
     WrongState,
 )
 from deltaq.admin import AdminClient, NewPartitions
+from deltaq.log.lookup import KNOWN_S, TopicLookup
+from deltaq.log.topic_log import TopicLog
+from deltaq.names import last_checkpoint, topic_log
 from deltaq.store import MemoryStore, ObjectMissing, Store, open_store
-from deltaq.testing import Effect, Fault, FaultyStore, Rule
+from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.reading import drain, eventually, next_message
+from tests.doubles.written_topic import Row, WrittenTopic
 
 T0 = 1_700_000_000_000
 EVER = None
@@ -635,6 +639,43 @@ def test_watermarks_are_asked_for_or_remembered(root):
             with pytest.raises(UnknownTopic) as caught:
                 reader.get_watermark_offsets(unknown)
             assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
+
+
+class Loads(FaultyStore):
+    """Counts how often the newest checkpoint of topic `t` is asked for: once for each time that its log is loaded."""
+
+    loads = 0
+
+    def get(self, key: str) -> bytes:
+        self.loads += key == last_checkpoint(topic_log("t"))
+        return super().get(key)
+
+
+def test_a_topic_that_is_asked_about_and_then_read_is_loaded_once(root):
+    """Opening at a time is a question and an assignment; of a topic with a long log, loading it is most of both."""
+    topic(root)
+    fill(root, 3)
+    store = Loads(open_store(root))
+    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "error"}, store=store) as reader:
+        found = reader.offsets_for_times([tp(0, T0 + 1000)])
+        reader.assign(found)
+        assert [message.value() for message in drain(reader, 2)] == [b"v1", b"v2"]
+    assert store.loads == 1
+
+
+def test_what_was_asked_about_a_while_ago_is_loaded_anew():
+    written = WrittenTopic(MemoryStore("test"), clock := ManualClock())
+    lookup = TopicLookup(written.store, clock)
+    written.append(Row(b"x"))
+    assert lookup.head("t").next_offsets == (1,)
+    borrowers = [TopicLog(written.store, "t", clock, indexed=True) for _ in range(2)]
+    clock.advance(KNOWN_S)
+    assert lookup.lend(borrowers[0])
+    assert borrowers[0].index.files == written.log.index.files
+    clock.advance(0.001)
+    assert not lookup.lend(borrowers[1])
+    assert borrowers[1].version == -1
+    assert not lookup.lend(TopicLog(written.store, "other", clock, indexed=True))
 
 
 def test_offsets_are_found_by_time(root):

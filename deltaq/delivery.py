@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress, repeat
 from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaError
 from deltaq.log.buffer import ArrowBlock, Report, Row
+from deltaq.log.encoding import produced_ms
 from deltaq.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
-    Message,
+    DeliveredMessage,
     TopicPartition,
 )
 
@@ -46,7 +47,7 @@ class Deliveries:
             return False
         if isinstance(records, ArrowBlock):
             return records.callback is not None
-        return any(row[5] is not None for row in records)
+        return records.callbacks.count(None) < len(records)
 
 
 def _deliveries(report: Report) -> Iterator[Delivery]:
@@ -54,24 +55,45 @@ def _deliveries(report: Report) -> Iterator[Delivery]:
     records = report.records
     if isinstance(records, ArrowBlock):
         return iter([(records.callback, error, _table_result(report, error))])
-    partitions = report.partitions or [row[2] for row in records]
-    offsets: Iterator[int | None] = (
-        repeat(None, len(records)) if error is not None else iter(_offsets(partitions, report.next_offsets))
+    partitions = report.partitions or [row[2] for row in records.rows]
+    offsets: Iterable[int | None] = (
+        repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
     )
-    rows = zip(records, partitions, offsets, _timestamps(report), strict=True)
-    return map(partial(_delivery, report, error), compress(rows, [row[5] is not None for row in records]))
+    entries = map(partial(_delivery, _Outcome(report, error)), records.callbacks, records.rows, partitions, offsets)
+    if None in records.callbacks:
+        return compress(entries, [callback is not None for callback in records.callbacks])
+    return entries
 
 
-def _delivery(
-    report: Report, error: KafkaError | None, entry: tuple[Row, int, int | None, tuple[int, int]]
-) -> Delivery:
-    row, partition, offset, timestamp = entry
-    latency = report.finished_at - row[6]
-    message = Message(report.topic, partition, offset, row[1], row[0], row[4], error, timestamp, latency)
-    return row[5], error, message
+def _delivery(outcome: _Outcome, callback: object, row: Row, partition: int, offset: int | None) -> Delivery:
+    return callback, outcome.error, DeliveredMessage(outcome, row, partition, offset)
 
 
-def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> list[int]:
+class _Outcome:
+    """What the records of one report have in common; see `deltaq.message.Outcome`."""
+
+    def __init__(self, report: Report, error: KafkaError | None) -> None:
+        self.topic = report.topic
+        self.error = error
+        self._finished_at = report.finished_at
+        self._append_time_ms = report.append_time_ms
+        self._epoch_ms = None if report.columns is None else report.epoch_ms
+
+    def latency_of(self, row: Row) -> float:
+        return self._finished_at - row[5]
+
+    def timestamp_of(self, row: Row) -> tuple[int, int]:
+        if self._append_time_ms is not None:
+            return TIMESTAMP_LOG_APPEND_TIME, self._append_time_ms
+        if self._epoch_ms is None:
+            return TIMESTAMP_NOT_AVAILABLE, 0
+        return TIMESTAMP_CREATE_TIME, row[3] or produced_ms(row, self._epoch_ms)
+
+
+def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> Sequence[int]:
+    if len(next_offsets) == 1:
+        ((_, first),) = next_offsets.items()
+        return range(first, first + len(partitions))
     found = []
     following = dict(next_offsets)
     for partition in partitions:
@@ -79,14 +101,6 @@ def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> list
         found.append(offset)
         following[partition] = offset + 1
     return found
-
-
-def _timestamps(report: Report) -> list[tuple[int, int]]:
-    if report.append_time_ms is not None:
-        return [(TIMESTAMP_LOG_APPEND_TIME, report.append_time_ms)] * len(report)
-    if report.columns is None:
-        return [(TIMESTAMP_NOT_AVAILABLE, 0)] * len(report)
-    return [(TIMESTAMP_CREATE_TIME, ms) for ms in report.columns.timestamps.to_pylist()]
 
 
 def _table_result(report: Report, error: KafkaError | None) -> list[TopicPartition]:

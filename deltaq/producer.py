@@ -189,7 +189,7 @@ class Producer:
 
     # --- producing ---
 
-    def produce(
+    def produce(  # noqa: PLR0912 - called for each message: a function costs as much as three of these branches
         self,
         topic: str | Topic,
         value: Any = None,
@@ -214,8 +214,8 @@ class Producer:
         lane = self._lanes.get(topic)
         if lane is None:
             self._check_before_io(topic, value, key, partition, timestamp, headers)
-            if (notify := callback or on_delivery) is not None:
-                _checked(notify)
+            if not callable(notify := callback or on_delivery) and notify is not None:
+                raise _refused(notify)
             lane = self._open_lane(topic)
         if type(value) is lane.plain:
             size = len(value)
@@ -238,14 +238,17 @@ class Producer:
         if partition != -1 or timestamp != 0:
             partition, timestamp = self._checked_numbers(lane, partition, timestamp)
         notify = callback or on_delivery
-        notify = self._on_delivery if notify is None else _checked(notify)
+        if notify is None:
+            notify = self._on_delivery
+        elif not callable(notify):
+            raise _refused(notify)
         buffer = lane.buffer
-        rows = buffer.rows
-        if len(rows) >= buffer.room_rows or buffer.bytes >= buffer.room_bytes:
+        queue = buffer.queue
+        if len(queue) >= buffer.room_length or buffer.bytes >= buffer.room_bytes:
             self._make_room(buffer)
-        rows.append((value, key, partition, timestamp, checked_headers, notify, self._monotonic()))
+        queue.extend(((value, key, partition, timestamp, checked_headers, self._monotonic()), notify))
         buffer.bytes += size
-        if len(rows) >= buffer.wake_rows or buffer.bytes >= buffer.wake_bytes:
+        if len(queue) >= buffer.wake_length or buffer.bytes >= buffer.wake_bytes:
             buffer.wake()
 
     def produce_batch(
@@ -429,7 +432,7 @@ class Producer:
             if rows >= self._rows_max or size >= self._bytes_max:
                 raise QueueFull
             shares = 2 * max(1, len(self._lanes))
-            buffer.room_rows = len(buffer.rows) + max(1, (self._rows_max - rows) // shares)
+            buffer.room_length = len(buffer.queue) + 2 * max(1, (self._rows_max - rows) // shares)
             buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
 
     # --- serving ---
@@ -655,10 +658,8 @@ def _weakly(method: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _checked(callback: DeliveryCallback) -> DeliveryCallback:
-    if not callable(callback):
-        raise TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
-    return callback
+def _refused(callback: object) -> TypeError:
+    return TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
 
 
 def _check_timestamp(timestamp: int, topic: str) -> None:

@@ -1,25 +1,29 @@
 """Records on their way from `produce` to the log: one buffer per client and topic.
 
-`produce` appends to `rows` without a lock: appending to a list is atomic, and everything that removes holds the lock of
-the topic's writer. All that `produce` does besides is to compare with four thresholds. Two say when the writer wants to
-be woken, two how much may be added before the client's limits have to be looked at.
+`produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and everything that removes holds
+the lock of the topic's writer. All that `produce` does besides is to compare with four thresholds. Two say when the
+writer wants to be woken, two how much may be added before the client's limits have to be looked at.
+
+A row and its callback are two entries of the queue, one behind the other. A tuple of bytes and numbers is nothing to
+Python's garbage collector; one with a callback in it would be looked at again and again while it waits, which at a
+million messages a second costs more than all else that `produce` does.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaException
 from deltaq.log.records import Columns, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 
-__all__ = ["ArrowBlock", "BufferSettings", "RecordBuffer", "Records", "Report", "Row"]
+__all__ = ["ArrowBlock", "BufferSettings", "RecordBuffer", "Records", "Report", "Row", "RowBlock"]
 
-Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, object, float]"
-"""(value, key, partition or -1, timestamp in ms or 0, headers, callback, monotonic time it was produced)"""
+Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, float]"
+"""(value, key, partition or -1, timestamp in ms or 0, headers, monotonic time it was produced)"""
 
 _NEVER = 2**63
 
@@ -39,6 +43,30 @@ class BufferSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Records that came one by one, each with its callback or None."""
+
+    rows: list[Row]
+    callbacks: list[object]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def produced_at(self) -> float:
+        """When the oldest was produced."""
+        return self.rows[0][5]
+
+    def __getitem__(self, part: slice) -> RowBlock:
+        return RowBlock(self.rows[part], self.callbacks[part])
+
+    def picked(self, numbers: Iterable[int]) -> RowBlock:
+        """Those with these numbers."""
+        numbers = tuple(numbers)
+        return RowBlock([self.rows[at] for at in numbers], [self.callbacks[at] for at in numbers])
+
+
+@dataclass(frozen=True, slots=True)
 class ArrowBlock:
     """Records that came as a table and are committed together. In `columns`, partition -1 is one not chosen yet."""
 
@@ -47,8 +75,11 @@ class ArrowBlock:
     produced_at: float
     bytes: int
 
+    def __len__(self) -> int:
+        return len(self.columns)
 
-Records: TypeAlias = "list[Row] | ArrowBlock"
+
+Records: TypeAlias = "RowBlock | ArrowBlock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +87,12 @@ class Report:
     """What became of records of one buffer: they got offsets, or `error`.
 
     `next_offsets[p]` is the offset of the first of these records in partition p; later ones count on from it in the
-    order of `records`. `columns` is what was written, None if that was not reached. `append_time_ms` is set where the
-    topic stamps records itself. `bytes` is what they took of the client's budget.
+    order of `records`. `columns` is what was written, None if that was not reached; a row that came without a time has
+    the one at which it was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic stamps records
+    itself. `bytes` is what they took of the client's budget.
     """
 
-    records: Sequence[Row] | ArrowBlock
+    records: Records
     partitions: Sequence[int]
     columns: Columns | None
     next_offsets: Mapping[int, int]
@@ -69,9 +101,10 @@ class Report:
     finished_at: float
     topic: str
     bytes: int
+    epoch_ms: float = 0.0
 
     def __len__(self) -> int:
-        return len(self.records.columns) if isinstance(self.records, ArrowBlock) else len(self.records)
+        return len(self.records)
 
 
 class RecordBuffer:
@@ -92,18 +125,18 @@ class RecordBuffer:
         "bytes",
         "flushing",
         "plan",
+        "queue",
         "reported_bytes",
         "reported_rows",
         "room_bytes",
-        "room_rows",
-        "rows",
+        "room_length",
         "seen",
         "settings",
         "taken_bytes",
         "taken_rows",
         "unchecked",
         "wake_bytes",
-        "wake_rows",
+        "wake_length",
     )
 
     def __init__(
@@ -118,10 +151,10 @@ class RecordBuffer:
         self.seen = seen
         self.plan = plan
         self.unchecked = False
-        self.rows: list[Row] = []
-        self.bytes = 0  # of `rows`, about: an update lost between threads is forgotten when the rows are taken
-        self.wake_rows, self.wake_bytes = 1, _NEVER
-        self.room_rows, self.room_bytes = 0, 0
+        self.queue: list[Any] = []  # row, callback, row, callback ...
+        self.bytes = 0  # of `queue`, about: an update lost between threads is forgotten when the rows are taken
+        self.wake_length, self.wake_bytes = 1, _NEVER  # lengths are those of `queue`
+        self.room_length, self.room_bytes = 0, 0
         # Changed under the writer's lock, and under the client's: two counters each, so that no update is lost.
         self.taken_rows = self.taken_bytes = 0
         self.reported_rows = self.reported_bytes = 0
@@ -137,7 +170,7 @@ class RecordBuffer:
 
     def __len__(self) -> int:
         """Records waiting to be taken."""
-        return len(self.rows) + sum(_count(records) for records, _ in tuple(self._sealed))
+        return len(self.queue) // 2 + sum(len(records) for records, _ in tuple(self._sealed))
 
     @property
     def pending_rows(self) -> int:
@@ -157,7 +190,7 @@ class RecordBuffer:
 
     def wake(self) -> None:
         """Wake the writer, and not again before it has looked."""
-        self.wake_rows = self.wake_bytes = _NEVER
+        self.wake_length = self.wake_bytes = _NEVER
         self._wake()
 
     def due_in(self, now: float, extra_s: float) -> float | None:
@@ -165,47 +198,49 @@ class RecordBuffer:
 
         From now on whoever changes the answer wakes the writer: so the thresholds are set before looking.
         """
-        self.wake_rows, self.wake_bytes = 1, _NEVER
+        self.wake_length, self.wake_bytes = 1, _NEVER
         produced_at = self.first_produced_at()
         if produced_at is None:
             return None
-        self.wake_rows, self.wake_bytes = self.settings.batch_rows, self.settings.batch_bytes
+        self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
         linger_s = extra_s if self.flushing or self._is_full() else max(self.settings.linger_s, extra_s)
         return produced_at + min(linger_s, self.settings.timeout_s / 2) - now
 
     def first_produced_at(self) -> float | None:
         """When the oldest waiting record was produced; None if there is none."""
         if self._sealed:
-            return _produced_at(self._sealed[0][0])
-        rows = self.rows
-        return rows[0][6] if rows else None
+            return self._sealed[0][0].produced_at
+        queue = self.queue
+        return queue[0][5] if queue else None
 
     def _is_full(self) -> bool:
         """Whether there is enough for a batch, so that lingering makes no sense."""
         settings = self.settings
-        return bool(self._sealed) or len(self.rows) >= settings.batch_rows or self.bytes >= settings.batch_bytes
+        return bool(self._sealed) or len(self.queue) >= 2 * settings.batch_rows or self.bytes >= settings.batch_bytes
 
     # --- putting in and taking out, under the writer's lock ---
 
     def append_block(self, block: ArrowBlock) -> None:
         """Add a table behind the rows that are here already."""
-        rows = self.rows[:]
-        if rows:
-            self._sealed.append((rows, self.bytes))
+        waiting = self.queue[:]
+        if waiting:
+            self._sealed.append((RowBlock(waiting[::2], waiting[1::2]), self.bytes))
             self.bytes = 0
-            del self.rows[: len(rows)]
+            del self.queue[: len(waiting)]
         self._sealed.append((block, block.bytes))
 
     def rows_within(self, bytes_max: int) -> int:
         """How many of the oldest records take about `bytes_max` bytes; at least one."""
-        records, size = self._sealed[0] if self._sealed else (self.rows, self.bytes)
-        count = _count(records)
+        count, size = len(self.queue) // 2, self.bytes
+        if self._sealed:
+            records, size = self._sealed[0]
+            count = len(records)
         return count if size <= bytes_max else max(1, count * bytes_max // size)
 
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
         """Remove the oldest records, with their bytes: one table, or rows; all produced no later than `until`."""
-        self.wake_rows = self.wake_bytes = _NEVER
-        self.room_rows = self.room_bytes = 0
+        self.wake_length = self.wake_bytes = _NEVER
+        self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()
         if produced_at is None or produced_at > until:
             return None
@@ -216,8 +251,8 @@ class RecordBuffer:
     def _take_sealed(self, rows_max: int, until: float) -> tuple[Records, int]:
         # Counted as taken before they are gone from here: whoever counts meanwhile finds too many, never too few.
         records, size = self._sealed[0]
-        if isinstance(records, ArrowBlock) or (count := _ready(records, rows_max, until)) == len(records):
-            self.taken_rows += _count(records)
+        if isinstance(records, ArrowBlock) or (count := _ready(records.rows, rows_max, until)) == len(records):
+            self.taken_rows += len(records)
             self._sealed.popleft()
             return records, size
         share = size * count // len(records)
@@ -226,14 +261,15 @@ class RecordBuffer:
         return records[:count], share
 
     def _take_rows(self, rows_max: int, until: float) -> tuple[Records, int]:
-        rows = self.rows[:rows_max]
-        count = _ready(rows, rows_max, until)
-        whole = len(self.rows)
+        oldest = self.queue[: 2 * rows_max]
+        taken = RowBlock(oldest[::2], oldest[1::2])
+        count = _ready(taken.rows, rows_max, until)
+        whole = len(self.queue) // 2
         size = self.bytes if count == whole else self.bytes * count // whole
         self.taken_rows += count
         self.bytes -= size
-        del self.rows[:count]
-        return rows[:count], size
+        del self.queue[: 2 * count]
+        return taken[:count] if count < len(taken) else taken, size
 
     # --- the partition of records without a key ---
 
@@ -245,17 +281,9 @@ class RecordBuffer:
         return self._sticky
 
 
-def _count(records: Records) -> int:
-    return len(records.columns) if isinstance(records, ArrowBlock) else len(records)
-
-
-def _produced_at(records: Records) -> float:
-    return records.produced_at if isinstance(records, ArrowBlock) else records[0][6]
-
-
 def _ready(rows: list[Row], rows_max: int, until: float) -> int:
     """How many rows from the front may be taken; at least one."""
     count = min(len(rows), rows_max)
-    if rows[count - 1][6] <= until:
+    if rows[count - 1][5] <= until:
         return count
-    return max(1, next(i for i, row in enumerate(rows) if row[6] > until))
+    return max(1, next(i for i, row in enumerate(rows) if row[5] > until))

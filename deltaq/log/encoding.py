@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue
 from deltaq.log.buffer import Row
-from deltaq.log.records import Columns, columns_of_rows, slice_columns
+from deltaq.log.records import Columns, bounds_of, columns_of_rows, slice_columns
 from deltaq.partitioner import assign_partitions
 from deltaq.serde.typed import TopicSchema
 
-__all__ = ["chosen_partitions", "in_segments", "joined", "resolved_block", "row_columns"]
+__all__ = ["chosen_partitions", "in_segments", "joined", "produced_ms", "resolved_block", "row_columns"]
+
+KERNEL_ROWS_MIN = 2000
+"""From so many rows on, Arrow computes. Each call of one of its kernels lets other threads take over the interpreter,
+which costs a smaller batch more than the kernel saves."""
 
 
 def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
@@ -22,13 +27,11 @@ def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float,
 
     Raises InvalidValue if a value is not of the kind that the topic holds.
     """
-    # In Python: each call of an Arrow kernel lets other threads take over the interpreter, which costs a small batch
-    # more than the kernel saves.
-    times = [row[3] or int(row[6] * 1000 + epoch_ms) for row in rows]
+    times, time_bounds = _times(rows, epoch_ms)
     try:
         columns = columns_of_rows(
             partitions,
-            pa.array(times, pa.int64()),
+            times,
             [row[1] for row in rows],
             [row[4] for row in rows],
             [row[0] for row in rows],
@@ -40,8 +43,23 @@ def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float,
     return replace(
         columns,
         partition_bounds=(min(partitions), max(partitions)),
-        timestamp_bounds=(min(times), max(times)),
+        timestamp_bounds=time_bounds,
     )
+
+
+def _times(rows: Sequence[Row], epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:
+    """The time of each row in milliseconds, with the lowest and the highest."""
+    if len(rows) >= KERNEL_ROWS_MIN and not any(map(itemgetter(3), rows)):
+        since = pa.array([row[5] for row in rows], pa.float64())
+        array = pc.add(pc.multiply(since, 1000.0), epoch_ms).cast(pa.int64(), safe=False)
+        return array, bounds_of(array)
+    times = [row[3] or produced_ms(row, epoch_ms) for row in rows]
+    return pa.array(times, pa.int64()), (min(times), max(times))
+
+
+def produced_ms(row: Row, epoch_ms: float) -> int:
+    """When a row was produced, in milliseconds since 1970. `epoch_ms` is what the monotonic clock's zero was."""
+    return int(row[5] * 1000 + epoch_ms)
 
 
 def chosen_partitions(
@@ -52,7 +70,7 @@ def chosen_partitions(
     if min(named) >= 0:
         return named
     if count == 1:
-        return [max(name, 0) for name in named]
+        return [0] * len(named) if max(named) <= 0 else [max(name, 0) for name in named]
     chosen = assign_partitions(partitioner, [row[1] for row in rows], count, sticky, spread=spread)
     if max(named) < 0:
         return chosen

@@ -28,7 +28,7 @@ from deltaq.errors import (
     Unavailable,
     UnknownTopic,
 )
-from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records, Report, Row
+from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records, Report, RowBlock
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
 from deltaq.log.linger import AdaptiveLinger
 from deltaq.log.records import Columns
@@ -58,7 +58,8 @@ EXIT_WAIT_S = 2.0
 class _Part:
     """Records of one buffer inside a flight; `partitions` (of rows) and `columns` are filled in by encoding them.
 
-    `bytes` is their share of the client's budget. `told` is set once the client knows what became of them.
+    `bytes` is their share of the client's budget, `epoch_ms` what the monotonic clock's zero was on the wall clock when
+    they were encoded. `told` is set once the client knows what became of them.
     """
 
     buffer: RecordBuffer
@@ -66,6 +67,7 @@ class _Part:
     bytes: int
     partitions: list[int] = field(default_factory=list)
     columns: Columns | None = None
+    epoch_ms: float = 0.0
     told: bool = False
 
 
@@ -295,12 +297,12 @@ class TopicWriter:
                 rows_max = min(rows_left, buffer.rows_within(bytes_left))
                 taken = buffer.take(rows_max, oldest_at + timeout_s / 10)
                 if taken is not None:
-                    rows_left = max(0, rows_left - _rows(taken[0]))
+                    rows_left = max(0, rows_left - len(taken[0]))
                     bytes_left -= taken[1]
                     yield _Part(buffer, *taken)
 
     def _upload(self, parts: list[_Part]) -> _Flight | None:
-        deadline = min(_produced_at(part.records) + part.buffer.settings.timeout_s for part in parts)
+        deadline = min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
         plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
         view = self._known(plan, deadline)
         parts[:] = [part for part in parts if self._encode(part, view)]
@@ -314,27 +316,31 @@ class TopicWriter:
         settings = part.buffer.settings
         sticky = part.buffer.sticky(view.partitions, self._clock.monotonic(), self._clock.random())
         spread = settings.sticky_s == 0
+        records = part.records
         try:
-            if isinstance(part.records, ArrowBlock):
-                columns = part.records.columns
+            if isinstance(records, ArrowBlock):
+                columns = records.columns
                 part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
                 return True
             part.partitions = chosen_partitions(
-                part.records, settings.partitioner, view.partitions, sticky, spread=spread
+                records.rows, settings.partitioner, view.partitions, sticky, spread=spread
             )
-            self._refuse(part, self._refusals(part.records, part.partitions, view, unchecked=part.buffer.unchecked))
-            if part.records:
-                epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-                part.columns = row_columns(part.records, part.partitions, epoch_ms, view.schema)
+            refusals = self._refusals(records, part.partitions, view, unchecked=part.buffer.unchecked)
+            if refusals:
+                records = self._refuse(part, records, refusals)
+            if len(records):
+                part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
+                part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, view.schema)
         except InvalidValue as error:
             self._fail([part], error)  # alone: the other parts are of other clients
             return False
         return part.columns is not None
 
     def _refusals(
-        self, rows: Sequence[Row], partitions: list[int], view: TopicView, *, unchecked: bool
+        self, records: RowBlock, partitions: list[int], view: TopicView, *, unchecked: bool
     ) -> dict[int, KafkaException]:
         """What is wrong with which rows, by number: what `produce` could not know yet."""
+        rows = records.rows
         found: dict[int, KafkaException] = {}
         if max(partitions) >= view.partitions and max(partitions) >= (count := self._newest().partitions):
             code = KafkaError._UNKNOWN_PARTITION
@@ -354,24 +360,23 @@ class TopicWriter:
             }
         return found
 
-    def _refuse(self, part: _Part, refusals: dict[int, KafkaException]) -> None:
-        """Report the rows that are refused, and take them out of the part."""
-        rows, partitions = part.records, part.partitions
-        if not refusals or isinstance(rows, ArrowBlock):
-            return
+    def _refuse(self, part: _Part, records: RowBlock, refusals: dict[int, KafkaException]) -> RowBlock:
+        """Report the rows that are refused, and take them out of the part; the others."""
+        partitions = part.partitions
         alike: dict[int, list[int]] = {}
         for at, error in refusals.items():
             alike.setdefault(id(error), []).append(at)
         for numbers in alike.values():
-            share = part.bytes * len(numbers) // len(rows)
-            refused = _Part(part.buffer, [rows[at] for at in numbers], share, [partitions[at] for at in numbers])
+            share = part.bytes * len(numbers) // len(records)
+            refused = _Part(part.buffer, records.picked(numbers), share, [partitions[at] for at in numbers])
             part.bytes -= share
             self._fail([refused], refusals[numbers[0]])
-        kept = [at for at in range(len(rows)) if at not in refusals]
-        part.records = [rows[at] for at in kept]
+        kept = [at for at in range(len(records)) if at not in refusals]
+        part.records = left = records.picked(kept)
         part.partitions = [partitions[at] for at in kept]
         if not kept:
             self._fail([part], refusals[0])  # no rows any more, but what is left of the bytes
+        return left
 
     def _upload_parts(self, parts: list[_Part], view: TopicView, deadline: float) -> list[PendingSegment]:
         segments = []
@@ -507,6 +512,7 @@ class TopicWriter:
                         now,
                         self.topic,
                         part.bytes,
+                        part.epoch_ms,
                     ),
                 )
                 if len(flight.parts) > 1 and columns is not None:
@@ -521,7 +527,7 @@ class TopicWriter:
         now = self._clock.monotonic()
         for part in parts:
             records = part.records
-            partitions = part.partitions or ([row[2] for row in records] if isinstance(records, list) else ())
+            partitions = part.partitions or ([row[2] for row in records.rows] if isinstance(records, RowBlock) else ())
             self._tell(part, Report(records, partitions, part.columns, {}, None, error, now, self.topic, part.bytes))
 
     def _tell(self, part: _Part, report: Report) -> None:
@@ -532,14 +538,6 @@ class TopicWriter:
             part.told = True
             self._under_way.pop(part, None)
         part.buffer.report(report)
-
-
-def _rows(records: Records) -> int:
-    return len(records.columns) if isinstance(records, ArrowBlock) else len(records)
-
-
-def _produced_at(records: Records) -> float:
-    return records.produced_at if isinstance(records, ArrowBlock) else records[0][6]
 
 
 def _is_purged(flight: _Flight) -> bool:

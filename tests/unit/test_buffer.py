@@ -38,9 +38,9 @@ class Watched(RecordBuffer):
 
     def put(self, name: str, at: float = 0.0, size: int = 1) -> None:
         """What `produce` does."""
-        self.rows.append((name, None, -1, 0, None, None, at))
+        self.queue.extend(((name, None, -1, 0, None, at), f"callback of {name}"))
         self.bytes += size
-        if len(self.rows) >= self.wake_rows or self.bytes >= self.wake_bytes:
+        if len(self.queue) >= self.wake_length or self.bytes >= self.wake_bytes:
             self.wake()
 
 
@@ -54,7 +54,8 @@ def block(values: list[str], at: float = 0.0) -> ArrowBlock:
 def names(records) -> list[str]:
     if isinstance(records, ArrowBlock):
         return [value.decode() for value in records.columns.values.column(0).to_pylist()]
-    return [row[0] for row in records]
+    assert records.callbacks == [f"callback of {row[0]}" for row in records.rows]
+    return [row[0] for row in records.rows]
 
 
 def take(buffer: RecordBuffer, rows_max: int = ROWS_MAX, until: float = float("inf")) -> tuple[list[str], int]:

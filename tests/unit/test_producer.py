@@ -6,6 +6,7 @@ import contextlib
 import gc
 import logging
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from deltaq import (
     InvalidValue,
     KafkaError,
     KafkaException,
+    Message,
     MessageTooLarge,
     Producer,
     QueueFull,
@@ -82,6 +84,42 @@ def test_a_report_says_where_and_when_the_message_is(root):
     assert message.error() is None
     assert message.latency() >= 0
     assert type(message.latency()) is float
+
+
+def test_a_report_can_be_copied_compared_changed_and_pickled_like_any_message(root):
+    topic(root)
+    reports: list[Any] = []
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce(
+            "t", "v", "k", timestamp=NOW_MS, headers=[("a", b"1")], on_delivery=lambda _, m: reports.append(m)
+        )
+    (message,) = reports
+    plain = Message("t", 0, 0, b"k", b"v", [("a", b"1")], None, (1, NOW_MS), message.latency())
+    assert message == plain
+    assert pickle.loads(pickle.dumps(message)) == plain
+    message.set_value("other")
+    plain.set_value("other")
+    assert message == plain
+    message.set_topic("u")
+    message.set_error(KafkaError(KafkaError._FAIL))
+    assert (message.topic(), message.error(), message.latency()) == ("u", KafkaError._FAIL, plain.latency())
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+def test_a_waiting_message_is_nothing_to_the_garbage_collector_though_it_has_a_callback(root):
+    """It would be looked at again and again while it waits, and cost more than all else that `produce` does."""
+    topic(root)
+    with lingering(root) as producer:
+        before = len(gc.get_objects())
+        for number in range(5000):
+            producer.produce("t", b"%d" % number, on_delivery=_nothing)
+        gc.collect()
+        assert len(producer) == 5000
+        assert len(gc.get_objects()) - before < 500
+        producer.purge()
 
 
 @pytest.mark.fault("X2")

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio examples minio servers test test-minio crash check docs bench bench-age bench-peers clean simulate
+.PHONY: help demo demo-minio examples minio servers test test-minio crash check docs bench bench-age bench-minio bench-peers clean simulate
 
 PYTHON ?= python3
 ARGS ?=
@@ -61,6 +61,9 @@ bench: $(INSTALLED) ## Measure latency and speed, or with ARGS="--only fairness"
 
 bench-age: $(INSTALLED) ## Measure what a topic costs after 100,000 commits against after 100; 10 minutes
 	@$(PY) -m benchmarks --only age $(ARGS)
+
+bench-minio: $(INSTALLED) servers ## Measure latency and speed on MinIO, started for it
+	@$(PY) -m tests.servers.minio -- $(PY) -m benchmarks --root s3://deltaq-test $(ARGS)
 
 bench-peers: $(INSTALLED) ## Measure deltaq and a real Kafka in turns; needs Java and Maven; 10 minutes
 	@$(PY) -m tests.servers.kafka -- $(PY) -m benchmarks --only peers $(ARGS)

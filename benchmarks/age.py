@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,16 +16,18 @@ from uuid import uuid4
 
 from benchmarks.ageing import Life, Tell, grow
 from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Bars, Table, Target, at_most, known_cores
 from benchmarks.footprint import Footprint, measure_footprint, read_through
 from benchmarks.history import Verdict
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
+from benchmarks.suite import Place
 from deltaq import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Age", "AgePlan", "Cost", "measure_age"]
+__all__ = ["Age", "AgePlan", "Cost", "measure_age", "measure_ages"]
 
 TIMEOUT_S = 10.0
 """How long what is measured may take; then the benchmark fails."""
@@ -34,6 +37,9 @@ WARM_UP = 5
 
 NEWEST = 1000
 """About how many records are in Spark's first batch."""
+
+_RATIO_AIM = 1.2
+_BYTES_AIM = 1.3
 
 _OPERATIONS = (
     "acknowledged produce",
@@ -81,7 +87,60 @@ class Age:
     young: Footprint
     old: Footprint
     grown_s: float
-    others_cores: float | None
+    others_cores: tuple[float, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return self.verdict.is_clean
+
+    def tables(self) -> Iterator[Table]:
+        """What each operation takes, and what all takes in the store."""
+        yield self._cost_table()
+        yield self._footprint_table()
+
+    def _cost_table(self) -> Table:
+        old, young = self.plan.old, self.plan.young
+        title = (
+            f"Age in ms: a topic of {old.commits:,} commits in {old.days:g} days, made in {self.grown_s:,.0f} s, "
+            f"against one of {young.commits:,}; messages {self.verdict}"
+        )
+        rows = []
+        for cost in self.costs:
+            figures = cost.young.p50, cost.old.p50, cost.ratio, cost.young.p95, cost.old.p95
+            rows.append((cost.operation, *(f"{figure:.2f}" for figure in figures), f"{cost.old.count:,}"))
+        head = "operation", "young p50", "old p50", "ratio", "young p95", "old p95", "times"
+        return Table(title, head, tuple(rows))
+
+    def _footprint_table(self) -> Table:
+        both = self.young, self.old
+        title = (
+            f"Objects, and bytes for each byte of payload, of which the old topic has {self.old.payload_bytes:,} "
+            f"and the young one {self.young.payload_bytes:,}"
+        )
+        kinds = [(kind, [size.parts[kind] for size in both]) for kind in self.old.parts]
+        rows = [_size_row(kind, [(part.objects, part.bytes) for part in parts], both) for kind, parts in kinds]
+        rows.append(_size_row("all", [(size.objects, size.bytes) for size in both], both))
+        rows.append(_size_row("as one plain Parquet file", [(1, size.plain_bytes) for size in both], both))
+        return Table(title, ("kind", "young", "old", "young bytes", "old bytes"), tuple(rows))
+
+    def charts(self) -> Iterator[Bars]:
+        """How many times as long the old topic takes."""
+        operations, ratios = tuple(cost.operation for cost in self.costs), tuple(cost.ratio for cost in self.costs)
+        yield Bars(
+            "What each operation takes on the old topic", "times the young one", operations, (("ratio", ratios),)
+        )
+
+    def targets(self) -> Iterator[Target]:
+        """An old topic is hardly slower, and hardly takes more than its records."""
+        for cost in self.costs:
+            yield at_most(f"{cost.operation}, old/young", _RATIO_AIM, cost.ratio)
+        yield at_most("bytes of the old topic/payload", _BYTES_AIM, self.old.bytes / self.old.payload_bytes)
+
+
+def _size_row(kind: str, taken: Sequence[tuple[int, int]], sizes: Sequence[Footprint]) -> tuple[str, ...]:
+    """Of each topic the objects, and behind these of each topic the bytes for each byte of payload."""
+    ratios = (f"{count / size.payload_bytes:.3f}" for (_, count), size in zip(taken, sizes, strict=True))
+    return kind, *(f"{objects:,}" for objects, _ in taken), *ratios
 
 
 class WrongResult(Exception):
@@ -111,6 +170,15 @@ class _Subject:
         return [TopicPartition(self.topic, partition, offset) for partition in range(self.life.partitions)]
 
 
+def measure_ages(plan: AgePlan, place: Place) -> Iterator[Age]:
+    """Carry a plan out, without Spark where there is no Java: one outcome."""
+    place.tell(f"age: {plan.old.commits:,} commits against {plan.young.commits:,}")
+    if plan.spark_rounds and shutil.which("java") is None:
+        place.tell("  no Java here, so Spark's first batch is not measured")
+        plan = replace(plan, spark_rounds=0)
+    yield measure_age(place.root, plan, place.tell)
+
+
 def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
     """Make both topics below `root`, measure one and the other in turns, and read them through."""
     others, payloads = OthersLoad(), TimedPayloads(plan.old.commits)
@@ -137,7 +205,7 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
         for operation in (*_OPERATIONS, _SPARK)
         if operation in young.taken
     )
-    return Age(plan, _both(found[0][0], found[1][0]), costs, small, large, grown_s, others.cores())
+    return Age(plan, _both(found[0][0], found[1][0]), costs, small, large, grown_s, known_cores([others.cores()]))
 
 
 def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, tell: Tell) -> _Subject:

@@ -14,17 +14,31 @@ from uuid import uuid4
 
 from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Chart, Series, Table, Target, at_least, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.suite import Place
 from deltaq import KafkaError, Message, Producer, Topic
 from deltaq.names import topic_log
 from deltaq.store import open_store
 
-__all__ = ["Crowd", "Fairness", "Share", "judge_values", "measure_fairness", "summarise"]
+__all__ = [
+    "Crowd",
+    "Crowds",
+    "Fairness",
+    "Share",
+    "judge_values",
+    "measure_crowds",
+    "measure_fairness",
+    "summarise",
+]
 
 START_TIMEOUT_S = 120.0
 """How long all processes together may take to start; then the benchmark fails."""
+
+_FAIRNESS_AIM = 0.5
+_PUTS_AIM = 2.0
 
 _SECOND_NS = 1_000_000_000
 
@@ -88,6 +102,77 @@ class Fairness:
     def puts_per_commit(self) -> float:
         """Attempts to create a log entry for each one that stands; 1 is the least possible."""
         return self.creates / max(1, self.commits)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowds:
+    """The outcomes of all crowds."""
+
+    crowds: tuple[Fairness, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return all(crowd.verdict.is_clean for crowd in self.crowds)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores(crowd.others_cores for crowd in self.crowds)
+
+    def tables(self) -> Iterator[Table]:
+        """Who got how much, and what it cost."""
+        title = "Many processes on one topic: messages acknowledged in time, and requests for each commit"
+        shares = "slowest", "fastest", "ratio"
+        requests = "commits/s", "PUTs/commit", "lost races", "files/commit", "GETs/commit"
+        head = "crowd", *shares, *requests, "ack p50 ms", "p99", "max", "others", "messages"
+        yield Table(title, head, tuple(map(_row, self.crowds)))
+
+    def charts(self) -> Iterator[Chart]:
+        """The share of each process."""
+        series = tuple(
+            Series(
+                str(crowd.crowd),
+                tuple((float(at), count / max(1, crowd.in_time[-1])) for at, count in enumerate(crowd.in_time, 1)),
+            )
+            for crowd in self.crowds
+        )
+        yield Chart("What each process got", "process, slowest first", "of what the fastest got", series)
+
+    def targets(self) -> Iterator[Target]:
+        """Nobody gets much less than another one, and few attempts are lost."""
+        for crowd in self.crowds:
+            yield at_least(f"slowest/fastest, {crowd.crowd}", _FAIRNESS_AIM, crowd.fairness)
+            puts = crowd.puts_per_commit
+            yield Target(f"PUTs/commit, {crowd.crowd}", f"< {_PUTS_AIM:g}", f"{puts:.2f}", puts < _PUTS_AIM)
+
+
+def _row(crowd: Fairness) -> tuple[str, ...]:
+    commits, waited = max(1, crowd.commits), crowd.acknowledged
+    return (
+        str(crowd.crowd),
+        f"{crowd.in_time[0]:,}",
+        f"{crowd.in_time[-1]:,}",
+        f"{crowd.fairness:.2f}",
+        f"{crowd.commits / crowd.crowd.seconds:.1f}",
+        f"{crowd.puts_per_commit:.2f}",
+        f"{crowd.lost_races:,}",
+        f"{crowd.data_puts / commits:.2f}",
+        f"{crowd.entry_gets / commits:.1f}",
+        *(f"{mark:,.0f}" for mark in (waited.p50, waited.p99, waited.max)),
+        cores_cell(crowd.others_cores),
+        str(crowd.verdict),
+    )
+
+
+def measure_crowds(plan: Sequence[Crowd], place: Place) -> Iterator[Crowds]:
+    """Let one crowd after the other write: one outcome."""
+    measured = []
+    for crowd in plan:
+        place.tell(f"fairness, {crowd}: {crowd.seconds:g} s")
+        found = measure_fairness(place.root, crowd)
+        shares = f"slowest to fastest {found.fairness:.2f}, {found.puts_per_commit:.2f} PUTs/commit"
+        place.tell(f"  {shares}, {found.verdict}")
+        measured.append(found)
+    yield Crowds(tuple(measured))
 
 
 def measure_fairness(root: str, crowd: Crowd) -> Fairness:

@@ -1,4 +1,4 @@
-"""The floor: what the bare store takes for the two writes that a commit cannot do without."""
+"""The floor: what the bare store takes for the two writes and two reads that a message cannot do without."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from uuid import uuid4
 
@@ -18,35 +19,42 @@ ENTRY_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Medians, in milliseconds: `put` of a data file of `file_bytes`, `create` of a log entry of 1 KB. Both synced."""
+    """Medians, in milliseconds: `put` of a data file of `file_bytes`, `create` of a log entry of 1 KB, both synced, and
+    `get` of either."""
 
     file_bytes: int
     rounds: int
     put_ms: float
     create_ms: float
+    get_entry_ms: float
+    get_data_ms: float
 
     @property
     def total_ms(self) -> float:
-        """One after the other, as a commit needs them."""
-        return self.put_ms + self.create_ms
+        """One after the other: nothing can be read before it is written, nor the file before the entry that names
+        it."""
+        return self.put_ms + self.create_ms + self.get_entry_ms + self.get_data_ms
 
 
 def measure_floor(store: Store, file_bytes: int, rounds: int) -> Floor:
-    """Write `rounds` data files and log entries of random bytes in turns, and delete them afterwards."""
+    """Write and read `rounds` data files and log entries of random bytes in turns, and delete them afterwards."""
     folder = f"floor/{uuid4().hex}/"
     data, entry = os.urandom(file_bytes), os.urandom(ENTRY_BYTES)
-    puts, creates = [], []
+    puts, creates, entry_gets, data_gets = [], [], [], []
     try:
         for number in range(rounds):
-            puts.append(_timed_ms(store.put, f"{folder}{number}.parquet", data))
-            creates.append(_timed_ms(store.create, f"{folder}log/{number}.json", entry))
+            data_key, entry_key = f"{folder}{number}.parquet", f"{folder}log/{number}.json"
+            puts.append(_timed_ms(partial(store.put, data_key, data)))
+            creates.append(_timed_ms(partial(store.create, entry_key, entry)))
+            entry_gets.append(_timed_ms(partial(store.get, entry_key)))
+            data_gets.append(_timed_ms(partial(store.get, data_key)))
     finally:
         for found in list(store.list(folder)):
             store.delete(found.key)
-    return Floor(file_bytes, rounds, statistics.median(puts), statistics.median(creates))
+    return Floor(file_bytes, rounds, *map(statistics.median, (puts, creates, entry_gets, data_gets)))
 
 
-def _timed_ms(write: Callable[[str, bytes], None], key: str, data: bytes) -> float:
+def _timed_ms(request: Callable[[], object]) -> float:
     start = perf_counter()
-    write(key, data)
+    request()
     return (perf_counter() - start) * 1000

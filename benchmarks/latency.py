@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,16 +14,31 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.client import Client, deltaq_client
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.curves import percentile_chart, percentiles
+from benchmarks.distribution import Distribution, distribution, histogram
+from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
+from benchmarks.suite import Place
 from deltaq import Topic
 from deltaq.names import topic_folder, topic_log
 from deltaq.store import open_store
 
-__all__ = ["Consumed", "Latency", "Load", "Produced", "after_warmup", "consume_all", "measure_latency", "send_and_read"]
+__all__ = [
+    "Consumed",
+    "Latencies",
+    "Latency",
+    "LatencyPlan",
+    "Load",
+    "Produced",
+    "after_warmup",
+    "consume_all",
+    "measure_latencies",
+    "measure_latency",
+    "send_and_read",
+]
 
 TICK_S = 0.001
 """How often the producer looks which messages are due: at 100,000 a second, 100 at a time."""
@@ -33,6 +48,9 @@ PATIENCE_S = 10.0
 
 SETTLE_S = 0.5
 """How long to go on reading when all is there: a double may still come."""
+
+_AIM = 100_000, 20.0, 100.0
+"""Messages a second, linger.ms, and the 99th percentile in milliseconds that is aimed at."""
 
 _SECOND_NS = 1_000_000_000
 
@@ -62,6 +80,14 @@ class Load:
 
     def __str__(self) -> str:
         return f"{self.rate:,}/s, linger {self.linger_ms:g} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPlan:
+    """The loads, one after the other, and how often the floor is measured after each."""
+
+    loads: tuple[Load, ...]
+    floor_rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +135,85 @@ class Latency:
     consumer_cpu_s: float
     floor: Floor
     others_cores: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """The outcome of a plan."""
+
+    loads: tuple[Latency, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return all(latency.verdict.is_clean for latency in self.loads)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores(latency.others_cores for latency in self.loads)
+
+    def tables(self) -> Iterator[Table]:
+        """The percentiles, the conditions under which they came about, and a histogram of each load."""
+        title = "Latency in ms, from `produce` in one process to the value in the other"
+        head = "load", "p50", "p95", "p99", "p99.9", "max", "worst s", "due p99", "floor", "p50/floor", "messages"
+        yield Table(title, head, tuple(map(_percentile_row, self.loads)))
+        title = "What these loads were, warm-up included"
+        sizes = "commits", "KB/commit", "log KB/commit"
+        used = "full", "CPU s in", "CPU s out", "others"
+        yield Table(title, ("load", "sent", "achieved/s", *sizes, *used), tuple(map(_condition_row, self.loads)))
+        for latency in self.loads:
+            lines = tuple((line,) for line in histogram(latency.from_send))
+            yield Table(f"from produce to consumer, {latency.load}", (), lines)
+
+    def charts(self) -> Iterator[Chart]:
+        """How long the slowest messages took, and when."""
+        lines = [percentiles(str(latency.load), [latency.from_send]) for latency in self.loads]
+        yield percentile_chart("From `produce` in one process to the value in the other", lines)
+        seconds = tuple(
+            Series(str(latency.load), tuple((float(at), p99) for at, p99 in enumerate(latency.by_second_p99_ms, 1)))
+            for latency in self.loads
+        )
+        yield Chart("The 99th percentile of each second", "second", "ms", seconds)
+
+    def targets(self) -> Iterator[Target]:
+        """The 99th percentile of the one load of which something is promised."""
+        rate, linger_ms, aim_ms = _AIM
+        for latency in self.loads:
+            if (latency.load.rate, latency.load.linger_ms) == (rate, linger_ms):
+                yield at_most(f"p99 at {rate:,}/s, linger.ms={linger_ms:g}", aim_ms, latency.from_send.p99, " ms")
+
+
+def _percentile_row(latency: Latency) -> tuple[str, ...]:
+    sent, floor_ms = latency.from_send, latency.floor.total_ms
+    figures = sent.p50, sent.p95, sent.p99, sent.p999, sent.max, max(latency.by_second_p99_ms), latency.from_due.p99
+    against = f"{floor_ms:.2f}", f"{sent.p50 / floor_ms:.1f}"
+    return str(latency.load), *(f"{figure:.1f}" for figure in figures), *against, str(latency.verdict)
+
+
+def _condition_row(latency: Latency) -> tuple[str, ...]:
+    commits = max(1, latency.commits)
+    return (
+        str(latency.load),
+        f"{latency.verdict.sent:,}",
+        f"{latency.achieved_rate:,.0f}",
+        f"{latency.commits:,}",
+        f"{latency.data_bytes / commits / 1000:.1f}",
+        f"{latency.log_bytes / commits / 1000:.1f}",
+        f"{latency.waits_for_room:,}",
+        f"{latency.producer_cpu_s:.2f}",
+        f"{latency.consumer_cpu_s:.2f}",
+        cores_cell(latency.others_cores),
+    )
+
+
+def measure_latencies(plan: LatencyPlan, place: Place) -> Iterator[Latencies]:
+    """Carry a plan out: one outcome."""
+    measured = []
+    for load in plan.loads:
+        place.tell(f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        latency = measure_latency(place.root, load, plan.floor_rounds)
+        place.tell(f"  p99 {latency.from_send.p99:.1f} ms, {latency.verdict}")
+        measured.append(latency)
+    yield Latencies(tuple(measured))
 
 
 def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:

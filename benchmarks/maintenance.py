@@ -13,19 +13,25 @@ from statistics import median
 from time import monotonic, monotonic_ns, process_time
 from uuid import uuid4
 
+from benchmarks.curves import marks, percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Chart, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
+from benchmarks.suite import Place
 from deltaq import KafkaError, Message, Producer, Topic, names
 from deltaq.log.actions import Add, Remove, parse_entry
 from deltaq.store import open_store
 
-__all__ = ["Care", "CarePlan", "Window", "live_files", "measure_care"]
+__all__ = ["Care", "CarePlan", "Window", "live_files", "measure_care", "measure_windows"]
 
 TICK_S = 0.001
 """How often the producer looks which messages are due, and which are acknowledged."""
+
+_AIM = 1.25
+"""Of the 99th percentiles, with maintenance to without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,10 @@ class Care:
     def is_clean(self) -> bool:
         return all(window.verdict.is_clean for window in self.windows)
 
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores(window.others_cores for window in self.windows)
+
     def p99(self, *, on: bool) -> float:
         """The median of the windows' 99th percentiles, in milliseconds."""
         return median(window.acknowledged.p99 for window in self.windows if window.on == on)
@@ -78,8 +88,53 @@ class Care:
         """Of the two, on to off."""
         return self.p99(on=True) / self.p99(on=False)
 
+    def tables(self) -> Iterator[Table]:
+        """Every window, those without maintenance first."""
+        title = (
+            f"Maintenance in the producer's background, {self.plan.load}: ms from `produce` to the delivery callback"
+        )
+        counts = "achieved/s", "commits", "rewrites", "files", "CPU s", "others", "messages"
+        head = "maintenance", "p50", "p99", "p99.9", "max", *counts
+        yield Table(title, head, tuple(map(_row, sorted(self.windows, key=lambda window: window.on))))
 
-def measure_care(root: str, plan: CarePlan) -> Iterator[Window]:
+    def charts(self) -> Iterator[Chart]:
+        """The percentiles with and without, medians of the windows."""
+        series = (
+            percentiles(name, [window.acknowledged for window in self.windows if window.on == on])
+            for name, on in (("without maintenance", False), ("with maintenance", True))
+        )
+        yield percentile_chart(f"Maintenance in the background, {self.plan.load}", series)
+
+    def targets(self) -> Iterator[Target]:
+        """Hardly later with maintenance than without."""
+        yield at_most(f"p99 with maintenance/without, {self.plan.load}", _AIM, self.ratio)
+
+
+def _row(window: Window) -> tuple[str, ...]:
+    return (
+        "on" if window.on else "off",
+        *marks(window.acknowledged),
+        f"{window.achieved_rate:,.0f}",
+        f"{window.commits:,}",
+        f"{window.rewrites:,}",
+        f"{window.files_at_most:,}",
+        f"{window.cpu_s:.1f}",
+        cores_cell(window.others_cores),
+        str(window.verdict),
+    )
+
+
+def measure_care(plan: CarePlan, place: Place) -> Iterator[Care]:
+    """Carry a plan out: one outcome."""
+    place.tell(f"maintenance in the background at {plan.load}: {plan.pairs} times with and without")
+    windows = []
+    for window in measure_windows(place.root, plan):
+        place.tell(f"  {'with' if window.on else 'without'}: p99 {window.acknowledged.p99:.1f} ms, {window.verdict}")
+        windows.append(window)
+    yield Care(plan, tuple(windows))
+
+
+def measure_windows(root: str, plan: CarePlan) -> Iterator[Window]:
     """Measure one window after the other. Who begins a pair changes, so that none profits from coming first."""
     for pair in range(plan.pairs):
         for on in (False, True) if pair % 2 else (True, False):

@@ -7,17 +7,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from benchmarks.client import Client
+from benchmarks.client import Client, deltaq_client, kafka_client
+from benchmarks.curves import marks, percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Bars, Chart, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Load, after_warmup, send_and_read
 from benchmarks.machine import OthersLoad
-from benchmarks.throughput import KAFKA_WAYS, Run, fill_topic, measure_throughput
+from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.suite import Place
+from benchmarks.throughput import KAFKA_WAYS, Run, fill_topic, measure_throughput, name_of
 
-__all__ = ["Delivered", "PeerPlan", "Peers", "Rivals", "measure_peers"]
-
+__all__ = ["Delivered", "PeerPlan", "Peers", "Rivals", "compare", "measure_peers"]
 
 _NAMES = ("deltaq", "Kafka")
+
+_P50_AIM = 1.3
+_P99_AIM_MS = 20.0
+_SPEED_AIM = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +87,86 @@ class Peers:
         alike = [run for run in self.runs if (run.client, run.way) == (client, way)]
         return float(statistics.median(run.messages / run.seconds for run in alike))
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether every message of every load arrived as it should. (A throughput run that went wrong has raised.)"""
+        return all(one.verdict.is_clean for one in self.delivered)
 
-def measure_peers(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Delivered | Run]:
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        """Of deltaq's loads: while Kafka is measured, its broker is one of the others."""
+        return known_cores(one.others_cores for one in self.delivered if one.client == "deltaq")
+
+    @property
+    def _ways(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(run.way for run in self.runs))
+
+    def tables(self) -> Iterator[Table]:
+        """Every load, and the median of each way."""
+        title = "deltaq and Kafka: ms from `produce` in one process to the value in the other"
+        used = "achieved/s", "CPU s in", "CPU s out", "others", "messages"
+        head = "load", "client", "p50", "p99", "p99.9", "max", *used
+        alike = sorted(self.delivered, key=lambda one: (one.load.rate, one.client))
+        yield Table(title, head, tuple(map(_row, alike)))
+        title = f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read: medians"
+        both = ((name_of(way), self.speed(way)) for way in self._ways)
+        rows = tuple((way, f"{one.ours:,.0f}", f"{one.theirs:,.0f}", f"{one.ratio:.2f}") for way, one in both)
+        if rows:
+            yield Table(title, ("way", "deltaq", "Kafka", "ratio"), rows)
+
+    def charts(self) -> Iterator[Chart | Bars]:
+        """The percentiles of each load, medians of the rounds; then the speed of each way."""
+        for load in self.plan.loads:
+            rounds = {
+                name: [one.latency for one in self.delivered if (one.client, one.load) == (name, load)]
+                for name in _NAMES
+            }
+            lines = (percentiles(name, measured) for name, measured in rounds.items() if measured)
+            yield percentile_chart(f"From `produce` to the value in the other process, {load}", lines)
+        if self._ways:
+            both = [self.speed(way) for way in self._ways]
+            bars = ("deltaq", tuple(one.ours for one in both)), ("Kafka", tuple(one.theirs for one in both))
+            yield Bars("The median run of each way", "messages a second", tuple(map(name_of, self._ways)), bars)
+
+    def targets(self) -> Iterator[Target]:
+        """Of the medians."""
+        for load in self.plan.loads:
+            yield at_most(f"p50, {load}, deltaq/Kafka", _P50_AIM, self.latency(load, "p50").ratio)
+            yield at_most(f"p99, {load}", _P99_AIM_MS, self.latency(load, "p99").ours, " ms")
+        for way in self._ways:
+            yield at_least(f"{name_of(way)}, deltaq/Kafka", _SPEED_AIM, self.speed(way).ratio)
+
+
+def _row(one: Delivered) -> tuple[str, ...]:
+    return (
+        str(one.load),
+        one.client,
+        *marks(one.latency),
+        f"{one.achieved_rate:,.0f}",
+        f"{one.producer_cpu_s:.2f}",
+        f"{one.consumer_cpu_s:.2f}",
+        cores_cell(one.others_cores),
+        str(one.verdict),
+    )
+
+
+def measure_peers(plan: PeerPlan, place: Place) -> Iterator[Peers]:
+    """Carry a plan out with deltaq and with the broker at `place.kafka`: one outcome."""
+    place.tell("deltaq and Kafka in turns")
+    delivered: list[Delivered] = []
+    runs: list[Run] = []
+    for measured in compare((deltaq_client(place.root), kafka_client(place.kafka)), plan):
+        if isinstance(measured, Delivered):
+            delivered.append(measured)
+            figures = f"p50 {measured.latency.p50:.1f} ms, p99 {measured.latency.p99:.1f} ms, {measured.verdict}"
+            place.tell(f"  {measured.load}, {measured.client}: {figures}")
+        else:
+            runs.append(measured)
+            place.tell(f"  {measured.way}, {measured.client}: {measured.messages / measured.seconds:,.0f}/s")
+    yield Peers(plan, tuple(delivered), tuple(runs))
+
+
+def compare(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Delivered | Run]:
     """One measurement after the other; who comes first changes from round to round, so that none profits from it."""
     for round_ in range(plan.rounds):
         turn = clients if round_ % 2 else list(reversed(clients))

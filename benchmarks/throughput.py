@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -12,12 +13,27 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from benchmarks.client import Client
+from benchmarks.client import Client, deltaq_client
+from benchmarks.finding import Bars, Table, Target, at_least, known_cores
 from benchmarks.machine import OthersLoad
-from benchmarks.payload import as_arrow, random_values
+from benchmarks.payload import MESSAGE_BYTES, as_arrow, random_values
+from benchmarks.suite import Place
 from deltaq import KafkaError
 
-__all__ = ["KAFKA_WAYS", "WAYS", "Run", "WrongContent", "fill_topic", "measure_throughput"]
+__all__ = [
+    "KAFKA_WAYS",
+    "WAYS",
+    "Run",
+    "Speed",
+    "Throughput",
+    "ThroughputPlan",
+    "WrongContent",
+    "fill_topic",
+    "measure_speeds",
+    "measure_throughput",
+    "name_of",
+    "speeds",
+]
 
 FILE_ROWS = 10_000
 """Rows of a file of the topic that is read: what `batch.num.messages` allows by default."""
@@ -27,6 +43,10 @@ BLOCK_ROWS = 100_000
 
 TIMEOUT_S = 10.0
 """How long to wait for the next message before the rest counts as lost."""
+
+
+_AIMS = {"produce, calls": 800_000, "produce_arrow, acknowledged": 3_000_000, "consume(500)": 800_000}
+_NAMES = {"consume_500": "consume(500)", "produce_callback": "produce with callback, poll"}
 
 
 class WrongContent(Exception):
@@ -44,6 +64,82 @@ class Run:
     cpu_s: float
     others_cores: float | None
     client: str = "deltaq"
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Messages a second: the best of several runs, their median, and the slowest."""
+
+    name: str
+    best: float
+    median: float
+    worst: float
+    cpu_us: float
+    """Microseconds of CPU time a message took in the best run, all threads together."""
+
+
+def name_of(way: str) -> str:
+    """What a way is called in a report."""
+    return _NAMES.get(way, way)
+
+
+def speeds(runs: Sequence[Run]) -> list[Speed]:
+    """Runs of the same kind as one line each; ways in as two: when the calls had returned, and when all was safe."""
+    found = []
+    for way in dict.fromkeys(run.way for run in runs):
+        alike = [run for run in runs if run.way == way]
+        calls = [run.messages / run.calls_s for run in alike if run.calls_s is not None]
+        best = min(alike, key=lambda run: run.seconds)
+        cpu_us = best.cpu_s / best.messages * 1e6
+        if calls and way == "produce":  # of a table, the call tells nothing about rows
+            found.append(_speed(f"{name_of(way)}, calls", calls, cpu_us))
+        done = [run.messages / run.seconds for run in alike]
+        found.append(_speed(f"{name_of(way)}, acknowledged" if calls else name_of(way), done, cpu_us))
+    return found
+
+
+def _speed(name: str, rates: list[float], cpu_us: float) -> Speed:
+    return Speed(name, max(rates), statistics.median(rates), min(rates), cpu_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The outcome of a plan: all its runs, of which there is at least one."""
+
+    runs: tuple[Run, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Always: a run that went wrong has raised."""
+        return True
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores(run.others_cores for run in self.runs)
+
+    def tables(self) -> Iterator[Table]:
+        """Each way in and out."""
+        times = max(sum(run.way == way for run in self.runs) for way in {run.way for run in self.runs})
+        messages = self.runs[0].messages
+        title = f"Messages of {MESSAGE_BYTES} random bytes a second: {messages:,} messages, best of {times}"
+        rows = (
+            (speed.name, *(f"{rate:,.0f}" for rate in (speed.best, speed.median, speed.worst)), f"{speed.cpu_us:.2f}")
+            for speed in speeds(self.runs)
+        )
+        yield Table(title, ("way", "best", "median", "worst", "CPU us each"), tuple(rows))
+
+    def charts(self) -> Iterator[Bars]:
+        """The medians."""
+        found = speeds(self.runs)
+        medians = tuple(speed.median for speed in found)
+        names = tuple(speed.name for speed in found)
+        yield Bars("The median run of each way", "messages a second", names, (("median", medians),))
+
+    def targets(self) -> Iterator[Target]:
+        """The median run counts, not the best."""
+        for speed in speeds(self.runs):
+            if speed.name in _AIMS:
+                yield at_least(speed.name, _AIMS[speed.name], speed.median, "/s")
 
 
 def measure_throughput(client: Client, way: str, messages: int, seed: int, filled: str) -> Run:
@@ -233,3 +329,31 @@ WAYS = (*_IN, *_OUT)
 
 KAFKA_WAYS = ("produce", "produce_callback", "poll", "consume_500")
 """What Kafka's client can do too."""
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPlan:
+    """How many messages go each of the ways, and how often."""
+
+    messages: int
+    rounds: int
+    ways: tuple[str, ...] = WAYS
+
+
+def measure_speeds(plan: ThroughputPlan, place: Place) -> Iterator[Throughput]:
+    """Carry a plan out: one outcome."""
+    filled, seed = f"filled-{uuid4().hex[:12]}", 1
+    place.tell(f"throughput: filling the topic that is read with {plan.messages:,} messages")
+    client = deltaq_client(place.root)
+    fill_topic(client, filled, plan.messages, seed)
+    runs = []
+    # Round by round, so that a moment in which the machine was busy does not hit all runs of one way.
+    for number in range(1, plan.rounds + 1):
+        for way in plan.ways:
+            run = measure_throughput(client, way, plan.messages, seed, filled)
+            place.tell(f"  round {number} of {plan.rounds}, {way}: {run.messages / run.seconds:,.0f}/s")
+            runs.append(run)
+    yield Throughput(tuple(runs))

@@ -4,35 +4,60 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import statistics
 from array import array
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import latency
-from benchmarks.__main__ import NOTHING, Plan, main, run
+from benchmarks.__main__ import SUITES, main, run
 from benchmarks.age import Age, AgePlan, Cost, measure_age
 from benchmarks.ageing import LeapingClock, Life, grow
 from benchmarks.client import deltaq_client
+from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
-from benchmarks.fairness import Crowd, Share, judge_values, summarise
+from benchmarks.fairness import Crowd, Crowds, Share, judge_values, summarise
+from benchmarks.finding import Bars, Chart, Finding, Series, Table, Target, at_least, at_most
 from benchmarks.footprint import Footprint, Part, read_through
 from benchmarks.history import judge
-from benchmarks.latency import Load
+from benchmarks.latency import Latencies, LatencyPlan, Load
 from benchmarks.maintenance import Care, CarePlan, Window, live_files
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
-from benchmarks.peers import Delivered, PeerPlan, Peers, measure_peers
-from benchmarks.report import Findings, as_json, as_text, speeds, targets
-from benchmarks.throughput import KAFKA_WAYS, WAYS, Run, WrongContent, _check, _measured, fill_topic
+from benchmarks.peers import Delivered, PeerPlan, Peers, compare
+from benchmarks.report import Findings, as_html, as_json, as_text
+from benchmarks.report.axis import Axis
+from benchmarks.report.drawing import as_table, draw
+from benchmarks.suite import Suite
+from benchmarks.throughput import (
+    KAFKA_WAYS,
+    WAYS,
+    Run,
+    Throughput,
+    ThroughputPlan,
+    WrongContent,
+    _check,
+    _measured,
+    fill_topic,
+    speeds,
+)
 from deltaq import Consumer, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import open_store
+
+
+def _report(*found: Finding) -> Findings:
+    return Findings("2026-01-02T03:04:05+00:00", {"cores": "2"}, {"part": found})
 
 
 def test_a_history_without_faults_is_clean():
@@ -158,31 +183,39 @@ def test_speeds_are_best_median_and_worst_of_the_runs():
 
 def test_a_target_is_judged_by_the_median_run():
     runs = tuple(Run("consume_500", 1_000_000, None, seconds, 1.0, None) for seconds in (1.0, 1.5, 1.6))
-    (target,) = targets(Findings("", {}, (), runs))
-    assert (target.name, target.found, target.met) == ("consume(500)", "666,667/s", False)
+    (target,) = Throughput(runs).targets()
+    assert (target.name, target.aim, target.found, target.met) == ("consume(500)", ">= 800,000/s", "666,667/s", False)
 
 
 @pytest.mark.parametrize(("others", "said"), [(0.02, "0.02 cores busy"), (0.7, "too many"), (None, "unknown")])
 def test_the_report_says_whether_the_machine_was_quiet(others, said):
-    runs = (Run("poll", 1_000_000, None, 1.0, 1.0, others),)
-    assert said in as_text(Findings("", {"cores": "2"}, (), runs))
+    found = _report(Throughput((Run("poll", 1_000_000, None, 1.0, 1.0, others),)))
+    assert said in as_text(found)
+    assert said in as_html(found)
 
 
 def test_a_tiny_run_measures_everything_and_finds_nothing_wrong(tmp_path):
     load = Load(rate=2_000, linger_ms=5.0, seconds=0.3, warmup_s=0.1)
-    findings = run(Plan((load,), messages=2_000, rounds=1, floor_rounds=3, ways=("produce",)), str(tmp_path))
-    (measured,) = findings.latencies
+    plans = {"latency": LatencyPlan((load,), 3), "throughput": ThroughputPlan(2_000, 1, ("produce",))}
+    findings = run(plans, str(tmp_path))
+    latencies, throughput = findings
+    assert isinstance(latencies, Latencies)
+    assert isinstance(throughput, Throughput)
+    (measured,) = latencies.loads
     assert findings.is_clean
     assert (measured.verdict.sent, measured.verdict.received, measured.from_send.count) == (800, 800, 600)
     assert 0 < measured.from_send.p50 <= measured.from_send.p99 <= measured.from_send.max
     assert measured.from_due.max >= measured.from_send.p50
     assert 0 < measured.commits <= 800
     assert measured.data_bytes > 800 * MESSAGE_BYTES
-    assert [run.way for run in findings.runs] == ["produce"]
+    assert [run.way for run in throughput.runs] == ["produce"]
     text = as_text(findings)
     assert "complete" in text
-    assert all(speed.name in text for speed in speeds(findings.runs))
-    assert json.loads(as_json(findings))["latencies"][0]["verdict"]["lost"] == 0
+    assert f"from produce to consumer, {load}\n" in text, "the histogram"
+    assert all(speed.name in text for speed in speeds(throughput.runs))
+    (noted,) = json.loads(as_json(findings))["latency"]
+    assert noted["loads"][0]["verdict"]["lost"] == 0
+    assert as_html(findings).count("<figure>") == 3
 
 
 def test_a_consumer_does_not_wait_for_ever_for_a_lost_message(tmp_path, monkeypatch):
@@ -220,9 +253,12 @@ def test_the_shares_of_a_crowd_are_added_up_and_judged():
     assert (found.in_time, found.fairness) == ((1, 2, 3), 1 / 3)
     assert (found.creates, found.lost_races, found.data_puts, found.entry_gets) == (15, 6, 12, 15)
     assert found.puts_per_commit == 15 / 9
-    aims = {target.name.split(",")[0]: target.met for target in targets(Findings("", {}, (), (), (found,)))}
+    crowds = Crowds((found,))
+    aims = {target.name.split(",")[0]: target.met for target in crowds.targets()}
     assert aims == {"slowest/fastest": False, "PUTs/commit": True}
-    assert "0.33" in as_text(Findings("", {}, (), (), (found,)))
+    assert "0.33" in as_text(_report(crowds))
+    (chart,) = crowds.charts()
+    assert [share for _, share in chart.series[0].points] == [1 / 3, 2 / 3, 1]
 
 
 def test_messages_of_a_crowd_that_are_missing_doubled_or_strange_are_noticed():
@@ -242,14 +278,16 @@ def test_messages_of_a_crowd_that_are_missing_doubled_or_strange_are_noticed():
 @pytest.mark.parametrize("rate", [0, 500])
 def test_a_small_crowd_writes_everything_once_and_every_request_is_counted(rate, tmp_path):
     crowd = Crowd(3, 1.0, rate, window=50)
-    findings = run(Plan((), messages=0, rounds=0, floor_rounds=0, crowds=(crowd,)), str(tmp_path))
-    (found,) = findings.crowds
+    findings = run({"fairness": (crowd,)}, str(tmp_path))
+    (crowds,) = findings
+    assert isinstance(crowds, Crowds)
+    (found,) = crowds.crowds
     assert findings.is_clean, found.verdict
     assert found.verdict.sent >= sum(found.in_time)
     assert found.acknowledged.count == found.verdict.sent - crowd.producers, "all but those of the warm-up"
     assert found.creates == found.commits + found.lost_races
     assert found.data_puts >= found.commits > 0
-    assert json.loads(as_json(findings))["crowds"][0]["puts_per_commit"] == found.puts_per_commit
+    assert json.loads(as_json(findings))["fairness"][0]["crowds"][0]["commits"] == found.commits
 
 
 def test_every_operation_of_a_store_is_measured_and_nothing_is_left_behind(local_root):
@@ -321,10 +359,10 @@ def test_a_small_old_topic_is_compared_with_a_young_one_and_every_object_is_coun
     assert age.old.parts["log entries"].objects > 300
     # What had been merged two days before the end was gone by then, but not what was merged at the end.
     assert 100 <= age.old.parts["data that left the topic"].objects < 150
-    findings = Findings("", {"cores": "2"}, (), (), ages=(age,))
+    findings = _report(age)
     assert findings.is_clean
     assert "open at an old time" in as_text(findings)
-    assert json.loads(as_json(findings))["ages"][0]["old"]["payload_bytes"] == age.old.payload_bytes
+    assert json.loads(as_json(findings))["part"][0]["old"]["payload_bytes"] == age.old.payload_bytes
 
 
 def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
@@ -332,20 +370,24 @@ def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
     costs = (Cost("acknowledged produce", fast, slow), Cost("poll", slow, fast))
     size = Footprint(100, 110, {"data": Part(2, 120), "log entries": Part(7, 20)})
     life = Life(1, 1.0)
-    age = Age(AgePlan(life, life, 3, 0), judge(0, array("q")), costs, size, size, 1.0, None)
-    found = {target.name: (target.found, target.met) for target in targets(Findings("", {}, (), (), ages=(age,)))}
+    age = Age(AgePlan(life, life, 3, 0), judge(0, array("q")), costs, size, size, 1.0, ())
+    found = {target.name: (target.found, target.met) for target in age.targets()}
     assert found == {
         "acknowledged produce, old/young": ("1.30", False),
         "poll, old/young": ("0.77", True),
         "bytes of the old topic/payload": ("1.40", False),
     }
-    assert not Findings("", {}, (), (), ages=(replace(age, verdict=judge(1, array("q"))),)).is_clean
+    assert not _report(replace(age, verdict=judge(1, array("q")))).is_clean
+    (bars,) = age.charts()
+    assert bars.series == (("ratio", (1.3, 1 / 1.3)),)
+    assert "data" in as_text(_report(age))
 
 
 def test_windows_with_and_without_maintenance_take_turns_and_lose_nothing(tmp_path):
     plan = CarePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2)
-    findings = run(replace(NOTHING, cares=(plan,)), str(tmp_path))
-    (care,) = findings.cares
+    findings = run({"maintenance": plan}, str(tmp_path))
+    (care,) = findings
+    assert isinstance(care, Care)
     assert findings.is_clean
     assert [window.on for window in care.windows] == [True, False, False, True]
     assert {window.acknowledged.count for window in care.windows} == {1_600}
@@ -353,7 +395,7 @@ def test_windows_with_and_without_maintenance_take_turns_and_lose_nothing(tmp_pa
     for window in care.windows:
         assert window.on or window.files_at_end == window.files_at_most >= window.commits > 0
         assert window.on or (window.rewrites, window.checkpoints) == (0, 0)
-    assert "without" in " ".join(target.name for target in targets(findings))
+    assert "without" in " ".join(target.name for target in findings.targets)
     assert "messages" in as_text(findings)
 
 
@@ -372,8 +414,13 @@ def test_maintenance_is_judged_by_the_median_window_of_each_kind():
     ]
     care = Care(CarePlan(Load(1, 1.0, 1.0, 0.0), 3), tuple(windows))
     assert care.ratio == 12 / 9
-    (target,) = targets(Findings("", {}, (), (), cares=(care,)))
+    (target,) = care.targets()
     assert (target.found, target.met) == ("1.33", False)
+    (chart,) = care.charts()
+    assert [(line.name, line.points[0][1]) for line in chart.series] == [
+        ("without maintenance", 9),
+        ("with maintenance", 12),
+    ]
 
 
 def test_live_files_are_counted_entry_by_entry(tmp_path):
@@ -395,7 +442,7 @@ def test_both_clients_get_the_same_loads_and_ways_in_turns(tmp_path):
     """What a broker would be told is told to deltaq here: the program text is the same."""
     plan = PeerPlan((Load(500, 5.0, 0.4, 0.1),), messages=300, rounds=2)
     clients = [deltaq_client(str(tmp_path / name)) for name in ("one", "other")]
-    measured = list(measure_peers(clients, plan))
+    measured = list(compare(clients, plan))
     delivered = [one for one in measured if isinstance(one, Delivered)]
     assert len(delivered) == 4
     assert all(one.verdict.is_clean and one.latency.count == 200 for one in delivered)
@@ -420,12 +467,284 @@ def test_a_comparison_is_of_medians_and_says_what_was_missed():
     peers = Peers(PeerPlan((load,), 1_000_000, 3), tuple(delivered), tuple(runs))
     assert (peers.latency(load, "p50").ours, peers.latency(load, "p50").theirs) == (7, 5)
     assert peers.speed("poll").ratio == 2.0
-    findings = Findings("", {}, (), (), peers=(peers,))
-    found = {target.name: (target.found, target.met) for target in targets(findings)}
+    found = {target.name: (target.found, target.met) for target in peers.targets()}
     assert found == {
         "p50, 10,000/s, linger 5 ms, deltaq/Kafka": ("1.40", False),
-        "p99, 10,000/s, linger 5 ms": ("7.0 ms", True),
+        "p99, 10,000/s, linger 5 ms": ("7.00 ms", True),
         "poll, deltaq/Kafka": ("2.00", True),
     }
-    assert "Kafka" in as_text(findings)
-    assert json.loads(as_json(findings))["peers"]
+    assert "Kafka" in as_text(_report(peers))
+    curve, speed = peers.charts()
+    assert isinstance(curve, Chart)
+    assert isinstance(speed, Bars)
+    assert [line.points[-1] for line in curve.series] == [(1, 7), (1, 5)]
+    assert speed.series == (("deltaq", (2_000_000,)), ("Kafka", (1_000_000,)))
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+HOSTILE = "<script>alert('1')</script> & \"quoted\" \x00"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A measurement that found what it is told."""
+
+    shown: tuple[Table, ...] = ()
+    drawn: tuple[Chart | Bars, ...] = ()
+    aimed: tuple[Target, ...] = ()
+    is_clean: bool = True
+    others_cores: tuple[float, ...] = ()
+
+    def tables(self) -> Iterable[Table]:
+        return self.shown
+
+    def charts(self) -> Iterable[Chart | Bars]:
+        return self.drawn
+
+    def targets(self) -> Iterable[Target]:
+        return self.aimed
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: the text of each element, every attribute, and that all is closed."""
+
+    VOID = frozenset({"meta"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.texts: dict[str, list[str]] = {}
+        self.attributes: list[tuple[str, str, str]] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    @property
+    def tags(self) -> set[str]:
+        return set(self.texts)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        self.texts.setdefault(tag, []).append("")
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts[self._open[-1]][-1] += data
+
+
+def _pictures(html: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", html, re.DOTALL)]
+
+
+def _hostile() -> Found:
+    line = Series(HOSTILE, ((1.0, 2.0), (3.0, 4.0)))
+    return Found(
+        (Table(HOSTILE, (HOSTILE, "b"), ((HOSTILE, "1 < 2"),)), Table(HOSTILE, (), ((HOSTILE,),))),
+        (
+            Chart(HOSTILE, HOSTILE, HOSTILE, (line, line)),
+            Bars(HOSTILE, HOSTILE, (HOSTILE,), ((HOSTILE, (1.0,)), (HOSTILE, (2.0,)))),
+        ),
+        (Target(HOSTILE, HOSTILE, HOSTILE, met=False),),
+    )
+
+
+def test_whatever_a_measurement_says_arrives_in_the_page_as_text():
+    findings = Findings(HOSTILE, {HOSTILE: HOSTILE}, {HOSTILE: (_hostile(),)})
+    html = as_html(findings)
+    page = Page(html)
+    assert "script" not in page.tags
+    assert "<script" not in html
+    shown = HOSTILE.replace("\x00", "\ufffd")
+    for tag in ("th", "td", "h3", "summary", "pre", "figcaption", "li", "text", "dd", "dt"):
+        assert shown in page.texts[tag], tag
+    assert "1 < 2" in page.texts["td"]
+    assert ("a", "href", f"#suite-{shown}") in page.attributes
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    page = Page(as_html(_report(_hostile())))
+    assert not {"script", "link", "img", "iframe", "object", "image", "use"} & page.tags
+    assert not {name for _, name, _ in page.attributes if name == "src" or name.startswith("on")}
+    assert all(value.startswith("#") for _, name, value in page.attributes if name == "href")
+    (style,) = page.texts["style"]
+    assert "url(" not in style
+    assert "@import" not in style
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_every_cell_of_every_table_is_on_the_page_and_in_the_text():
+    table = Table("Speeds of `poll` and others", ("way", "a second"), (("poll", "1,000"), ("produce", "2,000")))
+    picture = Table("Spread", (), (("  < 1 ms ##",), ("  < 2 ms #",)))
+    findings = _report(Found((table, picture)))
+    page = Page(as_html(findings))
+    assert page.texts["h3"] == ["Speeds of  and others"]
+    assert page.texts["code"] == ["poll"]
+    assert page.texts["th"] == ["way", "a second", "poll", "produce"]
+    assert page.texts["td"] == ["1,000", "2,000"]
+    assert page.texts["pre"] == ["  < 1 ms ##\n  < 2 ms #"]
+    assert as_text(findings).splitlines()[2:] == [
+        "",
+        "Speeds of `poll` and others",
+        "way      a second",
+        "-------  --------",
+        "poll        1,000",
+        "produce     2,000",
+        "",
+        "Spread",
+        "  < 1 ms ##",
+        "  < 2 ms #",
+    ]
+
+
+def test_a_missed_target_is_said_in_words():
+    findings = _report(Found(aimed=(at_most("p99", 100, 31.4, " ms"), at_least("speed", 3_000_000, 2_500_000, "/s"))))
+    page = Page(as_html(findings))
+    assert page.texts["strong"][-2:] == ["✓ met", "✗ missed"]
+    assert "1 of 2 met." in page.texts["p"]
+    *_, met, missed = as_text(findings).splitlines()
+    assert met.split() == ["p99", "<=", "100", "ms", "31.40", "ms", "met"]
+    assert missed.split() == ["speed", ">=", "3,000,000/s", "2,500,000/s", "MISSED"]
+    assert [target["met"] for target in json.loads(as_json(findings))["targets"]] == [True, False]
+
+
+def test_a_page_of_messages_that_went_wrong_says_where_before_any_figure():
+    findings = Findings("", {}, {"good": (Found(),), "bad": (Found(), Found(is_clean=False))})
+    assert not findings.is_clean
+    said = as_html(findings).split("<main>")[0]
+    assert "changed in: bad. No figure of it counts." in said
+
+
+def test_json_has_each_finding_in_the_list_of_its_suite():
+    content = json.loads(as_json(_report(Found(others_cores=(0.5,)), Found())))
+    assert list(content) == ["started", "machine", "part", "targets"]
+    assert [one["others_cores"] for one in content["part"]] == [[0.5], []]
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1e-6, 1e9), st.floats(allow_nan=True, allow_infinity=True, width=32)),
+        min_size=0,
+        max_size=20,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_picture_is_well_formed_and_nothing_lies_outside_of_it(points, log_x, log_y):
+    line = Series("deltaq", tuple(sorted(points, key=lambda point: point[0])))
+    drawn = ElementTree.tostring(draw(Chart("Latency", "second", "ms", (line, line), log_x, log_y)), "unicode")
+    svg = ElementTree.fromstring(drawn)
+    _, _, width, height = (float(number) for number in svg.attrib["viewBox"].split())
+    for place in svg.iter("circle"):
+        assert 0 <= float(place.attrib["cx"]) <= width
+        assert 0 <= float(place.attrib["cy"]) <= height
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+
+
+def test_a_picture_has_units_ticks_and_another_stroke_for_each_line():
+    lines = tuple(Series(name, ((1.0, 2.0), (2.0, 30.0))) for name in ("deltaq", "Kafka"))
+    html = as_html(_report(Found(drawn=(Chart("Latency", "second", "ms", lines, log_y=True),))))
+    (svg,) = (svg for svg in _pictures(html) if svg.get("role") == "img")
+    texts = [text.text for text in svg.iter("text")]
+    assert {"second", "ms, logarithmic", "1", "2", "5", "10", "50"} <= set(texts)
+    assert [group.get("class") for group in svg.iter("g")] == ["series s0", "series s1"]
+    assert "deltaq, Kafka" in svg.attrib["aria-label"]
+    page = Page(html)
+    assert page.texts["li"] == ["deltaq", "Kafka"]
+    assert page.texts["td"] == ["2", "2", "30", "30"], "the figures, for those who do not see the picture"
+
+
+def test_bars_are_as_long_as_their_values_and_each_says_its_own():
+    svg = draw(Bars("Speed", "messages a second", ("poll", "produce"), (("median", (50.0, 100.0)),)))
+    short, long = (float(bar.attrib["width"]) for bar in svg.iter("rect"))
+    assert long == pytest.approx(2 * short, rel=0.01)
+    assert {"poll", "produce", "50", "100", "messages a second"} <= {text.text for text in svg.iter("text")}
+
+
+def test_the_figures_of_a_chart_are_a_row_for_each_x():
+    lines = Series("a", ((1.0, 5.0), (3.0, 6.0))), Series("b", ((1.0, 7.0), (2.0, 8.0), (2.0, 9.0)))
+    table = as_table(Chart("Latency", "second", "ms", lines))
+    assert table.head == ("second", "a, ms", "b, ms")
+    assert table.rows == (("1", "5", "7"), ("2", "", "8, 9"), ("3", "6", ""))
+    bars = as_table(Bars("Speed", "1/s", ("poll", "send"), (("a", (1.0, 2.0)), ("b", (3.0, 4.0)))))
+    assert bars.rows == (("poll", "1", "3"), ("send", "2", "4"))
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1), st.booleans())
+def test_ticks_cover_the_data_in_round_steps(values, from_zero):
+    axis = Axis.covering(values, from_zero=from_zero)
+    assert axis.ticks[0] <= Decimal(min(values))
+    assert axis.ticks[-1] >= Decimal(max(values))
+    assert not from_zero or axis.ticks[0] <= 0 <= axis.ticks[-1]
+    assert 2 <= len(axis.ticks) <= 8
+    (step,) = {later - earlier for earlier, later in pairwise(axis.ticks)}
+    assert step.scaleb(-step.adjusted()) in {1, 2, 5}
+
+
+@given(st.lists(st.floats(1e-6, 1e12), min_size=1))
+def test_ticks_of_a_logarithmic_axis_cover_the_data(values):
+    axis = Axis.covering(values, log=True)
+    assert axis.log
+    assert axis.ticks[0] <= Decimal(min(values))
+    assert axis.ticks[-1] >= Decimal(max(values))
+    assert all(later > earlier for earlier, later in pairwise(axis.ticks))
+    assert all(tick.scaleb(-tick.adjusted()) in {1, 2, 5} for tick in axis.ticks)
+
+
+def test_a_logarithmic_axis_gives_every_decade_the_same_room():
+    axis = Axis.covering([1, 10_000], log=True)
+    assert axis.labels == ("1", "10", "100", "1k", "10k")
+    assert [axis.place(10**decade) for decade in range(5)] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+
+
+def test_what_is_not_above_zero_has_no_place_on_a_logarithmic_axis_and_gets_a_linear_one():
+    axis = Axis.covering([0, 100], log=True)
+    assert not axis.log
+    assert axis.place(50) == 0.5
+
+
+def test_the_ticks_of_a_linear_axis_are_all_in_one_unit():
+    assert Axis.covering([0, 2_500_000]).labels == ("0", "0.5M", "1M", "1.5M", "2M", "2.5M")
+    assert Axis.covering([0.0, 0.3]).labels == ("0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3")
+
+
+def test_the_percentiles_of_a_load_become_a_line_up_to_its_longest():
+    measured = distribution([number * 10**6 for number in range(1, 501)])
+    line = percentiles("deltaq", [measured])
+    assert line.points == ((2, 250), (10, 450), (20, 475), (100, 495), (500, 500)), "500 messages have no p99.9"
+    slower = distribution([number * 3 * 10**6 for number in range(1, 501)])
+    assert percentiles("deltaq", [measured, slower, measured]) == line, "the median of the rounds"
+    assert percentile_chart("Latency", [line]).log_x
+
+
+def test_a_run_writes_its_figures_and_a_page_and_names_both(tmp_path, monkeypatch, capsys):
+    tell = []
+
+    def measure(plan, place):
+        tell.append((plan, Path(place.root).is_dir()))
+        return [Found(is_clean=plan == "quick")]
+
+    monkeypatch.setitem(SUITES, "new", Suite("full", "quick", measure))
+    assert main(["--only", "new", "--quick", "--results", str(tmp_path)]) == 0
+    page, figures = sorted(tmp_path.iterdir())
+    assert (page.suffix, figures.suffix, page.stem) == (".html", ".json", figures.stem)
+    assert json.loads(figures.read_text())["new"][0]["is_clean"]
+    assert "deltaq benchmarks" in page.read_text(encoding="utf-8")
+    said = capsys.readouterr().out
+    assert str(page) in said
+    assert str(figures) in said
+    assert main(["--only", "new", "--results", str(tmp_path)]) == 1
+    assert tell == [("quick", True), ("full", True)]
+
+
+def test_a_suite_that_compares_with_kafka_asks_for_a_broker(capsys, monkeypatch):
+    monkeypatch.delenv("DELTAQ_BENCH_KAFKA", raising=False)
+    with pytest.raises(SystemExit):
+        main(["--only", "peers"])
+    assert "no broker" in capsys.readouterr().err

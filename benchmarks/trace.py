@@ -1,0 +1,267 @@
+"""A trace: where one message at a time spends its way from `produce` to the consumer, stage by stage."""
+
+from __future__ import annotations
+
+import random
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.synchronize import Event
+from time import monotonic_ns
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from benchmarks.counting_store import CountingStore
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Table, Target, at_most
+from benchmarks.floor import Floor, measure_floor
+from benchmarks.history import Verdict, judge
+from benchmarks.latency import Consumed, Load, consume_all
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import TimedPayloads
+from benchmarks.suite import Place
+from deltaq import Consumer, Producer, Topic
+from deltaq.names import topic_folder, topic_log
+from deltaq.store import Store, open_store
+
+__all__ = ["FULL_TRACE", "QUICK_TRACE", "STAGES", "Trace", "TracePlan", "measure_trace"]
+
+PAUSE_S = 0.004, 0.012
+"""Between two messages, at random: all is at rest when one is sent."""
+
+STAGES = (
+    "produce to put: woken, taken, encoded",
+    "put of the data file",
+    "put to create: handed over, drafted",
+    "create of the log entry",
+    "create to get: the consumer is woken",
+    "get of the log entry",
+    "get to get: understood, planned",
+    "get of the data file",
+    "get to poll: decoded, handed over",
+)
+"""In the order in which a message goes through them."""
+
+_P50_AIM_MS = 2.5
+_FLOOR_AIM = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class TracePlan:
+    """How many messages, one at a time with `linger.ms` 0; the first `warmup` of them do not count."""
+
+    messages: int
+    warmup: int
+    floor_rounds: int
+
+
+FULL_TRACE = TracePlan(2000, 200, 300)
+QUICK_TRACE = TracePlan(150, 30, 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What each of `STAGES` took, in the same order, and all of them; `acknowledged` from `produce` to the callback."""
+
+    plan: TracePlan
+    verdict: Verdict
+    stages: tuple[Distribution, ...]
+    whole: Distribution
+    acknowledged: Distribution
+    floor: Floor
+    on_disk: bool
+    others: float | None
+
+    @property
+    def is_clean(self) -> bool:
+        return self.verdict.is_clean
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return () if self.others is None else (self.others,)
+
+    def tables(self) -> Iterator[Table]:
+        title = f"One message at a time, linger 0: ms on its way from `produce` to `poll`; {self.verdict}"
+        named = [*zip(STAGES, self.stages, strict=True), ("all", self.whole), ("acknowledged", self.acknowledged)]
+        rows = [
+            (
+                name,
+                *(f"{mark:.3f}" for mark in (took.p50, took.p90, took.p99, took.max)),
+                f"{took.p50 / self.whole.p50:.0%}",
+            )
+            for name, took in named
+        ]
+        yield Table(title, ("stage", "p50", "p90", "p99", "max", "of all"), tuple(rows))
+        floor = self.floor
+        marks = floor.put_ms, floor.create_ms, floor.get_entry_ms, floor.get_data_ms, floor.total_ms
+        yield Table(
+            f"The bare store: median ms, one after the other, with files of {floor.file_bytes:,} bytes",
+            ("put", "create", "get entry", "get data", "all", "message/all"),
+            ((*(f"{mark:.3f}" for mark in marks), f"{self.whole.p50 / floor.total_ms:.2f}"),),
+        )
+
+    def charts(self) -> Iterator[Any]:
+        return iter(())
+
+    def targets(self) -> Iterator[Target]:
+        if self.on_disk:
+            yield at_most("p50 of one message at a time, linger 0", _P50_AIM_MS, self.whole.p50, " ms")
+        yield at_most("one message at a time/bare store", _FLOOR_AIM, self.whole.p50 / self.floor.total_ms)
+
+
+def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
+    """Send and read the messages of `plan` from two processes. Raises what either raised, and RuntimeError if the
+    requests of a message cannot be told from those of others."""
+    place.tell(f"trace: {plan.messages:,} messages, one at a time")
+    topic = f"trace-{uuid4().hex[:12]}"
+    Topic(topic, conf={"bootstrap.servers": place.root}).create()
+    others = OthersLoad()
+    sent, read = _both_sides(place.root, topic, plan)
+    others_cores = others.cores()
+    store = open_store(place.root)
+    sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
+    floor = measure_floor(store, sum(sizes) // max(1, len(sizes)), plan.floor_rounds)
+    yield _traced(plan, sent, read, floor, not store.is_remote, others_cores)
+
+
+def _traced(
+    plan: TracePlan, sent: _Sent, read: _Read, floor: Floor, on_disk: bool, others_cores: float | None
+) -> Trace:
+    verdict = judge(plan.messages, read.consumed.sequences, read.consumed.foreign)
+    steps = [sent.puts, sent.creates, read.entries, read.files]
+    if any(len(spans) != plan.messages for spans in steps) or not verdict.is_clean:
+        counts = ", ".join(f"{len(spans):,}" for spans in steps)
+        raise RuntimeError(f"{plan.messages:,} messages made {counts} requests of the four kinds; messages {verdict}")
+    whole, stages = [], []
+    for number in range(plan.warmup, plan.messages):
+        moments = [sent.produced[number]]
+        for spans in steps:
+            moments += spans[number]
+        moments.append(read.consumed.received_ns[number])
+        stages.append([later - sooner for sooner, later in pairwise(moments)])
+        whole.append(moments[-1] - moments[0])
+    acknowledged = [sent.acknowledged[n] - sent.produced[n] for n in range(plan.warmup, plan.messages)]
+    return Trace(
+        plan,
+        verdict,
+        tuple(map(distribution, zip(*stages, strict=True))),
+        distribution(whole),
+        distribution(acknowledged),
+        floor,
+        on_disk,
+        others_cores,
+    )
+
+
+# --- the two processes -----------------------------------------------------------------------------------------------
+
+_Span = tuple[int, int]
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Of each message when it was sent and acknowledged, and when its requests began and ended."""
+
+    produced: Sequence[int]
+    acknowledged: Sequence[int]
+    puts: list[_Span]
+    creates: list[_Span]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Of each message when it came, and when its requests began and ended."""
+
+    consumed: Consumed
+    entries: list[_Span]
+    files: list[_Span]
+
+
+class _TimedStore(CountingStore):
+    """Notes when requests for the topic's data files (`.parquet`) and log entries that found what they asked for began
+    and ended."""
+
+    def __init__(self, inner: Store, topic: str) -> None:
+        super().__init__(inner, topic_log(topic))
+        self.spans: dict[str, list[_Span]] = {"put": [], "create": [], "get entry": [], "get data": []}
+        self._folder = topic_folder(topic)
+
+    def get(self, key: str) -> bytes:
+        kind = "get entry" if key.startswith(self._log_folder) else "get data"
+        return self._timed(kind, key, lambda: super(_TimedStore, self).get(key))
+
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+        self._timed("put", key, lambda: super(_TimedStore, self).put(key, data, between))
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        self._timed("create", key, lambda: super(_TimedStore, self).create(key, data))
+
+    def _timed(self, kind: str, key: str, request: Callable[[], _Answer]) -> _Answer:
+        start = monotonic_ns()
+        answer = request()
+        if key.startswith(self._folder) and key.endswith((".parquet", ".json")):
+            self.spans[kind].append((start, monotonic_ns()))
+        return answer
+
+
+_consumer_ready: Event | None = None
+
+
+def _share(ready: Event) -> None:
+    global _consumer_ready
+    _consumer_ready = ready
+
+
+def _both_sides(root: str, topic: str, plan: TracePlan) -> tuple[_Sent, _Read]:
+    context = get_context("spawn")
+    ready = context.Event()
+    with ProcessPoolExecutor(2, context, _share, (ready,)) as pool:
+        reading = pool.submit(_read, root, topic, plan)
+        while not ready.wait(0.1):
+            if reading.done():
+                reading.result()
+        return pool.submit(_send, root, topic, plan).result(), reading.result()
+
+
+def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
+    payloads, chance = TimedPayloads(plan.messages), random.Random(plan.messages)
+    store = _TimedStore(open_store(root), topic)
+    produced, acknowledged = array("q"), array("q")
+
+    def told(error: object, _: object) -> None:
+        if error is not None:
+            raise RuntimeError(f"a message was not delivered: {error}")
+        acknowledged.append(monotonic_ns())
+
+    # Maintenance would put files and entries of its own between those of the messages.
+    conf = {"bootstrap.servers": root, "linger.ms": 0, "on_delivery": told, "maintenance.enable": False}
+    with Producer(conf, store=store) as producer:
+        producer.list_topics(topic)
+        for number in range(plan.messages):
+            time.sleep(chance.uniform(*PAUSE_S))
+            payload = payloads.make(number)
+            produced.append(monotonic_ns())
+            producer.produce(topic, payload)
+            producer.flush()
+    return _Sent(produced, acknowledged, store.spans["put"], store.spans["create"])
+
+
+def _read(root: str, topic: str, plan: TracePlan) -> _Read:
+    assert _consumer_ready is not None
+    store = _TimedStore(open_store(root), topic)
+    conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    with Consumer(conf, store=store) as consumer:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.05)
+        for spans in store.spans.values():
+            spans.clear()  # of opening the topic
+        _consumer_ready.set()
+        load = Load(rate=plan.messages, linger_ms=0.0, seconds=1.0, warmup_s=0.0)  # only its total counts
+        consumed = consume_all(consumer, TimedPayloads(plan.messages), load, 0.0)
+    return _Read(consumed, store.spans["get entry"], store.spans["get data"])

@@ -1,0 +1,84 @@
+"""A trace of one message at a time accounts for all of its way, and for nothing that belongs to others."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.floor import Floor
+from benchmarks.latency import Consumed
+from benchmarks.suite import Place
+from benchmarks.trace import STAGES, TracePlan, _Read, _Sent, _traced, measure_trace
+
+MS = 1_000_000
+PLAN = TracePlan(messages=3, warmup=1, floor_rounds=1)
+FLOOR = Floor(1000, 1, 0.4, 0.3, 0.1, 0.2)
+
+
+def spans(*moments: tuple[int, int]) -> list[tuple[int, int]]:
+    return [(start * MS, end * MS) for start, end in moments]
+
+
+def times(*moments: int) -> array[int]:
+    return array("q", [at * MS for at in moments])
+
+
+SENT = _Sent(
+    times(0, 100, 200),
+    times(50, 109, 215),
+    spans((1, 2), (101, 103), (201, 203)),
+    spans((3, 4), (104, 107), (204, 207)),
+)
+READ = _Read(
+    Consumed(array("q", [0, 1, 2]), times(0, 100, 200), times(60, 115, 225), 0, 0.0),
+    spans((5, 6), (106, 108), (208, 209)),
+    spans((7, 8), (109, 111), (210, 212)),
+)
+
+
+def test_the_stages_of_a_message_add_up_to_its_way() -> None:
+    trace = _traced(PLAN, SENT, READ, FLOOR, True, None)
+    assert [stage.max for stage in trace.stages] == [1, 2, 1, 3, 1, 2, 1, 2, 13]
+    assert [stage.p50 for stage in trace.stages] == [1, 2, 1, 3, -1, 1, 1, 2, 4], (
+        "a consumer may be woken before an answer"
+    )
+    assert (trace.whole.p50, trace.whole.max) == (15, 25)
+    assert (trace.acknowledged.p50, trace.acknowledged.max) == (9, 15)
+    assert trace.is_clean
+
+
+def test_a_trace_is_judged_by_the_bare_store_and_on_a_disk_by_the_clock() -> None:
+    on_disk = list(_traced(PLAN, SENT, READ, FLOOR, True, None).targets())
+    remote = list(_traced(PLAN, SENT, READ, FLOOR, False, None).targets())
+    assert [(target.found, target.met) for target in on_disk] == [("15.00 ms", False), ("15.00", False)]
+    assert [target.found for target in remote] == ["15.00"]
+    quick = _traced(PLAN, SENT, READ, Floor(1000, 1, 10.0, 0.0, 0.0, 0.0), False, None)
+    assert next(iter(quick.targets())).met
+
+
+@pytest.mark.parametrize("change", ["a put too many", "an entry that was not read", "a message that did not come"])
+def test_requests_that_cannot_be_told_apart_are_no_trace(change: str) -> None:
+    sent, read = SENT, READ
+    if change == "a put too many":
+        sent = replace(sent, puts=[*sent.puts, (0, 1)])
+    elif change == "an entry that was not read":
+        read = replace(read, entries=read.entries[:2])
+    else:
+        consumed = replace(read.consumed, sequences=array("q", [0, 2, 2]))
+        read = replace(read, consumed=consumed)
+    with pytest.raises(RuntimeError, match="requests of the four kinds"):
+        _traced(PLAN, sent, read, FLOOR, True, None)
+
+
+def test_a_short_trace_of_two_processes_is_whole(tmp_path: Path) -> None:
+    told: list[str] = []
+    (trace,) = measure_trace(TracePlan(12, 2, 2), Place(str(tmp_path), "", told.append))
+    assert trace.is_clean
+    assert len(trace.stages) == len(STAGES)
+    assert all(stage.count == 10 for stage in trace.stages)
+    named = {row[0] for table in trace.tables() for row in table.rows}
+    assert named >= set(STAGES)
+    assert told

@@ -36,13 +36,17 @@ class Floor:
         return self.put_ms + self.create_ms + self.get_entry_ms + self.get_data_ms
 
 
-def measure_floor(store: Store, file_bytes: int, rounds: int) -> Floor:
-    """Write and read `rounds` data files and log entries of random bytes in turns, and delete them afterwards."""
+def measure_floor(store: Store, file_bytes: int, rounds: int, pause: Callable[[], object] = lambda: None) -> Floor:
+    """Write and read `rounds` data files and log entries of random bytes in turns, and delete them afterwards.
+
+    `pause` is called before each round: to a disk, and to a processor, it makes a difference whether they were idle.
+    """
     folder = f"floor/{uuid4().hex}/"
     data, entry = os.urandom(file_bytes), os.urandom(ENTRY_BYTES)
     puts, creates, entry_gets, data_gets = [], [], [], []
     try:
         for number in range(rounds):
+            pause()
             data_key, entry_key = f"{folder}{number}.parquet", f"{folder}log/{number}.json"
             puts.append(_timed_ms(partial(store.put, data_key, data)))
             creates.append(_timed_ms(partial(store.create, entry_key, entry)))

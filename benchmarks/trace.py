@@ -99,7 +99,7 @@ class Trace:
         floor = self.floor
         marks = floor.put_ms, floor.create_ms, floor.get_entry_ms, floor.get_data_ms, floor.total_ms
         yield Table(
-            f"The bare store: median ms, one after the other, with files of {floor.file_bytes:,} bytes",
+            f"The bare store with the same pauses: median ms, one after the other, files of {floor.file_bytes:,} bytes",
             ("put", "create", "get entry", "get data", "all", "message/all"),
             ((*(f"{mark:.3f}" for mark in marks), f"{self.whole.p50 / floor.total_ms:.2f}"),),
         )
@@ -124,7 +124,8 @@ def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
     others_cores = others.cores()
     store = open_store(place.root)
     sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
-    floor = measure_floor(store, sum(sizes) // max(1, len(sizes)), plan.floor_rounds)
+    chance = random.Random(plan.floor_rounds)
+    floor = measure_floor(store, sum(sizes) // max(1, len(sizes)), plan.floor_rounds, lambda: _pause(chance))
     yield _traced(plan, sent, read, floor, not store.is_remote, others_cores)
 
 
@@ -243,12 +244,16 @@ def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
         for number in range(plan.messages):
-            time.sleep(chance.uniform(*PAUSE_S))
+            _pause(chance)
             payload = payloads.make(number)
             produced.append(monotonic_ns())
             producer.produce(topic, payload)
             producer.flush()
     return _Sent(produced, acknowledged, store.spans["put"], store.spans["create"])
+
+
+def _pause(chance: random.Random) -> None:
+    time.sleep(chance.uniform(*PAUSE_S))
 
 
 def _read(root: str, topic: str, plan: TracePlan) -> _Read:

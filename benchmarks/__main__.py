@@ -16,11 +16,15 @@ from uuid import uuid4
 
 from benchmarks.age import AgePlan, measure_ages
 from benchmarks.ageing import Life
+from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
+from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
 from benchmarks.fairness import Crowd, measure_crowds
 from benchmarks.latency import LatencyPlan, Load, measure_latencies
 from benchmarks.machine import describe
 from benchmarks.maintenance import CarePlan, measure_care
+from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled
 from benchmarks.peers import PeerPlan, measure_peers
+from benchmarks.published import FULL_PUBLISHED, QUICK_PUBLISHED, measure_published
 from benchmarks.report import Findings, as_html, as_json, as_text
 from benchmarks.suite import Place, Suite
 from benchmarks.throughput import ThroughputPlan, measure_speeds
@@ -55,6 +59,14 @@ SUITES: dict[str, Suite[Any]] = {
         measure_peers,
         needs_kafka=True,
     ),
+    "published": Suite(FULL_PUBLISHED, QUICK_PUBLISHED, lambda plan, at: [measure_published(at.root, plan, at.tell)]),
+    "contention": Suite(
+        FULL_CONTENTION, QUICK_CONTENTION, lambda plan, at: [measure_contention(at.root, plan, at.tell)]
+    ),
+    "client": Suite(
+        FULL_CLIENT_COST, QUICK_CLIENT_COST, lambda plan, at: [measure_client_cost(at.root, plan, at.tell)]
+    ),
+    "s3-model": Suite(FULL_MODELLED, QUICK_MODELLED, lambda plan, at: [measure_modelled(plan, at.tell)]),
     "maintenance": Suite(
         CarePlan(Load(50_000, 5.0, 25.0, 5.0), pairs=4),
         CarePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1),

@@ -31,6 +31,7 @@ __all__ = [
     "fill_topic",
     "measure_speeds",
     "measure_throughput",
+    "measured_way",
     "name_of",
     "speeds",
 ]
@@ -149,7 +150,7 @@ def measure_throughput(client: Client, way: str, messages: int, seed: int, fille
     """
     others = OthersLoad()
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        calls_s, seconds, cpu_s = pool.submit(_measured, client, way, messages, seed, filled).result()
+        calls_s, seconds, cpu_s = pool.submit(measured_way, client, way, messages, seed, filled).result()
     return Run(way, messages, calls_s, seconds, cpu_s, others.cores(), client.name)
 
 
@@ -166,7 +167,7 @@ def fill_topic(client: Client, topic: str, messages: int, seed: int) -> None:
             producer.flush()
 
 
-def _measured(client: Client, way: str, messages: int, seed: int, filled: str) -> tuple[float | None, float, float]:
+def measured_way(client: Client, way: str, messages: int, seed: int, filled: str) -> tuple[float | None, float, float]:
     """Runs in the fresh process."""
     values = random_values(messages, seed)
     _warm_up(client, values[:1000])

@@ -47,8 +47,8 @@ from benchmarks.throughput import (
     ThroughputPlan,
     WrongContent,
     _check,
-    _measured,
     fill_topic,
+    measured_way,
     speeds,
 )
 from deltaq import Consumer, Producer, Topic
@@ -161,7 +161,7 @@ def test_throughput_with_a_wrong_content_is_refused(change):
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_in_and_out_is_measured_and_its_content_checked(way, tmp_path):
     fill_topic(deltaq_client(str(tmp_path)), "filled", 300, seed=1)
-    calls_s, seconds, _ = _measured(deltaq_client(str(tmp_path)), way, 300, 1, "filled")
+    calls_s, seconds, _ = measured_way(deltaq_client(str(tmp_path)), way, 300, 1, "filled")
     assert seconds > 0
     assert (calls_s is not None) == way.startswith("produce")
 
@@ -170,7 +170,7 @@ def test_every_way_in_and_out_is_measured_and_its_content_checked(way, tmp_path)
 def test_a_topic_that_holds_something_else_is_noticed(way, tmp_path):
     fill_topic(deltaq_client(str(tmp_path)), "filled", 300, seed=1)
     with pytest.raises(WrongContent, match=way):
-        _measured(deltaq_client(str(tmp_path)), way, 300, 2, "filled")
+        measured_way(deltaq_client(str(tmp_path)), way, 300, 2, "filled")
 
 
 def test_speeds_are_best_median_and_worst_of_the_runs():

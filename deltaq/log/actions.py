@@ -153,8 +153,11 @@ def _checksum(sealed: bytes, rest: bytes) -> bytes:
     return _CHECKSUM + b"%d" % zlib.crc32(rest, zlib.crc32(sealed)) + _AFTER_FIELDS
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
 def _dumps(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _commit_info(info: CommitInfo) -> bytes:
@@ -241,13 +244,7 @@ def strict_json(text: str | bytes) -> object:
     ValueError otherwise: a control object that another program would read differently decides nothing.
     """
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=_no_constant,
-            parse_int=_long,
-            parse_float=_finite,
-        )
+        return _STRICT.decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -274,6 +271,12 @@ def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"the number {text:.40} is infinite")
     return number
+
+
+# Made once: it takes as long as reading one of the short texts that a commit has many of.
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_long, parse_float=_finite
+)
 
 
 def parse_entry(data: bytes, version: int, path: str) -> Entry:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import lru_cache
 
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, strict_json
@@ -201,39 +202,44 @@ def data_file(add: Add, folder: str) -> DataFile:
             "Only deltaq may write a topic; move the data out of the table and produce it instead."
         )
     try:
-        about = strict_json(add.tags[FILE_TAG])
-        batches = strict_json(add.tags[BATCHES_TAG])
-        if not isinstance(about, dict) or not isinstance(batches, list):
-            raise TypeError("tags must be an object and a list")
-        footer_bytes, footer_crc32 = _offsets(about["footer"])
-        low_ms, high_ms = _offsets(about["timestamps"])
-        append_time = about.get("append_time")
-        clean = about.get("clean")
-        rows = _whole(about["rows"])
-        if not 0 < footer_bytes <= add.size <= DECODED_BYTES_MAX:
-            raise ValueError(f"a footer of {footer_bytes} bytes in a file of {add.size}")
-        segment = SegmentFile(
-            data_key(folder, add.path),
-            _whole(about["version"]),
-            add.size,
-            rows,
-            _whole(about["crc32"]),
-            footer_bytes,
-            footer_crc32,
-        )
-        return DataFile(
-            add.path,
-            segment,
-            _tiled([_batch(_offsets(batch), add.path) for batch in batches], rows),
-            low_ms,
-            high_ms,
-            add.modification_time,
-            None if append_time is None else _time(append_time),
-            append_time is not None or about.get("log_append_time") is True,
-            None if clean is None else _whole(clean),
-        )
+        return _data_file(add.path, add.size, add.modification_time, add.tags[FILE_TAG], add.tags[BATCHES_TAG], folder)
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
+
+
+@lru_cache(maxsize=64)  # whoever applies an entry asks for its files several times
+def _data_file(path: str, size: int, modified_ms: int, file_tag: str, batches_tag: str, folder: str) -> DataFile:
+    about = strict_json(file_tag)
+    batches = strict_json(batches_tag)
+    if not isinstance(about, dict) or not isinstance(batches, list):
+        raise TypeError("tags must be an object and a list")
+    footer_bytes, footer_crc32 = _offsets(about["footer"])
+    low_ms, high_ms = _offsets(about["timestamps"])
+    append_time = about.get("append_time")
+    clean = about.get("clean")
+    rows = _whole(about["rows"])
+    if not 0 < footer_bytes <= size <= DECODED_BYTES_MAX:
+        raise ValueError(f"a footer of {footer_bytes} bytes in a file of {size}")
+    segment = SegmentFile(
+        data_key(folder, path),
+        _whole(about["version"]),
+        size,
+        rows,
+        _whole(about["crc32"]),
+        footer_bytes,
+        footer_crc32,
+    )
+    return DataFile(
+        path,
+        segment,
+        _tiled([_batch(_offsets(batch), path) for batch in batches], rows),
+        low_ms,
+        high_ms,
+        modified_ms,
+        None if append_time is None else _time(append_time),
+        append_time is not None or about.get("log_append_time") is True,
+        None if clean is None else _whole(clean),
+    )
 
 
 def _batch(numbers: tuple[int, ...], path: str) -> Batch:
@@ -398,6 +404,9 @@ def delta_time(epoch_ms: int) -> str:
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 def compact_json(value: object) -> str:
     """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)

@@ -1,0 +1,194 @@
+"""The modelled store keeps waiting, counts and charges as its model says, and is otherwise the store behind it."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import asdict, replace
+from statistics import median
+
+import pytest
+
+from benchmarks.distribution import distribution
+from benchmarks.history import judge
+from benchmarks.latency import Load
+from benchmarks.modelled import (
+    S3_STANDARD,
+    Cell,
+    Modelled,
+    ModelledPlan,
+    ModelledStore,
+    PaddedPayloads,
+    RequestLatency,
+    StoreModel,
+    Stream,
+    _measure_stream,
+    measure_modelled,
+)
+from deltaq.store import MemoryStore, ObjectExists, ObjectMissing
+from deltaq.store.objects import PART_BYTES
+
+CLEAN = judge(1, array("q", [0]))
+KINDS = ("PUT", "GET", "LIST", "DELETE")
+QUICK = StoreModel("quick", dict.fromkeys(KINDS, RequestLatency(0.2, 0.4)), 1e6, S3_STANDARD.per_million, 0.023)
+# Each request takes exactly ten milliseconds, and a megabyte one.
+EVEN = StoreModel("even", dict.fromkeys(KINDS, RequestLatency(10, 10)), 1000.0, S3_STANDARD.per_million, 0.023)
+
+
+def store(model=QUICK, seed=1):
+    return ModelledStore(MemoryStore("modelled"), model, seed)
+
+
+def cell(linger_ms, requests=None, *, verdict=CLEAN, p99_ms=500.0):
+    stream = Stream(Load(10_000, linger_ms, 1.0, 0.0), 1_000)
+    marks = distribution([int(p99_ms * 1e6)])
+    return Cell(stream, verdict, marks, marks, 10_000.0, requests or {}, 1.0, None)
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(0.5, 0.065), (0.99, 0.2)])
+def test_a_latency_goes_through_both_of_its_percentiles(share, seconds):
+    assert S3_STANDARD.latencies["PUT"].seconds(share) == pytest.approx(seconds)
+
+
+def test_the_rarest_draws_are_finite_too():
+    latency = RequestLatency(65, 200)
+    assert 0 < latency.seconds(0.0) < latency.seconds(1.0) < 10
+
+
+def test_delays_are_those_of_the_model_and_the_same_for_the_same_seed():
+    drawn, again, other = ([of.request_s("GET") for _ in range(2_000)] for of in (store(), store(), store(seed=2)))
+    assert drawn == again != other
+    assert median(drawn) == pytest.approx(0.0002, rel=0.1)
+    assert sorted(drawn)[1_980] == pytest.approx(0.0004, rel=0.2)
+
+
+def test_dollars_a_day_are_requests_times_their_price():
+    # 86,400 PUTs at 5 $ a million, 864,000 GETs at 0.40 $, 8,640 LISTs at 5 $; deleting is free.
+    per_s = {"PUT": 1.0, "GET": 10.0, "LIST": 0.1, "DELETE": 100.0}
+    assert S3_STANDARD.dollars_for_requests(per_s) == pytest.approx(0.432 + 0.3456 + 0.0432)
+    assert S3_STANDARD.dollars_for_requests({}) == 0
+
+
+def test_dollars_a_day_for_keeping_are_those_of_a_week_of_data():
+    # 10 MB/s are 864 GB a day, 6,048 GB in a week, at 0.023 $ a month.
+    assert S3_STANDARD.dollars_for_keeping(10.0) == pytest.approx(6_048 * 0.023 * 12 / 365)
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "requests", "seconds"),
+    [
+        (1_000_000, 1, 0.011),
+        (PART_BYTES, 1, 0.010 + PART_BYTES / 1e9),
+        # To begin, two parts at once, to end.
+        (PART_BYTES + 1, 4, 0.030 + PART_BYTES / 1e9),
+        # The fifth part has to wait until one of four is done.
+        (5 * PART_BYTES, 7, 0.040 + 2 * PART_BYTES / 1e9),
+    ],
+)
+def test_a_large_object_goes_in_parts_of_which_four_are_under_way(size, requests, seconds):
+    measured = store(EVEN)
+    assert measured.upload_s(size) == pytest.approx(seconds)
+    assert measured.requests() == {"PUT": requests}
+
+
+@pytest.mark.parametrize(("objects", "requests"), [(0, 2), (1, 2), (1_000, 2), (1_001, 3)])
+def test_a_listing_is_paid_for_by_the_page_and_once_more_for_its_end(objects, requests):
+    measured = store()
+    for number in range(objects):
+        measured.inner.put(f"a/{number:04}", b"")
+    assert len(list(measured.list("a/"))) == objects
+    assert measured.requests() == {"LIST": requests}
+    assert measured.list_folders("") == (["a"] if objects else [])
+
+
+def test_every_operation_reaches_the_store_behind_it_and_is_counted():
+    measured = store()
+    measured.put("a/b", b"0123", between=lambda: None)
+    measured.create("a/c", b"new")
+    with pytest.raises(ObjectExists):
+        measured.create("a/c", b"newer")
+    assert (measured.get("a/b"), measured.get_range("a/b", 1, 2)) == (b"0123", b"12")
+    assert [entry.key for entry in measured.list("a/", "a/b")] == ["a/c"]
+    measured.delete("a/b")
+    with pytest.raises(ObjectMissing):
+        measured.get("a/b")
+    assert measured.requests() == {"PUT": 3, "GET": 3, "LIST": 2, "DELETE": 1}, "refused and unanswered ones too"
+    assert [entry.key for entry in measured.inner.list("")] == ["a/c"]
+
+
+def test_the_modelled_store_is_as_far_away_as_a_bucket():
+    measured = store()
+    assert measured.is_remote
+    assert measured.pace.busy_s >= 0.01
+    watch = measured.watch()
+    watch.add("a/")
+    measured.put("a/b", b"")
+    assert not watch.wait(0.01), "nobody is told of what others write"
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def test_a_padded_payload_that_was_changed_anywhere_is_not_taken_for_a_message():
+    payloads = PaddedPayloads(1, 300)
+    made = payloads.make(7)
+    assert len(made) == 300
+    read = payloads.read(made)
+    assert read is not None
+    assert read[1] == 7
+    for place in (20, 299):
+        flipped = bytearray(made)
+        flipped[place] ^= 1
+        assert payloads.read(bytes(flipped)) is None
+    assert payloads.read(made[:-1]) is None
+
+
+def test_a_stream_through_the_modelled_store_arrives_whole_and_its_requests_are_counted():
+    stream = Stream(Load(500, 5.0, 0.6, 0.2), 200)
+    found = _measure_stream(stream, QUICK, seed=1)
+    assert (str(found.verdict), found.verdict.received) == ("complete", 400)
+    assert (found.arrived.count, found.acknowledged.count) == (300, 300)
+    assert 0 < found.acknowledged.p50 <= found.arrived.max
+    assert found.requests_per_s["PUT"] > 0
+    assert found.requests_per_s["GET"] > 0
+
+
+def test_a_plan_is_carried_out_without_a_root_and_every_part_of_it_shown():
+    told: list[str] = []
+    plan = ModelledPlan((Stream(Load(500, 5.0, 0.3, 0.1), 200),), QUICK)
+    found = measure_modelled(plan, told.append)
+    assert found.is_clean, told
+    assert json.loads(json.dumps(asdict(found)))
+    assert len(found.others_cores) == 1
+    assert all(len(row) == len(table.head) for table in found.tables() for row in table.rows)
+    assert [series.name for chart in found.charts() for series in chart.series] == ["0.1 MB/s", "0.1 MB/s"]
+
+
+def test_a_finding_tells_dollars_over_linger_and_is_judged_at_one_of_them():
+    cells = cell(5.0, {"PUT": 20.0}), cell(250.0, {"PUT": 8.0, "GET": 10.0}, p99_ms=800.0)
+    found = Modelled(ModelledPlan(()), cells)
+    dollars, arrived = found.charts()
+    assert dollars.series[0].name == "10 MB/s"
+    assert dict(dollars.series[0].points) == pytest.approx({5.0: 8.64, 250.0: 3.456 + 0.3456})
+    assert arrived.series[0].points == ((5.0, 500.0), (250.0, 800.0))
+    assert [(target.found, target.met) for target in found.targets()] == [("800.00 ms", False), ("800.00 ms", True)]
+    _, costs, *_ = found.tables()
+    assert costs.rows[0] == ("10 MB/s, linger 5 ms", "20.0", "0.0", "0.0", "0.0", "8.64", "4.57", "13.21")
+
+
+def test_a_store_that_was_too_slow_is_charged_for_what_it_took():
+    found = Modelled(ModelledPlan(()), (replace(cell(5.0), achieved_rate=5_000.0),))
+    assert found.kept_dollars(found.cells[0]) == pytest.approx(S3_STANDARD.dollars_for_keeping(5.0))
+    latencies, *_ = found.tables()
+    assert latencies.rows[0][6] == "5.0"
+
+
+def test_a_lost_message_makes_a_finding_on_the_model_unclean():
+    assert Modelled(ModelledPlan(()), (cell(5.0), cell(20.0))).is_clean
+    assert not Modelled(ModelledPlan(()), (cell(5.0), cell(20.0, verdict=judge(1, array("q"))))).is_clean

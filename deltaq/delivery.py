@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import compress, repeat
+from itertools import compress, repeat, starmap
 from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaError
@@ -47,7 +47,7 @@ class Deliveries:
             return False
         if isinstance(records, ArrowBlock):
             return records.callback is not None
-        return records.callbacks.count(None) < len(records)
+        return any(callback is not None for callback in records.callbacks)
 
 
 def _deliveries(report: Report) -> Iterator[Delivery]:
@@ -59,10 +59,13 @@ def _deliveries(report: Report) -> Iterator[Delivery]:
     offsets: Iterable[int | None] = (
         repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
     )
-    entries = map(partial(_delivery, _Outcome(report, error)), records.callbacks, records.rows, partitions, offsets)
-    if None in records.callbacks:
-        return compress(entries, [callback is not None for callback in records.callbacks])
-    return entries
+    callbacks = records.callbacks
+    entries = starmap(
+        partial(_delivery, _Outcome(report, error)), zip(callbacks, records.rows, partitions, offsets, strict=True)
+    )
+    # By identity: a callback may be equal to whatever it likes.
+    wanted = [callback is not None for callback in callbacks]
+    return entries if all(wanted) else compress(entries, wanted)
 
 
 def _delivery(outcome: _Outcome, callback: object, row: Row, partition: int, offset: int | None) -> Delivery:

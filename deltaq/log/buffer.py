@@ -101,7 +101,7 @@ class Report:
     finished_at: float
     topic: str
     bytes: int
-    epoch_ms: float = 0.0
+    epoch_ms: float
 
     def __len__(self) -> int:
         return len(self.records)

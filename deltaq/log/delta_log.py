@@ -17,6 +17,7 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from deltaq import errors, names
@@ -182,6 +183,8 @@ class DeltaLog:
             first = self.state.version + 1
             self._proven_at = started_at
             self._advance_to_end()
+            if listed is not None and self.state.version > max(listed, default=first - 1):
+                listed = None  # the log has grown since, and there may be a gap in what came
             start = self._log_start()
             if self.state.version < 0:
                 if not self._has_entries(start, is_last_look=attempt == _LOAD_ATTEMPTS):
@@ -311,6 +314,26 @@ class DeltaLog:
         else:
             self._apply(entry)
         return entry
+
+    def read_following(self, count: int) -> int:
+        """Apply up to `count` next entries, asked for all at once; how many there were. Raises what `read_next` raises.
+
+        Whoever asks for more than there are looks for entries that others are about to write: some stores let these
+        wait for that.
+        """
+        if self._is_partial:
+            raise LogCleaned(self.folder)
+        first = self.state.version + 1
+        versions = range(first, first + count)
+        looked_at = self.clock.uptime()
+        for version, entry in zip(versions, in_parallel(self.clock, self._read_entry, versions), strict=True):
+            if not self._reading(partial(self._is_proven, version)):
+                raise LogCleaned(self.folder)
+            if entry is None:
+                self._proven_at = max(self._proven_at, looked_at)
+                return version - first
+            self._apply(entry)
+        return count
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
         self.state = TableState()

@@ -133,6 +133,7 @@ class _Followed:
     partitions_at_first: int | None = None
     missing_told: bool = False
     looks: int = 0  # how often the end of the log was seen
+    entries_ahead: int = 1  # how many of its entries to ask for at once
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -344,14 +345,13 @@ class Fetcher:
     def _tail(self, followed: _Followed) -> bool:
         """Apply new log entries; whether there were any."""
         if not followed.loaded:
-            if not self._lookup.lend(followed.log):
+            if self._lookup.lend(followed.log):
+                followed.log.catch_up()  # whoever asks for the end means what it is now
+            else:
                 followed.log.load()
             followed.loaded = True
         try:
-            for _ in range(ENTRIES_AT_ONCE):
-                if followed.log.read_next() is None:
-                    followed.looks += 1
-                    break
+            self._read_entries(followed)
         except LogCleaned:
             followed.log.load()
         # Not the version from before this look: an earlier one may have moved on and then failed.
@@ -362,6 +362,22 @@ class Fetcher:
         followed.quiet_since, followed.next_check_s = self._clock.monotonic(), GAP_CHECK_S[0]
         self._publish(followed)
         return followed.log.version >= 0
+
+    def _read_entries(self, followed: _Followed) -> None:
+        """Apply new log entries: of a remote store, where each request takes its time, as many at once as there were at
+        the last look; then one, so as not to ask for much that nobody has written yet; and twice as many while there
+        are more."""
+        found, at_once = 0, followed.entries_ahead
+        while found < ENTRIES_AT_ONCE:
+            there = followed.log.read_following(at_once)
+            found += there
+            if there < at_once:
+                followed.looks += 1
+                break
+            if self._store.is_remote:
+                at_once = min(max(1, 2 * (found - followed.entries_ahead)), REQUESTS_MAX)
+        if self._store.is_remote:
+            followed.entries_ahead = min(max(1, found), REQUESTS_MAX)
 
     def _check_quiet(self, followed: _Followed) -> None:
         """A lost entry looks like the end of the log. So one that stays quiet is listed, now and then."""

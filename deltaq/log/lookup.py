@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from deltaq.clock import Clock
-from deltaq.errors import KafkaError, UnknownTopic
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from deltaq.clock import Clock, Lock
+from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
 from deltaq.log.scan import LayoutCache
 from deltaq.log.time_lookup import offset_for_time
 from deltaq.log.topic_log import TopicLog
@@ -16,6 +20,16 @@ KNOWN_S = 1.0
 """So long after a question, whoever goes on from where the topic was then has little to read."""
 
 
+@dataclass(slots=True)
+class _Known:
+    """A topic that was asked about; `lock` is held by who asks. `at_rest_since`: when the last question was answered;
+    None while one is, and after one that failed."""
+
+    log: TopicLog
+    lock: Lock
+    at_rest_since: float | None = None
+
+
 class TopicLookup:
     """Answers about topics as they are now. Thread-safe. A topic is loaded once, then followed from question to
     question."""
@@ -23,15 +37,14 @@ class TopicLookup:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._lock = clock.lock()
-        self._logs: dict[str, TopicLog] = {}
-        self._looked_at: dict[str, float] = {}
+        self._guard = clock.lock()  # of what is known; never held while the store is asked
+        self._known: dict[str, _Known] = {}
         self.layouts = LayoutCache(store, clock)
 
     def head(self, topic: str, partition: int | None = None) -> TopicHead:
         """The head of a topic that has this partition. Raises UnknownTopic, Unavailable, Corrupt, Incompatible."""
-        with self._lock:
-            head = self._current(topic).head
+        with self._current(topic) as log:
+            head = log.head
         if head is None:
             raise UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
         if partition is not None and not 0 <= partition < head.partitions:
@@ -43,27 +56,41 @@ class TopicLookup:
 
         Raises what `head` raises.
         """
-        with self._lock:
-            return offset_for_time(self._store, self._current(topic), partition, timestamp_ms, self.layouts)
+        with self._current(topic) as log:
+            return offset_for_time(self._store, log, partition, timestamp_ms, self.layouts)
 
     def lend(self, log: TopicLog) -> bool:
-        """Bring `log`, of any topic, to where that was when somebody has just asked about it; False if nobody has.
+        """Bring `log` to where its topic was when somebody has just asked about it; False if nobody has.
 
         It keeps an index, and has yet to catch up: a topic that a program asks about, and then reads, is loaded once.
+        Never waits for the store.
         """
-        with self._lock:
-            known = self._logs.get(log.topic)
-            looked_at = self._looked_at.get(log.topic, float("-inf"))
-            if known is None or self._clock.monotonic() - looked_at > KNOWN_S:
+        with self._guard:
+            known = self._known.get(log.topic)
+            if known is None or known.at_rest_since is None:
                 return False
-            log.adopt(known)
+            if self._clock.monotonic() - known.at_rest_since > KNOWN_S:
+                return False
+            log.adopt(known.log)
             return True
 
-    def _current(self, topic: str) -> TopicLog:
-        log = self._logs.get(topic)
-        if log is None:
-            log = self._logs[topic] = TopicLog(self._store, topic, self._clock, indexed=True)
-        self._looked_at.pop(topic, None)
-        log.catch_up()
-        self._looked_at[topic] = self._clock.monotonic()
-        return log
+    @contextmanager
+    def _current(self, topic: str) -> Iterator[TopicLog]:
+        """The topic's log at its end, for one question."""
+        with self._guard:
+            known = self._known.get(topic)
+            if known is None:
+                log = TopicLog(self._store, topic, self._clock, indexed=True)
+                known = self._known[topic] = _Known(log, self._clock.lock())
+        with known.lock:
+            with self._guard:
+                known.at_rest_since = None
+            try:
+                known.log.catch_up()
+            except InvalidConfig:  # the topic of another name: it must be told each time
+                with self._guard:
+                    self._known.pop(topic, None)
+                raise
+            yield known.log
+            with self._guard:
+                known.at_rest_since = self._clock.monotonic()

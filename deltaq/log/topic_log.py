@@ -204,6 +204,10 @@ class TopicLog:
         """The next entry, applied; None if there is none yet. Raises LogCleaned and what `load` raises."""
         return self._log.read_next()
 
+    def read_following(self, count: int) -> int:
+        """Apply up to `count` next entries, asked for all at once; how many there were. Raises as `read_next`."""
+        return self._log.read_following(count)
+
     def catch_up(self) -> bool:
         """Go to the newest version from where the position is; whether the topic exists.
 

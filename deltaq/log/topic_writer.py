@@ -528,7 +528,8 @@ class TopicWriter:
         for part in parts:
             records = part.records
             partitions = part.partitions or ([row[2] for row in records.rows] if isinstance(records, RowBlock) else ())
-            self._tell(part, Report(records, partitions, part.columns, {}, None, error, now, self.topic, part.bytes))
+            about = error, now, self.topic, part.bytes, part.epoch_ms
+            self._tell(part, Report(records, partitions, part.columns, {}, None, *about))
 
     def _tell(self, part: _Part, report: Report) -> None:
         """Report what became of a part, unless its client has been told already."""

@@ -128,7 +128,7 @@ class KeyCleaner:
         self._log = log
         self._clock = clock
         self._pacer = pacer
-        self._rewriter = Rewriter(store, log, clock, pacer.step)
+        self._rewriter = Rewriter(store, log, clock, pacer.step, gently=pacer.shares_time)
 
     def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
         """Do what the plan says, oldest files first; how many records were dropped. Raises what `rewrite` raises."""

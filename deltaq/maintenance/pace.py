@@ -36,6 +36,11 @@ class Pacer:
         self._worked_from = clock.monotonic()
         self._stopped = False
 
+    @property
+    def shares_time(self) -> bool:
+        """Whether it takes pauses: others want the processor, and the disk."""
+        return self._share < 1
+
     def stop(self) -> None:
         """Make the next `step` raise Stopped, and a `rest` soon. From any thread."""
         self._stopped = True

@@ -40,6 +40,7 @@ class Rewriter:
     """Rewrites files of one topic. `log` keeps an index, and is where the plans were made.
 
     `step` is called after each piece of work; what it raises ends a rewrite, and what that has written is removed.
+    `gently`: new files go to the store piece by piece, with a step after each.
     """
 
     def __init__(
@@ -49,12 +50,15 @@ class Rewriter:
         clock: Clock,
         step: Callable[[], None] = lambda: None,
         first_hand: FirstHand | None = None,
+        *,
+        gently: bool = False,
     ) -> None:
         self._first_hand = first_hand or FirstHand(clock)
         self._store = store
         self._log = log
         self._clock = clock
         self._step = step
+        self._between = step if gently else None
 
     def rewrite(
         self,
@@ -119,7 +123,7 @@ class Rewriter:
         )
         self._step()
         try:
-            self._store.put(self._log.folder + path, encoded.data, self._step)
+            self._store.put(self._log.folder + path, encoded.data, self._between)
         except StoreError as error:
             raise unavailable(error) from error
         self._step()

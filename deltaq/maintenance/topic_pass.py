@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import Clock
+from deltaq.errors import KafkaException
 from deltaq.log.checkpoint_reader import pointed_version
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.scan import FileGone
@@ -28,6 +30,8 @@ from deltaq.maintenance.sweep import Sweeper, settled
 from deltaq.store import Store, StoreError
 
 __all__ = ["Tell", "TopicPass"]
+
+_log = logging.getLogger("deltaq.maintenance")
 
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
@@ -69,7 +73,7 @@ class TopicPass:
         self._beside = beside
         self._merging: FileRewrite | None = None
         self._new_files_at = float("-inf")
-        self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand)
+        self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
@@ -239,8 +243,9 @@ class TopicPass:
         if files is not None:
             try:
                 self._merge(files)
-            except (Overtaken, FileGone):
-                pass  # it will be planned again
+            except (Overtaken, FileGone, KafkaException) as error:
+                # It will be planned again, and is no reason to give up the merge that was interrupted for it.
+                _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, error)
 
     def _retain(self, trimmed: Trimmed, planned_for: TopicHead) -> None:
         def decide(head: TopicHead) -> Trimmed:

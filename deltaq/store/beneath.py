@@ -81,7 +81,7 @@ def _openat2(folder: int, path: str, flags: int) -> int:
         if opened >= 0:
             return opened
         code = ctypes.get_errno()
-        if code not in (errno.EINTR, errno.EAGAIN):
+        if code != errno.EINTR:
             raise OSError(code, os.strerror(code))
 
 

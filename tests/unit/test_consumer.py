@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -29,6 +30,8 @@ from deltaq import (
     WrongState,
 )
 from deltaq.admin import AdminClient, NewPartitions
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.log.fetcher import ENTRIES_AT_ONCE
 from deltaq.log.lookup import KNOWN_S, TopicLookup
 from deltaq.log.topic_log import TopicLog
 from deltaq.names import last_checkpoint, topic_log
@@ -661,6 +664,67 @@ def test_a_topic_that_is_asked_about_and_then_read_is_loaded_once(root):
         reader.assign(found)
         assert [message.value() for message in drain(reader, 2)] == [b"v1", b"v2"]
     assert store.loads == 1
+
+
+def test_the_end_is_that_of_now_though_the_topic_was_asked_about_before(root):
+    """Many commits may have come since, more than are read at a time while a log is followed."""
+    topic(root)
+    store = open_store(root)
+    with Consumer({"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": True}, store=store) as reader:
+        with Producer({"bootstrap.servers": root, "linger.ms": 0}, store=store) as producer:
+            producer.produce("t", b"first")
+            producer.flush()
+            log = TopicLog(store, "t", indexed=True)
+            log.load()
+            borrowed = log.copied_state()
+            for number in range(ENTRIES_AT_ONCE + 5):
+                producer.produce("t", b"%d" % number)
+                producer.flush()
+        reader.get_watermark_offsets(tp(0))
+        reader._lookup._known["t"].log.delta_log.adopt(borrowed)  # as it was a moment ago
+        reader.assign([tp(0, OFFSET_END)])
+        end = next_message(reader)
+        assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)
+
+
+def test_a_question_that_failed_half_way_lends_nothing():
+    written = WrittenTopic(MemoryStore("test"), clock := ManualClock())
+    for number in range(4):
+        written.append(Row(b"%d" % number, timestamp_ms=T0 + 10 * number), Row(b"x", timestamp_ms=T0 + 10 * number + 5))
+    store = FaultyStore(written.store)
+    lookup = TopicLookup(store, clock)
+    assert lookup.head("t").next_offsets == (8,)
+    store.add(
+        Rule("get", "topics/*.parquet", Fault.missing(), EVER),
+        Rule("get", "*_last_checkpoint", Fault.error_before(), EVER),
+    )
+    with pytest.raises(KafkaException):
+        lookup.offset_for_time("t", 0, T0 + 13)
+    assert not lookup.lend(TopicLog(store, "t", clock, indexed=True))
+    store.clear()
+    assert lookup.offset_for_time("t", 0, T0 + 13) == 3
+    assert lookup.lend(TopicLog(store, "t", clock, indexed=True))
+
+
+def test_who_asks_about_one_topic_keeps_nobody_waiting_who_wants_another():
+    written = WrittenTopic(MemoryStore("test"), ManualClock())
+    store = FaultyStore(written.store, Rule("get", "topics/slow/*", Fault.hang(), times=1))
+    lookup = TopicLookup(store, SYSTEM_CLOCK)
+
+    def ask() -> None:
+        with contextlib.suppress(KafkaException):
+            lookup.head("slow")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        eventually(lambda: store.blocked == 1)
+        assert lookup.head("t").next_offsets == (0,)
+        assert lookup.lend(TopicLog(store, "t", indexed=True))
+        assert not lookup.lend(TopicLog(store, "slow", indexed=True))
+    finally:
+        store.release()
+        asking.join(20)
 
 
 def test_what_was_asked_about_a_while_ago_is_loaded_anew():

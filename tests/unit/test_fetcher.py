@@ -32,8 +32,10 @@ from deltaq.log.fetcher import (
     PartitionError,
     PartitionRecords,
     StoreAway,
+    _Followed,
 )
 from deltaq.log.parallel import REQUESTS_MAX
+from deltaq.log.topic_log import TopicLog
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
@@ -307,6 +309,37 @@ def test_compacted_records_of_any_file_come_once_and_in_order_from_any_position(
                 assert isinstance(item, PartitionRecords), item
                 found[item.partition] += item.fetched.rows.column("_offset").to_pylist()
             assert {p: [offset for offset in found[p] if offset != 150] for p in found} == expected
+
+
+@pytest.mark.parametrize("far", [True, False])
+def test_entries_are_asked_for_as_many_at_once_as_there_were_last_time_where_the_store_is_far_away(far):
+    class Placed(FaultyStore):
+        is_remote = far
+
+    class Noted(TopicLog):
+        asked: list[int]
+
+        def read_following(self, count):
+            self.asked.append(count)
+            return super().read_following(count)
+
+    store = Placed(a_store())
+    fill(store, 1)
+    log = Noted(store, "t", indexed=True)
+    log.load()
+    followed = _Followed(log, None, loaded=True)
+    looks = []
+    with Fetching(store) as fetching:
+        for grown in (3, 3, 3, 0, 1, 20):
+            fill(store, grown)
+            log.asked, before = [], log.version
+            fetching.fetcher._read_entries(followed)
+            assert log.version == before + grown
+            looks.append(log.asked)
+    if far:
+        assert looks == [[1, 1, 2], [3, 1], [3, 1], [3], [1, 1], [1, 1, 2, 6, REQUESTS_MAX, REQUESTS_MAX]]
+    else:
+        assert looks == [[1] * (grown + 1) for grown in (3, 3, 3, 0, 1, 20)]
 
 
 def test_several_files_are_read_at_once_where_the_store_is_far_away():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+
 import pytest
 
-from deltaq.errors import OutcomeUnknown, Unavailable
+from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
 from deltaq.log.topic_log import TURN_TIMEOUT_S, Overtaken, SharedTopicLog, TopicLog
+from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
-from deltaq.names import topic_log
-from deltaq.store import MemoryStore, Store
-from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.names import log_entry, topic_log
+from deltaq.store import MemoryStore, ObjectEntry, Store
+from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 
@@ -88,6 +92,49 @@ def test_who_catches_up_may_pause_after_each_entry_and_stop_there(topic: Written
     assert seen == [start + 1, start + 2, start + 3]
     assert follower.catch_up()
     assert seen == list(range(start + 1, topic.log.version + 1))
+
+
+class Growing(FaultyStore):
+    """A remote store in which somebody writes three entries while a checkpoint is read, once the log is listed."""
+
+    is_remote = True
+
+    def __init__(self, topic: WrittenTopic, lost: int | None) -> None:
+        super().__init__(topic.store)
+        self._topic, self._lost, self.listings = topic, lost, 0
+        self._listed = threading.Event()
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        found = [*super().list(prefix, start_after)]
+        self.listings += prefix == topic_log("t")
+        self._listed.set()
+        return iter(found)
+
+    def get(self, key: str) -> bytes:
+        if "checkpoint.parquet" in key:
+            assert self._listed.wait(20)
+            for number in range(3):
+                self._topic.append(Row(b"%d" % number))
+            if self._lost is not None:
+                self._topic.store.delete(log_entry(topic_log("t"), self._lost))
+        return super().get(key)
+
+
+@pytest.mark.parametrize("lost", [None, 14])
+def test_a_gap_is_found_in_what_came_while_a_remote_log_was_loaded(topic: WrittenTopic, lost: int | None) -> None:
+    for number in range(12):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version == 8:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    store = Growing(topic, lost)
+    log = TopicLog(store, "t", topic.clock, indexed=True)
+    if lost is None:
+        assert log.load()
+        assert log.version == topic.log.version == 15
+        assert store.listings == 2, "what came since the first listing may have a gap too"
+    else:
+        with pytest.raises(Corrupt, match="log entry is missing"):
+            log.load()
 
 
 # --- beside a writer -------------------------------------------------------------------------------------------------
@@ -262,6 +309,20 @@ def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: Wri
     assert merges(topic).index(8) <= 3
     assert pacer.rounds == 0
     assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
+
+
+def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted(topic: WrittenTopic) -> None:
+    store = FaultyStore(topic.store)
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    pacer = Writing(topic, NEW_VERSIONS, 1)
+    work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
+    store.add(Rule("put", "topics/*.parquet", Fault.error_before(), times=1))
+    work.run(checkpoint=False)
+    assert store.effects[Effect.ERROR_BEFORE] == 1
+    assert merges(topic)[0] == 8
+    assert len(seen_by_consumers(topic.store)) == 8 + NEW_VERSIONS
 
 
 def test_a_merge_that_is_not_beside_a_writer_does_one_thing_after_the_other(topic: WrittenTopic) -> None:

@@ -105,6 +105,35 @@ def test_a_report_can_be_copied_compared_changed_and_pickled_like_any_message(ro
     assert (message.topic(), message.error(), message.latency()) == ("u", KafkaError._FAIL, plain.latency())
 
 
+class Like:
+    """A callback with an idea of its own of what it is equal to."""
+
+    def __init__(self, answer: object, told: list[object]) -> None:
+        self._answer, self._told = answer, told
+
+    def __call__(self, error: object, message: Message) -> None:
+        self._told.append(message.value())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return bool(self._answer)
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("answer", [True, False, AttributeError("n")], ids=str)
+def test_a_callback_is_called_whatever_it_is_equal_to(root, answer):
+    topic(root)
+    told: list[object] = []
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce("t", b"a", on_delivery=Like(answer, told))
+        producer.produce("t", b"b")
+        producer.produce("t", b"c", on_delivery=Like(answer, told))
+        assert producer.flush(20) == 0
+    assert told == [b"a", b"c"]
+
+
 def _nothing(*_: object) -> None:
     pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import tracemalloc
 import uuid
 from collections import Counter
@@ -491,3 +492,21 @@ def test_values_that_do_not_fit_fail_alone():
     assert reports.names == ["_VALUE_SERIALIZATION"]
     assert others.names == [None]
     assert stored(store, 1) == [{"id": 5}]
+
+
+@pytest.mark.parametrize("operation", ["put", "create"])
+def test_a_message_that_could_not_be_written_keeps_the_time_at_which_it_was_produced(operation):
+    store = FaultyStore(MemoryStore("test"))
+    create(store)
+    store.add(Rule(operation, DATA if operation == "put" else "topics/*_delta_log/*", Fault.refused(), EVER))
+    reports = Reports()
+    before_ms = int(time.time() * 1000)
+    with make(store, on_delivery=reports) as producer:
+        producer.produce("t", b"x")
+        producer.produce("t", b"y", timestamp=12345)
+        assert producer.flush(20) == 0
+    stamps = [message.timestamp() for _, message in reports]
+    assert [error is None for error, _ in reports] == [False, False]
+    assert stamps[1] == (1, 12345)
+    assert stamps[0][0] == 1
+    assert before_ms - 1 <= stamps[0][1] <= time.time() * 1000 + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -530,3 +531,21 @@ def test_an_open_failure_names_the_operation_and_key_only(root: Path) -> None:
     with pytest.raises(StoreRefused) as caught:
         store.create("a/b", b"")
     assert str(caught.value) == "create of 'a/b': a file stands where a folder is needed (ENOTDIR)"
+
+
+@pytest.mark.skipif(not beneath._WORKS, reason="this system has no openat2")
+def test_a_file_that_somebody_else_has_leased_is_not_asked_for_again_and_again(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("a/k", b"x")
+    monkeypatch.setattr(beneath, "_WORKS", True)
+    answers = [errno.EINTR, errno.EAGAIN]
+
+    def leased(*_: object) -> int:
+        ctypes.set_errno(answers.pop(0))
+        return -1
+
+    monkeypatch.setattr(beneath, "_syscall", leased)
+    with pytest.raises(StoreUnavailable):
+        store.get("a/k")
+    assert answers == [], "an interrupted call is made again, a refused one is not"

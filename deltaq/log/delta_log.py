@@ -203,9 +203,11 @@ class DeltaLog:
     def _newest_checkpoint(self) -> tuple[Checkpoint | None, set[int] | None]:
         """The newest checkpoint; and of a remote store, if that is the one that the log points to, what lies behind it,
         listed meanwhile: that takes as long as a checkpoint. Raises StoreError."""
-        pointed = pointed_version(self.store, self._log_folder) if self.store.is_remote else None
-        if pointed is None:
+        if not self.store.is_remote:
             return read_newest_checkpoint(self.store, self._log_folder), None
+        pointed = pointed_version(self.store, self._log_folder)
+        if pointed is None:
+            return read_checkpoint_but(self.store, self._log_folder, None), None
         found: list[Checkpoint | None] = []
         listed: list[set[int]] = []
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import statistics
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -38,6 +40,7 @@ __all__ = [
     "MemoryPlan",
     "measure_client_cost",
     "measure_memory",
+    "resident_mb",
     "slope_mb_per_hour",
 ]
 
@@ -224,13 +227,11 @@ def measure_client_cost(root: str, plan: ClientCostPlan, tell: Tell) -> ClientCo
                 f"client alone, round {number} of {plan.rounds}, {way}: {run.seconds / run.messages * 1e6:.3f} us each"
             )
     memory = None
-    if plan.memory is not None and _STATM.exists():
+    if plan.memory is not None:
         load = plan.memory.load
         tell(f"memory at {load}: {load.warmup_s + load.seconds:g} s")
         memory = _in_a_process(measure_memory, root, plan.memory)
         tell(f"  {memory.slope_mb_per_hour:+.1f} MB/hour, {memory.verdict}")
-    elif plan.memory is not None:
-        tell("memory: this system does not tell what a process takes")
     return ClientCost(plan, tuple(runs), memory)
 
 
@@ -272,7 +273,7 @@ def _fill(client: Client, topic: str, values: list[bytes]) -> None:
 def measure_memory(root: str, plan: MemoryPlan) -> Memory:
     """Send and read the load of a plan in this process, and sample how much memory that takes.
 
-    Nothing that grows with the number of messages is kept. OSError where the system does not tell what a process takes.
+    Nothing that grows with the number of messages is kept.
     """
     client, topic, load = deltaq_client(root), f"memory-{uuid4().hex[:12]}", plan.load
     client.create_topic(topic)
@@ -283,7 +284,7 @@ def measure_memory(root: str, plan: MemoryPlan) -> Memory:
     def sample() -> None:
         elapsed_s = monotonic() - start
         if elapsed_s >= len(samples_mb) * plan.sample_s:
-            samples_mb.append((elapsed_s, _resident_mb()))
+            samples_mb.append((elapsed_s, resident_mb()))
 
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read, client, topic, load, payloads, arrivals, ready)
@@ -292,7 +293,7 @@ def measure_memory(root: str, plan: MemoryPlan) -> Memory:
                 reading.result()
         start = monotonic()
         rate = _send(client, topic, load, payloads, sample)
-        samples_mb.append((monotonic() - start, _resident_mb()))
+        samples_mb.append((monotonic() - start, resident_mb()))
         foreign = reading.result()
     return Memory(plan, judge(load.total, arrivals.all(), foreign), rate, tuple(samples_mb), None)
 
@@ -380,5 +381,10 @@ class Arrivals:
         return array("q", chain.from_iterable(range(first, first + count) for first, count in self._runs))
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
+    """Megabytes of memory that this process takes now; where the system is not Linux and does not tell, the most that
+    it has ever taken, which stays flat only if the other does not grow."""
+    if not _STATM.exists():
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6  # bytes on macOS, elsewhere KiB
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -6,6 +6,7 @@ import json
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -22,6 +23,7 @@ from benchmarks.client_cost import (
     MemoryPlan,
     measure_client_cost,
     measure_memory,
+    resident_mb,
     slope_mb_per_hour,
 )
 from benchmarks.history import judge
@@ -32,7 +34,6 @@ from deltaq import Producer
 
 CLEAN = judge(1, array("q", [0]))
 TEN_MINUTES = MemoryPlan(Load(10_000, 20.0, 540.0, 60.0), judged_s=480.0)
-needs_statm = pytest.mark.skipif(not client_cost._STATM.exists(), reason="only Linux tells what a process takes")
 
 
 def memory(taken_mb, verdict=CLEAN):
@@ -90,8 +91,16 @@ def test_arrivals_without_a_fault_take_no_more_for_being_many():
     assert arrivals.runs == 1
 
 
-@needs_statm
-def test_the_memory_of_a_steady_load_is_sampled_and_every_message_accounted_for(tmp_path):
+def test_memory_that_a_process_takes_is_seen_on_any_system(monkeypatch):
+    monkeypatch.setattr(client_cost, "_STATM", client_cost._STATM.with_name("no such file"))
+    before = resident_mb()
+    taken = bytearray(b"x") * 200_000_000
+    assert resident_mb() >= max(before, len(taken) / 1e6)
+
+
+@pytest.mark.parametrize("statm", [client_cost._STATM, Path("/no such file")], ids=["what is taken", "the most ever"])
+def test_the_memory_of_a_steady_load_is_sampled_and_every_message_accounted_for(statm, tmp_path, monkeypatch):
+    monkeypatch.setattr(client_cost, "_STATM", statm)
     plan = MemoryPlan(Load(1_000, 5.0, 0.8, 0.2), judged_s=0.6, sample_s=0.1)
     found = measure_memory(str(tmp_path), plan)
     assert (str(found.verdict), found.verdict.received) == ("complete", 1_000)

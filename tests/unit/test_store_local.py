@@ -48,12 +48,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "root"
 
 
-@pytest.fixture(params=[True, False], ids=["in one call", "step by step"])
+# Step by step is the only way where the system has no other.
+@pytest.fixture(params=["in one call", "step by step"] if beneath._WORKS else ["step by step"])
 def store(root: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
-    """A store that goes to a file in either way."""
-    if request.param and not beneath._WORKS:
-        pytest.skip("this system has no openat2")
-    monkeypatch.setattr(beneath, "_WORKS", request.param)
+    """A store that goes to a file in either way that this system knows."""
+    monkeypatch.setattr(beneath, "_WORKS", request.param == "in one call")
     return LocalStore(str(root))
 
 
@@ -533,10 +532,11 @@ def test_an_open_failure_names_the_operation_and_key_only(root: Path) -> None:
     assert str(caught.value) == "create of 'a/b': a file stands where a folder is needed (ENOTDIR)"
 
 
-@pytest.mark.skipif(not beneath._WORKS, reason="this system has no openat2")
 def test_a_file_that_somebody_else_has_leased_is_not_asked_for_again_and_again(
-    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What openat2 answers is made up here, so it need not be there."""
+    store = LocalStore(str(root))
     store.put("a/k", b"x")
     monkeypatch.setattr(beneath, "_WORKS", True)
     answers = [errno.EINTR, errno.EAGAIN]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deltaq.errors import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
-from deltaq.log.actions import FORMAT, Action, DomainMetadata, Metadata, Txn, strict_json
+from deltaq.log.actions import FORMAT, Action, DomainMetadata, Metadata, Txn, compact_json, strict_json
 from deltaq.log.table import DELTAQ_DOMAIN, FORGOTTEN_VERSION, PROTOCOL, TableState
 
 __all__ = [
@@ -59,7 +59,7 @@ class GroupHead:
             for name, member in self.members.items()
         }
         body = {"format": FORMAT, "generation": self.generation, "members": members}
-        return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
+        return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def commit_actions(
     after = {key: text for key, text in notes.items() if key not in {offset.app_id for offset in offsets}}
     after |= {offset.app_id: offset.metadata for offset in offsets if offset.metadata}
     if after != notes:
-        actions.append(DomainMetadata(METADATA_DOMAIN, json.dumps(after, separators=(",", ":"))))
+        actions.append(DomainMetadata(METADATA_DOMAIN, compact_json(after)))
     table = _table(state, group, now_ms)
     return [*table, head.action(), *actions] if table else actions
 
@@ -194,7 +194,7 @@ def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) 
     notes = _notes(state)
     after = {key: text for key, text in notes.items() if key not in forgotten}
     if after != notes:
-        actions.append(DomainMetadata(METADATA_DOMAIN, json.dumps(after, separators=(",", ":"))))
+        actions.append(DomainMetadata(METADATA_DOMAIN, compact_json(after)))
     return actions
 
 

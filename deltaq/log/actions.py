@@ -156,8 +156,9 @@ def _checksum(sealed: bytes, rest: bytes) -> bytes:
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-def _dumps(value: object) -> bytes:
-    return _ENCODER.encode(value).encode()
+def compact_json(value: object) -> str:
+    """JSON without spaces. ValueError for a number that JSON does not have."""
+    return _ENCODER.encode(value)
 
 
 def _commit_info(info: CommitInfo) -> bytes:
@@ -170,12 +171,12 @@ def _commit_info(info: CommitInfo) -> bytes:
         "txnId": info.txn_id,
         "deltaq": {"format": FORMAT, "client": info.client_id},
     }
-    return _dumps({"commitInfo": body})
+    return compact_json({"commitInfo": body}).encode()
 
 
 def _line(action: Action) -> bytes:
     name, body = _as_json(action)
-    return _dumps({name: body}) + b"\n"
+    return compact_json({name: body}).encode() + b"\n"
 
 
 def _as_json(action: Action) -> tuple[str, JsonObject]:

@@ -17,7 +17,6 @@ import re
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol, TypeVar
 
 from deltaq import errors, names
@@ -208,19 +207,18 @@ class DeltaLog:
         pointed = pointed_version(self.store, self._log_folder)
         if pointed is None:
             return read_checkpoint_but(self.store, self._log_folder, None), None
-        found: list[Checkpoint | None] = []
-        listed: list[set[int]] = []
+        listed: set[int] = set()
 
-        def read() -> None:
-            found.append(read_checkpoint(self.store, self._log_folder, pointed))
+        def read(checkpoint: bool) -> Checkpoint | None:
+            if checkpoint:
+                return read_checkpoint(self.store, self._log_folder, pointed)
+            listed.update(self._listed_versions(self._entry_key(pointed)))
+            return None
 
-        def look() -> None:
-            listed.append(self._listed_versions(self._entry_key(pointed)))
-
-        in_parallel(self.clock, _call, (read, look))
-        if found[0] is None:
+        found, _ = in_parallel(self.clock, read, (True, False))
+        if found is None:
             return read_checkpoint_but(self.store, self._log_folder, pointed), None
-        return found[0], listed[0]
+        return found, listed
 
     def _is_unreadable_from(self, start: int) -> bool:
         """Whether every checkpoint from the log's start on is damaged, or none is there. Unavailable if one comes and
@@ -308,13 +306,7 @@ class DeltaLog:
         version = self.state.version + 1
         looked_at = self.clock.uptime()
         entry = self._read_entry(version)
-        # Counted from after the look: whoever was suspended during it may have been shown a slot that was re-opened.
-        if not self._reading(lambda: self._is_proven(version)):
-            raise LogCleaned(self.folder)
-        if entry is None:
-            self._proven_at = max(self._proven_at, looked_at)
-        else:
-            self._apply(entry)
+        self._accept(version, entry, looked_at)
         return entry
 
     def read_following(self, count: int) -> int:
@@ -329,13 +321,21 @@ class DeltaLog:
         versions = range(first, first + count)
         looked_at = self.clock.uptime()
         for version, entry in zip(versions, in_parallel(self.clock, self._read_entry, versions), strict=True):
-            if not self._reading(partial(self._is_proven, version)):
-                raise LogCleaned(self.folder)
+            self._accept(version, entry, looked_at)
             if entry is None:
-                self._proven_at = max(self._proven_at, looked_at)
                 return version - first
-            self._apply(entry)
         return count
+
+    def _accept(self, version: int, entry: Entry | None, looked_at: float) -> None:
+        """Go on by what was found in the next slot by a look that began at `looked_at`. Raises what `read_next`
+        raises."""
+        # Counted from after the look: whoever was suspended during it may have been shown a slot that was re-opened.
+        if not self._reading(lambda: self._is_proven(version)):
+            raise LogCleaned(self.folder)
+        if entry is None:
+            self._proven_at = max(self._proven_at, looked_at)
+        else:
+            self._apply(entry)
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
         self.state = TableState()
@@ -634,7 +634,3 @@ class DeltaLog:
         folder = names.log_start_folder(self.folder)
         versions = [names.log_start_version(entry.key) for entry in self.store.list(folder)]
         return max((version for version in versions if version is not None), default=0)
-
-
-def _call(task: Callable[[], None]) -> None:
-    task()

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from deltaq.log.actions import strict_json
+from deltaq.log.actions import compact_json, strict_json
 
 __all__ = ["arrow_schema", "delta_schema"]
 
@@ -42,7 +42,7 @@ def delta_schema(schema: pa.Schema) -> str:
 
     Field metadata is kept as strings; metadata of the schema as a whole has no place in Delta and is dropped.
     """
-    return json.dumps(_struct_to_json(schema, ""), separators=(",", ":"))
+    return compact_json(_struct_to_json(schema, ""))
 
 
 def arrow_schema(schema_string: str) -> pa.Schema:

@@ -156,14 +156,14 @@ class Fetcher:
         stored_offsets: Callable[[str, str, Sequence[int]], Sequence[int | None]],
         clock: Clock,
         name: str,
-        lookup: TopicLookup | None = None,
+        lookup: TopicLookup,
     ) -> None:
         self._store = store
         self._settings = settings
         self._stored_offsets = stored_offsets
         self.changes = 0
         self._clock = clock
-        self._lookup = lookup or TopicLookup(store, clock)
+        self._lookup = lookup
         self._watch = store.watch()
         self._changed = clock.condition()
         self._topics: dict[str, _Followed] = {}

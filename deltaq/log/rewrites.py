@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import starmap, zip_longest
 
 from deltaq.errors import Corrupt
-from deltaq.log.actions import Action, Add, Entry, Remove
+from deltaq.log.actions import Action, Add, Entry, Remove, compact_json
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.topic_state import (
     BATCHES_TAG,
@@ -21,7 +21,6 @@ from deltaq.log.topic_state import (
     Batch,
     DataFile,
     TopicHead,
-    compact_json,
     data_file,
     delta_time,
 )

@@ -5,14 +5,13 @@ The specification of everything here is `docs/internals/format.md`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 
 from deltaq.errors import Corrupt, Incompatible
-from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, strict_json
+from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, compact_json, strict_json
 from deltaq.log.records import TIMESTAMP_MS_MAX
 from deltaq.log.segment import DECODED_BYTES_MAX, SegmentFile
 from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
@@ -30,7 +29,6 @@ __all__ = [
     "appended",
     "changed",
     "check_entry",
-    "compact_json",
     "create_actions",
     "data_file",
     "delete_actions",
@@ -74,7 +72,7 @@ class TopicHead:
             body["deleted"] = True
         if self.uploads_from:
             body["uploads_from"] = self.uploads_from
-        return DomainMetadata(DELTAQ_DOMAIN, json.dumps(body, separators=(",", ":")))
+        return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,11 +400,3 @@ def delta_time(epoch_ms: int) -> str:
     """A time as Delta's statistics have it."""
     seconds, ms = divmod(epoch_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
-
-
-def compact_json(value: object) -> str:
-    """JSON without spaces."""
-    return _ENCODER.encode(value)

@@ -227,6 +227,9 @@ class TopicPass:
             self._merging = None
             try:
                 self._merge_new_files(max(file.segment.version for file in merging.inputs))
+            except (Overtaken, FileGone, KafkaException) as error:
+                # It will be planned again, and is no reason to give up the merge that is interrupted for it.
+                _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, error)
             finally:
                 self._merging = merging
             # As much time for what was interrupted, or a fast writer would never let it end.
@@ -241,11 +244,7 @@ class TopicPass:
         head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
         files = plan_compaction(self._log.index, head, target_bytes, self._settings, after)
         if files is not None:
-            try:
-                self._merge(files)
-            except (Overtaken, FileGone, KafkaException) as error:
-                # It will be planned again, and is no reason to give up the merge that was interrupted for it.
-                _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, error)
+            self._merge(files)
 
     def _retain(self, trimmed: Trimmed, planned_for: TopicHead) -> None:
         def decide(head: TopicHead) -> Trimmed:

@@ -34,6 +34,7 @@ from deltaq.log.fetcher import (
     StoreAway,
     _Followed,
 )
+from deltaq.log.lookup import TopicLookup
 from deltaq.log.parallel import REQUESTS_MAX
 from deltaq.log.topic_log import TopicLog
 from deltaq.names import log_entry, topic_log
@@ -78,7 +79,9 @@ class Fetching:
         }
         self.asked: list[list[int]] = []
         self.stored = stored or {}
-        self.fetcher = Fetcher(store, FetchSettings(**base | settings), self._stored, SYSTEM_CLOCK, "test")  # type: ignore[arg-type]  # chosen by each test
+        wanted = FetchSettings(**base | settings)  # type: ignore[arg-type]  # chosen by each test
+        lookup = TopicLookup(store, SYSTEM_CLOCK)
+        self.fetcher = Fetcher(store, wanted, self._stored, SYSTEM_CLOCK, "test", lookup)
         self.fetcher.follow(["t"])
 
     def _stored(self, topic: str, topic_id: str, partitions) -> list[int | None]:

@@ -311,14 +311,19 @@ def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: Wri
     assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
 
 
-def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted(topic: WrittenTopic) -> None:
+@pytest.mark.parametrize("operation", ["put", "get"], ids=["its file", "its look at the log"])
+def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted(
+    topic: WrittenTopic, operation: str
+) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
     shared = SharedTopicLog(topic.log, topic.clock)
     pacer = Writing(topic, NEW_VERSIONS, 1)
     work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
-    store.add(Rule("put", "topics/*.parquet", Fault.error_before(), times=1))
+    newest = topic.log.version + NEW_VERSIONS
+    key = {"put": "topics/*.parquet", "get": f"topics/t/_delta_log/{newest + 1:020d}.json"}[operation]
+    store.add(Rule(operation, key, Fault.error_before(), times=1))
     work.run(checkpoint=False)
     assert store.effects[Effect.ERROR_BEFORE] == 1
     assert merges(topic)[0] == 8

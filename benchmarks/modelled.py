@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from random import Random
 from statistics import NormalDist
-from threading import Event, Lock
+from threading import Event
 from time import monotonic, monotonic_ns, process_time
 
 from benchmarks.contention import send_patiently, send_steadily
+from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
@@ -333,7 +334,7 @@ def _published(title: str, figures: Sequence[str], told: Sequence[Published]) ->
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
-class ModelledStore:
+class ModelledStore(CountingStore):
     """Hands everything on to `inner`, one of this process, with the delays, and the requests, of a model.
 
     What an operation asks of S3 is what `deltaq.store.objects` would: large objects go in parts, several at once, and a
@@ -342,15 +343,10 @@ class ModelledStore:
     """
 
     def __init__(self, inner: Store, model: StoreModel, seed: int) -> None:
-        self.inner = inner
+        super().__init__(inner, log_folder="")  # to S3 a log entry is an object like any other
         self._requests: Counter[str] = Counter()
         self._model = model
         self._seed = seed
-        self._lock = Lock()
-
-    @property
-    def url(self) -> str:
-        return self.inner.url
 
     @property
     def pace(self) -> Pace:
@@ -358,10 +354,6 @@ class ModelledStore:
 
     @property
     def is_remote(self) -> bool:
-        return True
-
-    @property
-    def case_sensitive(self) -> bool:
         return True
 
     def requests(self) -> Counter[str]:
@@ -390,37 +382,37 @@ class ModelledStore:
 
     def get(self, key: str) -> bytes:
         with _Delay(self.request_s("GET")) as delay:
-            found = self.inner.get(key)
+            found = super().get(key)
             delay.seconds += self._content_s(len(found))
         return found
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         with _Delay(self.request_s("GET")) as delay:
-            found = self.inner.get_range(key, start, length)
+            found = super().get_range(key, start, length)
             delay.seconds += self._content_s(len(found))
         return found
 
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         with _Delay(self.upload_s(memoryview(data).nbytes)):
-            self.inner.put(key, data, between)
+            super().put(key, data, between)
 
     def create(self, key: str, data: bytes | memoryview) -> None:
         with _Delay(self.request_s("PUT", memoryview(data).nbytes)):
-            self.inner.create(key, data)
+            super().create(key, data)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        found = [*self.inner.list(prefix, start_after)]
+        found = [*super().list(prefix, start_after)]
         self._look(len(found))
         return iter(found)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
-        found = self.inner.list_folders(prefix)
+        found = super().list_folders(prefix)
         self._look(len(found))
         return found
 
     def delete(self, key: str) -> None:
         with _Delay(self.request_s("DELETE")):
-            self.inner.delete(key)
+            super().delete(key)
 
     def watch(self) -> Watch:
         return SignalWatch(SYSTEM_CLOCK)

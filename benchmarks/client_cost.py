@@ -27,6 +27,7 @@ from benchmarks.history import Verdict, judge
 from benchmarks.latency import PATIENCE_S, SETTLE_S, Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads, as_arrow, random_values
+from benchmarks.rendezvous import await_reader
 from benchmarks.suite import Tell
 from benchmarks.throughput import FILE_ROWS, WAYS, Run, measured_way, name_of
 
@@ -288,9 +289,7 @@ def measure_memory(root: str, plan: MemoryPlan) -> Memory:
 
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read, client, topic, load, payloads, arrivals, ready)
-        while not ready.wait(0.1):
-            if reading.done():
-                reading.result()
+        await_reader(ready, reading)
         start = monotonic()
         rate = _send(client, topic, load, payloads, sample)
         samples_mb.append((monotonic() - start, resident_mb()))

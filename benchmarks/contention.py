@@ -5,15 +5,11 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from multiprocessing import get_context
-from multiprocessing.synchronize import Barrier
-from threading import BrokenBarrierError
 from time import monotonic, monotonic_ns, perf_counter, process_time
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from benchmarks.client import Client, deltaq_client
@@ -24,6 +20,7 @@ from benchmarks.history import Verdict, judge
 from benchmarks.latency import TICK_S, Consumed, Load, Produced, after_warmup, consume_all
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
+from benchmarks.rendezvous import meet, run_together
 from benchmarks.suite import Tell
 from deltaq import Topic
 from deltaq.partitioner import consistent
@@ -38,7 +35,6 @@ __all__ = [
     "judge_spread",
     "keys_of",
     "measure_contention",
-    "run_together",
     "send_patiently",
     "send_steadily",
     "summed",
@@ -54,8 +50,6 @@ P99_AIM = 3.0
 
 BURST_WARMUP = 1_000
 """Messages that go before a burst: what is loaded at first use is no matter of its speed."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,42 +406,6 @@ def _judge_topic(root: str, topic: str, partitions: int, sent: int) -> Verdict:
 
 # --- the processes ---------------------------------------------------------------------------------------------------
 
-_all_ready: Barrier | None = None
-
-
-def _share_barrier(barrier: Barrier) -> None:
-    global _all_ready
-    _all_ready = barrier
-
-
-def _meet() -> None:
-    """Wait until all processes are ready. BrokenBarrierError if one of them failed, or takes too long."""
-    assert _all_ready is not None
-    _all_ready.wait(START_TIMEOUT_S)
-
-
-def run_together(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
-    """Run tasks that wait for each other with `_meet`, each in a process of its own; what they returned, in their
-    order. Raises what the first of them raised."""
-    context = get_context("spawn")
-    barrier = context.Barrier(len(tasks))
-    with ProcessPoolExecutor(len(tasks), context, _share_barrier, (barrier,)) as pool:
-        running = [pool.submit(_guarded, task) for task in tasks]
-        failures = [failure for one in running if (failure := one.exception()) is not None]
-        # One that broke the barrier is what is to be told, not those that found it broken.
-        for failure in sorted(failures, key=lambda failure: isinstance(failure, BrokenBarrierError)):
-            raise failure
-        return [one.result() for one in running]
-
-
-def _guarded(task: Callable[[], _T]) -> _T:
-    assert _all_ready is not None
-    try:
-        return task()
-    except BaseException:
-        _all_ready.abort()  # nobody is to wait for one that has failed
-        raise
-
 
 def _run_load(
     client: Client, topic: str, load: Load, keys: Sequence[bytes | None], consumers: int
@@ -504,7 +462,7 @@ def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None
     conf = {**client.conf, "linger.ms": load.linger_ms, "delivery.report.only.error": True, "on_delivery": told}
     with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
-        _meet()
+        meet()
         cpu_s = process_time()
         start_ns, end_ns = send_steadily(load, send, lambda: producer.poll(0))
         producer.flush()
@@ -522,7 +480,7 @@ def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consume
             consumer.poll(0.05)
             if monotonic() > give_up_at:
                 raise TimeoutError(f"a consumer alone in its group was not given topic {topic!r}")
-        _meet()
+        meet()
         return consume_all(consumer, TimedPayloads(load.rate), load, process_time())
 
 

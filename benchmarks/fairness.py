@@ -5,10 +5,8 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.synchronize import Barrier
+from functools import partial
 from time import monotonic, monotonic_ns
 from uuid import uuid4
 
@@ -18,6 +16,7 @@ from benchmarks.finding import Chart, Series, Table, Target, at_least, cores_cel
 from benchmarks.history import Verdict, judge
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.rendezvous import meet, run_together
 from benchmarks.suite import Place
 from deltaq import KafkaError, Message, Producer, Topic
 from deltaq.names import topic_log
@@ -33,9 +32,6 @@ __all__ = [
     "measure_fairness",
     "summarise",
 ]
-
-START_TIMEOUT_S = 120.0
-"""How long all processes together may take to start; then the benchmark fails."""
 
 _FAIRNESS_AIM = 0.5
 _PUTS_AIM = 2.0
@@ -183,7 +179,7 @@ def measure_fairness(root: str, crowd: Crowd) -> Fairness:
     store = open_store(root)
     entries_before = sum(1 for _ in store.list(topic_log(name)))
     others = OthersLoad()
-    shares = _run_all(root, name, crowd)
+    shares = run_together([partial(_produce, root, name, number, crowd) for number in range(crowd.producers)])
     others_cores = others.cores()
     commits = sum(1 for _ in store.list(topic_log(name))) - entries_before
     verdict = judge_values([share.sent for share in shares], topic.to_arrow().column("value").to_pylist())
@@ -244,29 +240,9 @@ def _understood(value: bytes) -> tuple[int, int]:
 
 # --- the processes ---------------------------------------------------------------------------------------------------
 
-_all_ready: Barrier | None = None
-
-
-def _share_barrier(barrier: Barrier) -> None:
-    global _all_ready
-    _all_ready = barrier
-
-
-def _run_all(root: str, topic: str, crowd: Crowd) -> list[Share]:
-    context = get_context("spawn")
-    barrier = context.Barrier(crowd.producers)
-    with ProcessPoolExecutor(crowd.producers, context, _share_barrier, (barrier,)) as pool:
-        return list(pool.map(_produce, *zip(*_tasks(root, topic, crowd), strict=True)))
-
-
-def _tasks(root: str, topic: str, crowd: Crowd) -> Iterator[tuple[str, str, int, Crowd]]:
-    for number in range(crowd.producers):
-        yield root, topic, number, crowd
-
 
 def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
     """One process of the crowd."""
-    assert _all_ready is not None
     store = CountingStore(open_store(root), topic_log(topic))
     failures: list[KafkaError] = []
     waited_ns = array("q")
@@ -285,7 +261,7 @@ def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
         produced_ns.append(monotonic_ns())
         producer.produce(topic, _value(number, 0))
         producer.flush()
-        _all_ready.wait(START_TIMEOUT_S)
+        meet()
         start_ns, end = monotonic_ns(), monotonic() + crowd.seconds
         while monotonic() < end:
             for sequence in range(len(produced_ns), _wanted(crowd, monotonic_ns() - start_ns, len(waited_ns))):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
+from functools import partial
 from time import monotonic, monotonic_ns, process_time
 from typing import Any
 from uuid import uuid4
@@ -21,6 +19,7 @@ from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
+from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
 from deltaq import Topic
 from deltaq.names import topic_folder, topic_log
@@ -267,25 +266,10 @@ def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[
 
 # --- the two processes -----------------------------------------------------------------------------------------------
 
-_consumer_ready: Event | None = None
-
-
-def _share(ready: Event) -> None:
-    global _consumer_ready
-    _consumer_ready = ready
-
 
 def send_and_read(client: Client, topic: str, load: Load) -> tuple[Produced, Consumed]:
     """Send `load` from one process and read it in another one; raises what either raised. Neither can wait for ever."""
-    context = get_context("spawn")
-    ready = context.Event()
-    with ProcessPoolExecutor(2, context, _share, (ready,)) as pool:
-        consuming = pool.submit(_consume, client, topic, load)
-        while not ready.wait(0.1):
-            if consuming.done():
-                consuming.result()
-        produced = pool.submit(_produce, client, topic, load).result()
-        return produced, consuming.result()
+    return send_to_reader(partial(_produce, client, topic, load), partial(_consume, client, topic, load))
 
 
 def _produce(client: Client, topic: str, load: Load) -> Produced:
@@ -331,14 +315,13 @@ def _send(producer: Any, topic: str, payload: bytes) -> int:
 
 
 def _consume(client: Client, topic: str, load: Load) -> Consumed:
-    assert _consumer_ready is not None
     conf = {**client.conf, "group.id": f"latency-{topic}", "auto.offset.reset": "earliest"}
     cpu_s = process_time()
     with client.api.Consumer(conf) as consumer:
         consumer.subscribe([topic])
         while not consumer.assignment():
             consumer.poll(0.05)
-        _consumer_ready.set()
+        reader_is_ready()
         return consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
 
 

@@ -29,6 +29,7 @@ from benchmarks.history import Verdict, judge
 from benchmarks.latency import SETTLE_S, Consumed, Load, after_warmup
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
+from benchmarks.rendezvous import await_reader
 from benchmarks.suite import Tell
 from deltaq import Consumer, KafkaError, Message, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
@@ -495,9 +496,7 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
     payloads, ready, cpu_s = PaddedPayloads(seed, stream.message_bytes), Event(), process_time()
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(_read, ways[1], topic, load, payloads, ready)
-        while not ready.wait(0.1):
-            if reading.done():
-                reading.result()
+        await_reader(ready, reading)
         sent = _send(ways[0], topic, load, payloads, lambda: ways[0].requests() + ways[1].requests())
         consumed = reading.result()
     due_ns = [sent.start_ns + load.due_ns(sequence) for sequence in range(load.total)]

@@ -12,11 +12,9 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
+from functools import partial
 from statistics import median_high
 from time import monotonic, monotonic_ns, process_time
 from typing import TypeAlias, cast
@@ -35,6 +33,7 @@ from benchmarks.history import Verdict, judge
 from benchmarks.latency import PATIENCE_S, SETTLE_S, Load, send_and_read
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from deltaq import Consumer, KafkaError, Producer, Topic
 from deltaq.names import entry_version, topic_folder
 from deltaq.store import Store, open_store
@@ -444,25 +443,9 @@ def collect(take: Source, total: int) -> Iterator[tuple[int, pa.Array | pa.Chunk
             rows, last = rows + len(column), received_ns / _SECOND_NS
 
 
-_reader_ready: Event | None = None
-
-
-def _share(ready: Event) -> None:
-    global _reader_ready
-    _reader_ready = ready
-
-
 def _pass_tables(root: str, name: str, trial: Trial, window_s: float) -> tuple[_Sent, _Seen]:
     """Send from one process and read in another one; raises what either raised. Neither can wait for ever."""
-    context = get_context("spawn")
-    ready = context.Event()
-    with ProcessPoolExecutor(2, context, _share, (ready,)) as pool:
-        reading = pool.submit(_read, root, name, trial, window_s)
-        while not ready.wait(0.1):
-            if reading.done():
-                reading.result()
-        sent = pool.submit(_send, root, name, trial).result()
-        return sent, reading.result()
+    return send_to_reader(partial(_send, root, name, trial), partial(_read, root, name, trial, window_s))
 
 
 def _send(root: str, name: str, trial: Trial) -> _Sent:
@@ -487,11 +470,10 @@ def _send(root: str, name: str, trial: Trial) -> _Sent:
 
 
 def _read(root: str, name: str, trial: Trial, window_s: float) -> _Seen:
-    assert _reader_ready is not None
     cpu_s = process_time()
     received: deque[tuple[int, pa.Array | pa.ChunkedArray]] = deque()
     with source(root, name, trial) as take:
-        _reader_ready.set()
+        reader_is_ready()
         # Only kept: to look into a table would delay the next one. A million rows a second are 6 GB a minute.
         received.extend(collect(take, trial.load.total))
     cpu_s = process_time() - cpu_s

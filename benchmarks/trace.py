@@ -6,11 +6,9 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
-from multiprocessing.synchronize import Event
 from time import monotonic_ns
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -23,6 +21,7 @@ from benchmarks.history import Verdict, judge
 from benchmarks.latency import Consumed, Load, consume_all
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
+from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
 from deltaq import Consumer, Producer, Topic
 from deltaq.names import topic_folder, topic_log
@@ -120,7 +119,7 @@ def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
     topic = f"trace-{uuid4().hex[:12]}"
     Topic(topic, conf={"bootstrap.servers": place.root}).create()
     others = OthersLoad()
-    sent, read = _both_sides(place.root, topic, plan)
+    sent, read = send_to_reader(partial(_send, place.root, topic, plan), partial(_read, place.root, topic, plan))
     others_cores = others.cores()
     store = open_store(place.root)
     sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
@@ -210,25 +209,6 @@ class _TimedStore(CountingStore):
         return answer
 
 
-_consumer_ready: Event | None = None
-
-
-def _share(ready: Event) -> None:
-    global _consumer_ready
-    _consumer_ready = ready
-
-
-def _both_sides(root: str, topic: str, plan: TracePlan) -> tuple[_Sent, _Read]:
-    context = get_context("spawn")
-    ready = context.Event()
-    with ProcessPoolExecutor(2, context, _share, (ready,)) as pool:
-        reading = pool.submit(_read, root, topic, plan)
-        while not ready.wait(0.1):
-            if reading.done():
-                reading.result()
-        return pool.submit(_send, root, topic, plan).result(), reading.result()
-
-
 def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
     payloads, chance = TimedPayloads(plan.messages), random.Random(plan.messages)
     store = _TimedStore(open_store(root), topic)
@@ -257,7 +237,6 @@ def _pause(chance: random.Random) -> None:
 
 
 def _read(root: str, topic: str, plan: TracePlan) -> _Read:
-    assert _consumer_ready is not None
     store = _TimedStore(open_store(root), topic)
     conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     with Consumer(conf, store=store) as consumer:
@@ -266,7 +245,7 @@ def _read(root: str, topic: str, plan: TracePlan) -> _Read:
             consumer.poll(0.05)
         for spans in store.spans.values():
             spans.clear()  # of opening the topic
-        _consumer_ready.set()
+        reader_is_ready()
         load = Load(rate=plan.messages, linger_ms=0.0, seconds=1.0, warmup_s=0.0)  # only its total counts
         consumed = consume_all(consumer, TimedPayloads(plan.messages), load, 0.0)
     return _Read(consumed, store.spans["get entry"], store.spans["get data"])

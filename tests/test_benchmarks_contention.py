@@ -18,7 +18,6 @@ from benchmarks.contention import (
     judge_spread,
     keys_of,
     measure_contention,
-    run_together,
     send_steadily,
     summed,
 )
@@ -26,6 +25,7 @@ from benchmarks.distribution import distribution
 from benchmarks.fairness import Crowd, Fairness
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Load
+from benchmarks.rendezvous import meet, run_together
 from deltaq.partitioner import assign_partitions
 
 LOAD = Load(rate=500, linger_ms=5.0, seconds=0.6, warmup_s=0.2)
@@ -106,7 +106,7 @@ def test_a_small_crowd_loses_nothing_and_every_part_of_the_plan_is_shown(tmp_pat
 
 
 def test_a_process_that_fails_ends_the_wait_of_the_others_and_is_what_is_told():
-    tasks: list[Callable[[], object]] = [contention._meet, partial(int, "no number")]
+    tasks: list[Callable[[], object]] = [meet, partial(int, "no number")]
     with pytest.raises(ValueError, match="invalid literal"):
         run_together(tasks)
 

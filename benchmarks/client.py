@@ -7,9 +7,12 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-__all__ = ["Client", "deltaq_client", "kafka_client"]
+__all__ = ["Client", "deltaq_client", "kafka_client", "subscribe"]
 
 PATIENCE_S = 10.0
+
+START_TIMEOUT_S = 60.0
+"""How long a consumer may take until it has its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +59,14 @@ def deltaq_client(root: str) -> Client:
 def kafka_client(address: str) -> Client:
     """confluent-kafka, with a broker at `address`, host:port."""
     return Client("confluent_kafka", address)
+
+
+def subscribe(consumer: Any, topic: str, partitions: int = 1, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Subscribe a consumer that is alone in its group, and wait until it has all partitions of the topic. Raises
+    TimeoutError."""
+    consumer.subscribe([topic])
+    give_up_at = monotonic() + timeout_s
+    while len(consumer.assignment()) < partitions:
+        consumer.poll(0.05)
+        if monotonic() > give_up_at:
+            raise TimeoutError(f"a consumer alone in its group was not given topic {topic!r}")

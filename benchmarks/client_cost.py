@@ -15,12 +15,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 
-from benchmarks.client import Client, deltaq_client
+from benchmarks.client import Client, deltaq_client, subscribe
 from benchmarks.contention import send_patiently, send_steadily
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
@@ -50,9 +50,6 @@ ARROW_AIM = 5.0
 
 GROWTH_AIM = 0.05
 """By how much of what was taken at the start the memory may grow."""
-
-START_TIMEOUT_S = 60.0
-"""How long the consumer may take until it has its partition."""
 
 _STATM = Path("/proc/self/statm")
 _EDGE = 8
@@ -326,7 +323,7 @@ def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arriv
     foreign = 0
     conf = {**client.conf, "group.id": f"memory-{topic}", "auto.offset.reset": "earliest"}
     with client.api.Consumer(conf) as consumer:
-        _subscribe(consumer, topic)
+        subscribe(consumer, topic)
         ready.set()
         last = monotonic()
         while monotonic() - last <= (SETTLE_S if len(arrivals) >= load.total else PATIENCE_S):
@@ -340,15 +337,6 @@ def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arriv
                 else:
                     arrivals.add(content[1])
     return foreign
-
-
-def _subscribe(consumer: Any, topic: str) -> None:
-    consumer.subscribe([topic])
-    give_up_at = monotonic() + START_TIMEOUT_S
-    while not consumer.assignment():
-        consumer.poll(0.05)
-        if monotonic() > give_up_at:
-            raise TimeoutError(f"a consumer alone in its group was not given topic {topic!r}")
 
 
 class Arrivals:

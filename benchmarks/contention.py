@@ -12,7 +12,7 @@ from time import monotonic, monotonic_ns, perf_counter, process_time
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.client import Client, deltaq_client
+from benchmarks.client import Client, deltaq_client, subscribe
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.fairness import Crowd, Fairness, measure_fairness
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
@@ -20,7 +20,7 @@ from benchmarks.history import Verdict, judge
 from benchmarks.latency import TICK_S, Consumed, Load, Produced, after_warmup, consume_all
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
-from benchmarks.rendezvous import meet, run_together
+from benchmarks.rendezvous import START_TIMEOUT_S, meet, run_together
 from benchmarks.suite import Tell
 from deltaq import Topic
 from deltaq.partitioner import consistent
@@ -39,9 +39,6 @@ __all__ = [
     "send_steadily",
     "summed",
 ]
-
-START_TIMEOUT_S = 120.0
-"""How long all processes together may take to start; then the benchmark fails."""
 
 JUDGED_PRODUCERS = 16
 PUTS_AIM = 1.5
@@ -474,12 +471,7 @@ def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None
 def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consumed:
     conf = {**client.conf, "group.id": f"reader-{uuid4().hex[:12]}", "auto.offset.reset": "earliest"}
     with client.api.Consumer(conf) as consumer:
-        consumer.subscribe([topic])
-        give_up_at = monotonic() + START_TIMEOUT_S
-        while len(consumer.assignment()) < partitions:
-            consumer.poll(0.05)
-            if monotonic() > give_up_at:
-                raise TimeoutError(f"a consumer alone in its group was not given topic {topic!r}")
+        subscribe(consumer, topic, partitions, START_TIMEOUT_S)
         meet()
         return consume_all(consumer, TimedPayloads(load.rate), load, process_time())
 

@@ -11,7 +11,7 @@ from time import monotonic, monotonic_ns, process_time
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.client import Client, deltaq_client
+from benchmarks.client import Client, deltaq_client, subscribe
 from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution, histogram
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
@@ -318,9 +318,7 @@ def _consume(client: Client, topic: str, load: Load) -> Consumed:
     conf = {**client.conf, "group.id": f"latency-{topic}", "auto.offset.reset": "earliest"}
     cpu_s = process_time()
     with client.api.Consumer(conf) as consumer:
-        consumer.subscribe([topic])
-        while not consumer.assignment():
-            consumer.poll(0.05)
+        subscribe(consumer, topic)
         reader_is_ready()
         return consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
 

@@ -21,6 +21,7 @@ from statistics import NormalDist
 from threading import Event
 from time import monotonic, monotonic_ns, process_time
 
+from benchmarks.client import subscribe
 from benchmarks.contention import send_patiently, send_steadily
 from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
@@ -64,8 +65,6 @@ AIM_LINGER_MS = 250.0
 ACKNOWLEDGED_AIM_MS = 700.0
 ARRIVED_AIM_MS = 1_000.0
 """Marks p99 at this linger: about what systems with servers in front of S3 Standard publish of themselves."""
-
-START_TIMEOUT_S = 60.0
 
 PATIENCE_S = 60.0
 """How long nothing may come before what is missing counts as lost: a stream may be more than the model's store takes,
@@ -546,12 +545,7 @@ def _send(store: Store, topic: str, load: Load, payloads: TimedPayloads, request
 def _read(store: Store, topic: str, load: Load, payloads: TimedPayloads, ready: Event) -> Consumed:
     conf = {"bootstrap.servers": store.url, "group.id": "readers", "auto.offset.reset": "earliest"}
     with Consumer(conf, store=store) as consumer:
-        consumer.subscribe([topic])
-        give_up_at = monotonic() + START_TIMEOUT_S
-        while not consumer.assignment():
-            consumer.poll(0.05)
-            if monotonic() > give_up_at:
-                raise TimeoutError(f"a consumer alone in its group was not given topic {topic!r}")
+        subscribe(consumer, topic)
         ready.set()
         return _read_all(consumer, payloads, load.total)
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchmarks.client import deltaq_client
+from benchmarks.client import deltaq_client, subscribe
 from benchmarks.delta_rs import Appender, Follower, create_queue
 from benchmarks.distribution import percentile
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most
@@ -67,9 +67,6 @@ __all__ = [
 Int64s: TypeAlias = npt.NDArray[np.int64]
 Tell: TypeAlias = Callable[[str], None]
 Source: TypeAlias = Callable[[], Iterable["pa.Array | pa.ChunkedArray"]]
-
-START_TIMEOUT_S = 60.0
-"""How long a consumer may take until it reads; then the benchmark fails."""
 
 TABLE_ROWS_MAX = 100_000
 """Rows of a table of a producer that is late: larger ones would make it later."""
@@ -411,19 +408,14 @@ def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], N
 
 @contextmanager
 def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
-    """What gives the columns that are there by now, and waits for a moment if none is. RuntimeError if it is not ready
+    """What gives the columns that are there by now, and waits for a moment if none is. TimeoutError if it is not ready
     in time."""
     if not trial.is_ours:
         yield Follower(f"{root}/{name}").poll
         return
     conf = {"bootstrap.servers": root, "group.id": f"reader-{name}", "auto.offset.reset": "earliest"}
     with Consumer(conf) as consumer:
-        consumer.subscribe([name])
-        give_up_at = monotonic() + START_TIMEOUT_S
-        while not consumer.assignment():
-            consumer.poll(0.05)
-            if monotonic() > give_up_at:
-                raise RuntimeError(f"the consumer was not given its partition within {START_TIMEOUT_S:g} s")
+        subscribe(consumer, name)
 
         def take() -> list[pa.Array]:
             batch = consumer.consume_arrow(timeout=0.1)

@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Barrier, Event
 from threading import BrokenBarrierError
 from typing import TypeVar
 
-__all__ = ["await_reader", "meet", "reader_is_ready", "run_together", "send_to_reader"]
+__all__ = ["START_TIMEOUT_S", "await_reader", "meet", "reader_is_ready", "run_together", "send_to_reader"]
 
 START_TIMEOUT_S = 120.0
 """How long all processes together may take to start; then the benchmark fails."""

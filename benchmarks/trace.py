@@ -13,6 +13,7 @@ from time import monotonic_ns
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from benchmarks.client import subscribe
 from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Table, Target, at_most
@@ -240,9 +241,7 @@ def _read(root: str, topic: str, plan: TracePlan) -> _Read:
     store = _TimedStore(open_store(root), topic)
     conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     with Consumer(conf, store=store) as consumer:
-        consumer.subscribe([topic])
-        while not consumer.assignment():
-            consumer.poll(0.05)
+        subscribe(consumer, topic)
         for spans in store.spans.values():
             spans.clear()  # of opening the topic
         reader_is_ready()

@@ -392,29 +392,26 @@ class Consumer:
         A partition that does not exist has its `error` set; if none does, UnknownTopic is raised.
         """
         self._check_open()
-        results = []
-        failure: UnknownTopic | None = None
+        asked: dict[str, list[TopicPartition]] = {}
         for tp in _listed(partitions):
-            result = TopicPartition(tp.topic, tp.partition)
-            results.append(result)
-            try:
-                result.offset = self._offset_for_time(tp)
-            except UnknownTopic as error:
-                failure, result.error = error, error.error
-        if failure is not None and all(result.error is not None for result in results):
-            raise failure
+            if tp.offset < 0 and tp.offset not in (OFFSET_END, OFFSET_BEGINNING):
+                raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
+            asked.setdefault(tp.topic, []).append(tp)
+        answers = {
+            topic: iter(self._lookup.offsets_for_times(topic, [(tp.partition, tp.offset) for tp in places]))
+            for topic, places in asked.items()
+        }
+        results, failures = [], []
+        for tp in partitions:
+            answer = next(answers[tp.topic])
+            if isinstance(answer, UnknownTopic):
+                failures.append(answer)
+                results.append(TopicPartition(tp.topic, tp.partition, error=answer.error))
+            else:
+                results.append(TopicPartition(tp.topic, tp.partition, answer))
+        if failures and len(failures) == len(results):
+            raise failures[-1]
         return results
-
-    def _offset_for_time(self, tp: TopicPartition) -> int:
-        if tp.offset < 0 and tp.offset not in (OFFSET_END, OFFSET_BEGINNING):
-            raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
-        head = self._lookup.head(tp.topic, tp.partition)
-        if tp.offset == OFFSET_END:
-            return head.next_offsets[tp.partition]
-        if tp.offset == OFFSET_BEGINNING:
-            return head.start_offsets[tp.partition]
-        found = self._lookup.offset_for_time(tp.topic, tp.partition, tp.offset)
-        return OFFSET_END if found is None else found
 
     # --- committed offsets ---
 

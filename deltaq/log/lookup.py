@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltaq.clock import Clock, Lock
 from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
 from deltaq.log.scan import LayoutCache
-from deltaq.log.time_lookup import offset_for_time
+from deltaq.log.time_lookup import offsets_for_times
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicHead
+from deltaq.message import OFFSET_BEGINNING, OFFSET_END
 from deltaq.store import Store
 
 __all__ = ["TopicLookup"]
@@ -44,20 +45,20 @@ class TopicLookup:
     def head(self, topic: str, partition: int | None = None) -> TopicHead:
         """The head of a topic that has this partition. Raises UnknownTopic, Unavailable, Corrupt, Incompatible."""
         with self._current(topic) as log:
-            head = log.head
-        if head is None:
-            raise UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
-        if partition is not None and not 0 <= partition < head.partitions:
-            raise UnknownTopic(topic, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
-        return head
+            return _checked(log.head, topic, partition)
 
-    def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """The first offset of a partition whose timestamp is at or after a time; None if there is none.
+    def offsets_for_times(self, topic: str, asked: Sequence[tuple[int, int]]) -> list[int | UnknownTopic]:
+        """For each (partition, timestamp in ms) the first offset whose timestamp is at or after that, OFFSET_END if
+        there is none; UnknownTopic, not raised, where there is no such partition. In place of a time, OFFSET_BEGINNING
+        and OFFSET_END ask for the partition's first and next offset.
 
-        Raises what `head` raises.
+        Raises Unavailable, Corrupt, Incompatible.
         """
         with self._current(topic) as log:
-            return offset_for_time(self._store, log, partition, timestamp_ms, self.layouts)
+            known = [_without_times(log.head, topic, *question) for question in asked]
+            times = [question for question, answer in zip(asked, known, strict=True) if answer is None]
+            found = iter(offsets_for_times(self._store, log, times, self.layouts, self._clock))
+        return [answer if answer is not None else _or_end(next(found)) for answer in known]
 
     def lend(self, log: TopicLog) -> bool:
         """Bring `log` to where its topic was when somebody has just asked about it; False if nobody has.
@@ -94,3 +95,26 @@ class TopicLookup:
             yield known.log
             with self._guard:
                 known.at_rest_since = self._clock.monotonic()
+
+
+def _checked(head: TopicHead | None, topic: str, partition: int | None) -> TopicHead:
+    """The head of a topic that has this partition. Raises UnknownTopic."""
+    if head is None:
+        raise UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
+    if partition is not None and not 0 <= partition < head.partitions:
+        raise UnknownTopic(topic, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+    return head
+
+
+def _without_times(head: TopicHead | None, topic: str, partition: int, position: int) -> int | UnknownTopic | None:
+    """What the head alone answers; None for the time of a record."""
+    try:
+        head = _checked(head, topic, partition)
+    except UnknownTopic as unknown:
+        return unknown
+    ends = {OFFSET_BEGINNING: head.start_offsets, OFFSET_END: head.next_offsets}
+    return ends[position][partition] if position in ends else None
+
+
+def _or_end(offset: int | None) -> int:
+    return OFFSET_END if offset is None else offset

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, Lock
 from deltaq.errors import Corrupt
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.offset_index import OffsetIndex
@@ -231,27 +231,38 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
     return _reading(file, lambda: read_layout(file.segment, lambda start, length: store.get_range(key, start, length)))
 
 
+@dataclass(slots=True)
+class _KnownLayout:
+    """`lock` is held by who fetches it; None before that, and after it has failed."""
+
+    lock: Lock
+    layout: SegmentLayout | None = None
+
+
 class LayoutCache:
     """The layouts of the large files that were asked for last, so that the next question need not fetch them again.
-    Thread-safe."""
+    Thread-safe; of several questions at once about one file, one fetches."""
 
     def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store = store
-        self._lock = clock.lock()
-        self._layouts: dict[str, SegmentLayout] = {}
+        self._clock = clock
+        self._guard = clock.lock()  # of `_layouts`; never held while the store is asked
+        self._layouts: dict[str, _KnownLayout] = {}
 
     def of(self, file: DataFile) -> SegmentLayout | None:
         """As `layout_of`, and raises what that does."""
-        key = file.segment.key
-        with self._lock:
-            known = self._layouts.get(key)
-        layout = known or layout_of(self._store, file)
-        if layout is not None and known is None:
-            with self._lock:
+        if file.segment.is_small:
+            return None
+        with self._guard:
+            known = self._layouts.get(file.segment.key)
+            if known is None:
                 while len(self._layouts) >= LAYOUTS_KEPT:
                     del self._layouts[next(iter(self._layouts))]
-                self._layouts[key] = layout
-        return layout
+                known = self._layouts[file.segment.key] = _KnownLayout(self._clock.lock())
+        with known.lock:
+            if known.layout is None:
+                known.layout = layout_of(self._store, file)
+            return known.layout
 
 
 def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:

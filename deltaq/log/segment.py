@@ -107,7 +107,7 @@ class SegmentLayout:
     def __init__(self, metadata: pq.FileMetaData) -> None:
         groups = map(metadata.row_group, range(metadata.num_row_groups))
         self.metadata = metadata
-        self.firsts = tuple(accumulate((group.num_rows for group in groups), initial=0))
+        self.firsts: tuple[int, ...] = tuple(accumulate((group.num_rows for group in groups), initial=0))
         self._columns = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
 

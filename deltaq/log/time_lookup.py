@@ -7,20 +7,23 @@ that may hold the answer has to be read to know: of a large file its times and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaq.clock import Clock
+from deltaq.log.parallel import in_parallel
 from deltaq.log.ranges import load_again
 from deltaq.log.scan import FileGone, FileRead, LayoutCache, layout_of, parts_of, read_file
+from deltaq.log.segment import RowRange, SegmentLayout
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import Batch, DataFile
 from deltaq.store import Store
 
-__all__ = ["newest_time", "offset_for_time", "time_of_offset"]
+__all__ = ["newest_time", "offset_for_time", "offsets_for_times", "time_of_offset"]
 
 T = TypeVar("T")
 
@@ -50,24 +53,39 @@ def offset_for_time(
     Unavailable.
     """
     cache = layouts or LayoutCache(store)
+    return _through_compactions(log, lambda: _first_since(store, log, partition, timestamp_ms, cache))
 
-    def look() -> int | None:
-        for batch, start in _batches(log, partition):
-            file = log.index.files[batch.path]
-            if file.max_timestamp_ms < timestamp_ms:
-                continue
-            if file.min_timestamp_ms >= timestamp_ms and not batch.sparse:
-                return start
-            for span in _spans(cache, file, batch, start, timestamp_ms):
-                if span.low_ms >= timestamp_ms and not batch.sparse:
-                    return span.start
-                offsets, times_ms = _times(store, span.read)
-                at = pc.index(pc.greater_equal(times_ms, timestamp_ms), True).as_py()
-                if at >= 0:
-                    return int(offsets[at].as_py())
-        return None
+
+def offsets_for_times(
+    store: Store, log: TopicLog, asked: Sequence[tuple[int, int]], layouts: LayoutCache, clock: Clock
+) -> list[int | None]:
+    """`offset_for_time` of several (partition, timestamp in ms); of a remote store at once. Raises what that does."""
+
+    def one(question: tuple[int, int]) -> int | None:
+        return _first_since(store, log, *question, layouts)
+
+    def look() -> list[int | None]:
+        # What a local disk answers takes less than what threads cost each other.
+        return in_parallel(clock, one, asked) if store.is_remote else [one(question) for question in asked]
 
     return _through_compactions(log, look)
+
+
+def _first_since(store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache) -> int | None:
+    for batch, start in _batches(log, partition):
+        file = log.index.files[batch.path]
+        if file.max_timestamp_ms < timestamp_ms:
+            continue
+        if file.min_timestamp_ms >= timestamp_ms and not batch.sparse:
+            return start
+        for span in _spans(layouts, file, batch, start, timestamp_ms):
+            if span.low_ms >= timestamp_ms and not batch.sparse:
+                return span.start
+            offsets, times_ms = _times(store, span.read)
+            at = pc.index(pc.greater_equal(times_ms, timestamp_ms), True).as_py()
+            if at >= 0:
+                return int(offsets[at].as_py())
+    return None
 
 
 def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> int | None:
@@ -127,6 +145,8 @@ def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_
         read = FileRead(file, ((batch, start, batch.next_offset),))
         yield _Span(read, file.min_timestamp_ms, file.max_timestamp_ms)
         return
+    if not batch.sparse:
+        start = _start_of_times(layout, batch, start, from_ms)
     for part in parts_of(layout, batch, start, batch.next_offset):
         bounds = [layout.bounds(group, "_timestamp") for group in part.groups]
         low_ms, high_ms = file.min_timestamp_ms, file.max_timestamp_ms
@@ -136,6 +156,17 @@ def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_
             low_ms, high_ms = min(low for low, _ in known) // 1000, max(high for _, high in known) // 1000
         if high_ms >= from_ms:
             yield _Span(FileRead(file, ((batch, part.start, part.end),), layout), low_ms, high_ms)
+
+
+def _start_of_times(layout: SegmentLayout, batch: Batch, start: int, from_ms: int) -> int:
+    """The offset of a dense batch before which no time is as high: row groups that are passed over one by one cost a
+    third of what they cost as spans."""
+    first = batch.base_offset - batch.first_row  # the offset that row 0 would have
+    for group in layout.groups(RowRange(start - first, batch.next_offset - start)):
+        times_us = layout.bounds(group, "_timestamp")
+        if times_us is None or times_us[1] // 1000 >= from_ms:
+            return max(start, first + layout.firsts[group])
+    return batch.next_offset
 
 
 def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:

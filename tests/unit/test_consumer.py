@@ -700,10 +700,10 @@ def test_a_question_that_failed_half_way_lends_nothing():
         Rule("get", "*_last_checkpoint", Fault.error_before(), EVER),
     )
     with pytest.raises(KafkaException):
-        lookup.offset_for_time("t", 0, T0 + 13)
+        lookup.offsets_for_times("t", [(0, T0 + 13)])
     assert not lookup.lend(TopicLog(store, "t", clock, indexed=True))
     store.clear()
-    assert lookup.offset_for_time("t", 0, T0 + 13) == 3
+    assert lookup.offsets_for_times("t", [(0, T0 + 13)]) == [3]
     assert lookup.lend(TopicLog(store, "t", clock, indexed=True))
 
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deltaq import Corrupt, Producer, Topic, UnknownTopic
+from deltaq import OFFSET_BEGINNING, OFFSET_END, Corrupt, Producer, Topic, Unavailable, UnknownTopic
+from deltaq.clock import SYSTEM_CLOCK
 from deltaq.log import segment as segment_module
+from deltaq.log.lookup import TopicLookup
 from deltaq.log.scan import LAYOUTS_KEPT, LayoutCache
 from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, Store
-from deltaq.testing import FaultyStore, ManualClock
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.compaction import compact
 
 Records = list[tuple[int, int]]  # (partition, timestamp in ms)
@@ -269,6 +273,80 @@ def test_the_time_of_the_commit_counts_though_the_records_have_others(large):
     assert newest_time(large, log, 0) == (0, stamped)
     assert offset_for_time(large, log, 0, stamped) == 0
     assert offset_for_time(large, log, 0, stamped + 1) is None
+
+
+def test_row_groups_that_are_passed_over_hold_no_time_that_is_asked_for(monkeypatch, store):
+    monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment_module, "ROW_GROUP_ROWS_MAX", 10)
+    # Each row group has times of its own, and these do not rise.
+    times = [1000 * (7 * (number // 10) % 40) + number % 10 for number in range(400)]
+    write(store, [(0, 1_000_000 + time) for time in times])
+    log, layouts = opened(store), LayoutCache(store)
+    (file,) = log.index.files.values()
+    assert (layout := layouts.of(file)) is not None
+    assert layout.firsts == tuple(range(0, 401, 10))
+    for asked in sorted({time + around for time in times for around in (-1, 0, 1)}):
+        expected = next((number for number, time in enumerate(times) if time >= asked), None)
+        assert offset_for_time(store, log, 0, 1_000_000 + asked, layouts) == expected
+
+
+def test_no_record_before_the_start_of_its_partition_is_found(large):
+    # As after the records before it were deleted, and before their file was rewritten.
+    log = opened(large)
+    object.__setattr__(log.live_head, "start_offsets", (1250,))
+    assert offset_for_time(large, log, 0, 1_000_000 + 1) == 1250
+    assert offset_for_time(large, log, 0, 1_000_000 + 1249 * 1000 + 1) == 1250
+
+
+class Remote(FaultyStore):
+    """A store that answers about data files only when two are asked about at once."""
+
+    is_remote = True
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.both = threading.Barrier(2, timeout=20)
+
+    def get(self, key: str) -> bytes:
+        if key.endswith(".parquet"):
+            self.both.wait()
+        return super().get(key)
+
+
+def test_of_a_remote_store_several_partitions_are_asked_about_at_once_and_the_log_once(store):
+    write(store, [(0, 1000), (0, 3000)], [(1, 2000), (1, 4000)])
+    remote = Remote(store)
+    lookup = TopicLookup(remote, SYSTEM_CLOCK)
+    lookup.head("t")
+    before = remote.operations["get"]
+    asked = [(1, 2500), (7, 1000), (0, 1500), (1, 5000), (0, OFFSET_END), (1, OFFSET_BEGINNING)]
+    found = lookup.offsets_for_times("t", asked)
+    assert isinstance(found.pop(1), UnknownTopic)
+    assert found == [1, 1, OFFSET_END, 2, 0]
+    assert remote.operations["get"] - before == 3
+
+
+def test_a_footer_is_fetched_once_by_several_who_want_it_at_once(large):
+    (file,) = opened(large).index.files.values()
+    layouts, ready = LayoutCache(large), threading.Barrier(4, timeout=20)
+
+    def look(_: int) -> object:
+        ready.wait()
+        return layouts.of(file)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(map(id, pool.map(look, range(4))))) == 1
+    assert large.operations["get_range"] == 1
+
+
+def test_a_footer_that_could_not_be_fetched_is_fetched_by_the_next(large):
+    (file,) = opened(large).index.files.values()
+    layouts = LayoutCache(large)
+    large.add(Rule("get_range", "*", Fault.error_before(), times=1))
+    with pytest.raises(Unavailable):
+        layouts.of(file)
+    assert layouts.of(file) is not None
+    assert large.operations["get_range"] == 2
 
 
 def test_a_footer_is_looked_at_once_for_several_questions(large):

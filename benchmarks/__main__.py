@@ -19,7 +19,8 @@ from benchmarks.ageing import Life
 from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
 from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
 from benchmarks.fairness import Crowd, measure_crowds
-from benchmarks.latency import LatencyPlan, Load, measure_latencies
+from benchmarks.latency import LatencyPlan, measure_latencies
+from benchmarks.load import Load
 from benchmarks.machine import describe
 from benchmarks.maintenance import CarePlan, measure_care
 from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled

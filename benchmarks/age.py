@@ -18,7 +18,7 @@ from benchmarks.ageing import Life, Tell, grow
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, at_most, known_cores
 from benchmarks.footprint import Footprint, measure_footprint, read_through
-from benchmarks.history import Verdict
+from benchmarks.history import Verdict, summed
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
@@ -205,17 +205,12 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
         for operation in (*_OPERATIONS, _SPARK)
         if operation in young.taken
     )
-    return Age(plan, _both(found[0][0], found[1][0]), costs, small, large, grown_s, known_cores([others.cores()]))
+    return Age(plan, summed([found[0][0], found[1][0]]), costs, small, large, grown_s, known_cores([others.cores()]))
 
 
 def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, tell: Tell) -> _Subject:
     topic = f"{age}-{uuid4().hex[:12]}"
     return _Subject(root, topic, life, payloads, grow(root, topic, life, payloads, tell), life.total)
-
-
-def _both(one: Verdict, other: Verdict) -> Verdict:
-    parts = ("sent", "received", "lost", "doubled", "disordered", "foreign")
-    return Verdict(*(getattr(one, part) + getattr(other, part) for part in parts))
 
 
 # --- one record in, one record out, and opening ----------------------------------------------------------------------

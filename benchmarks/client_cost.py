@@ -21,10 +21,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 from benchmarks.client import Client, deltaq_client, subscribe
-from benchmarks.contention import send_patiently, send_steadily
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import PATIENCE_S, SETTLE_S, Load
+from benchmarks.latency import PATIENCE_S, SETTLE_S
+from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads, as_arrow, random_values
 from benchmarks.rendezvous import await_reader
@@ -296,26 +296,21 @@ def measure_memory(root: str, plan: MemoryPlan) -> Memory:
 
 def _send(client: Client, topic: str, load: Load, payloads: TimedPayloads, each_ms: Callable[[], None]) -> float:
     """Send a load, and call `each_ms` about every millisecond meanwhile; messages a second."""
-    failures: list[object] = []
-
-    def told(error: object, _: object) -> None:
-        if error is not None:
-            failures.append(error)
+    failures = DeliveryFailures()
 
     def poll() -> None:
         producer.poll(0)
         each_ms()
 
-    conf = {**client.conf, "linger.ms": load.linger_ms, "delivery.report.only.error": True, "on_delivery": told}
+    conf = {**client.conf, **failures.conf, "linger.ms": load.linger_ms}
     with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
         start_ns, end_ns = send_steadily(
             load, lambda sequence: send_patiently(producer, topic, payloads.make(sequence)), poll
         )
         producer.flush()
-    if failures:
-        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
-    return load.total / ((end_ns - start_ns) / 1e9)
+    failures.check()
+    return load.achieved_rate(start_ns, end_ns)
 
 
 def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arrivals: Arrivals, ready: Event) -> int:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from time import monotonic, monotonic_ns, perf_counter, process_time
-from typing import Any
+from time import perf_counter, process_time
 from uuid import uuid4
 
 from benchmarks.client import Client, deltaq_client, subscribe
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.fairness import Crowd, Fairness, measure_fairness
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
-from benchmarks.history import Verdict, judge
-from benchmarks.latency import TICK_S, Consumed, Load, Produced, after_warmup, consume_all
+from benchmarks.history import Verdict, judge, judge_partitions, summed
+from benchmarks.latency import Consumed, Produced, consume_all, waits_ns
+from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import START_TIMEOUT_S, meet, run_together
@@ -35,9 +34,6 @@ __all__ = [
     "judge_spread",
     "keys_of",
     "measure_contention",
-    "send_patiently",
-    "send_steadily",
-    "summed",
 ]
 
 JUDGED_PRODUCERS = 16
@@ -307,14 +303,14 @@ def _measure_readers(root: str, load: Load, consumers: int) -> Readers:
     produced, consumed = _run_load(client, topic, load, (None,), consumers)
     others_cores = others.cores()
     verdicts = [judge(load.total, one.sequences, one.foreign) for one in consumed]
-    waits = [_waits_ns(load, one) for one in consumed]
+    waits = [waits_ns(load, one) for one in consumed]
     return Readers(
         consumers,
         load,
         summed(verdicts),
         distribution(wait for one in waits for wait in one),
         max(distribution(one).p99 for one in waits if one),
-        _rate(load, produced),
+        load.achieved_rate(produced.start_ns, produced.end_ns),
         produced.cpu_s,
         sum(one.cpu_s for one in consumed),
         others_cores,
@@ -333,8 +329,8 @@ def _measure_spread(root: str, plan: ContentionPlan, partitions: int) -> Spread:
         partitions,
         load,
         summed([verdict, _judge_topic(root, burst_topic, partitions, BURST_WARMUP + plan.burst)]),
-        distribution(_waits_ns(load, consumed)),
-        _rate(load, produced),
+        distribution(waits_ns(load, consumed)),
+        load.achieved_rate(produced.start_ns, produced.end_ns),
         produced.cpu_s,
         consumed.cpu_s,
         plan.burst,
@@ -347,14 +343,6 @@ def _new_topic(root: str, kind: str, partitions: int) -> str:
     name = f"{kind}-{uuid4().hex[:12]}"
     Topic(name, partitions=partitions, conf={"bootstrap.servers": root}).create()
     return name
-
-
-def _waits_ns(load: Load, consumed: Consumed) -> list[int]:
-    return [consumed.received_ns[at] - consumed.sent_ns[at] for at in after_warmup(load, consumed)]
-
-
-def _rate(load: Load, produced: Produced) -> float:
-    return load.total / ((produced.end_ns - produced.start_ns) / 1e9)
 
 
 def keys_of(partitions: int) -> tuple[bytes, ...]:
@@ -373,18 +361,7 @@ def judge_spread(sent: int, sequences: Sequence[int], partitions: int, foreign: 
     arrivals = [array("q") for _ in range(partitions)]
     for sequence in sequences:
         arrivals[sequence % partitions].append(sequence // partitions)
-    counts = [len(range(partition, sent, partitions)) for partition in range(partitions)]
-    judged = summed(judge(expected, numbers) for expected, numbers in zip(counts, arrivals, strict=True))
-    return summed([judged, Verdict(0, foreign, 0, 0, 0, foreign)])
-
-
-def summed(verdicts: Sequence[Verdict] | Iterator[Verdict]) -> Verdict:
-    """Of several parts, or readers, as one."""
-    parts = [
-        (one.sent, one.received, one.lost, one.doubled, one.disordered, one.foreign)
-        for one in (Verdict(0, 0, 0, 0, 0, 0), *verdicts)
-    ]
-    return Verdict(*(sum(part) for part in zip(*parts, strict=True)))
+    return judge_partitions(sent, arrivals, foreign)
 
 
 def _judge_topic(root: str, topic: str, partitions: int, sent: int) -> Verdict:
@@ -416,47 +393,14 @@ def _run_load(
     return produced, [one for one in outcomes if isinstance(one, Consumed)]
 
 
-def send_steadily(load: Load, send: Callable[[int], object], poll: Callable[[], object]) -> tuple[int, int]:
-    """Call `send(n)` for each message n of a load when it is due, and `poll` every millisecond; when the first message
-    was due and when the last had been sent, in ns of the monotonic clock."""
-    sent, start_ns = 0, monotonic_ns()
-    while sent < load.total:
-        tick = monotonic()
-        due = min(load.total, (monotonic_ns() - start_ns) * load.rate // 1_000_000_000 + 1)
-        for sequence in range(sent, due):
-            send(sequence)
-        sent = due
-        poll()
-        time.sleep(max(0.0, tick + TICK_S - monotonic()))
-    return start_ns, monotonic_ns()
-
-
-def send_patiently(producer: Any, topic: str, payload: bytes, key: bytes | None = None) -> int:
-    """Produce one message, however long the queue is full; how often that was the case."""
-    waits = 0
-    while True:
-        try:
-            producer.produce(topic, payload, key)
-        except BufferError:
-            waits += 1
-            producer.poll(TICK_S)
-        else:
-            return waits
-
-
 def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None]) -> Produced:
-    failures: list[object] = []
-    payloads, waits = TimedPayloads(load.rate), 0
-
-    def told(error: object, _: object) -> None:
-        if error is not None:
-            failures.append(error)
+    payloads, failures, waits = TimedPayloads(load.rate), DeliveryFailures(), 0
 
     def send(sequence: int) -> None:
         nonlocal waits
         waits += send_patiently(producer, topic, payloads.make(sequence), keys[sequence % len(keys)])
 
-    conf = {**client.conf, "linger.ms": load.linger_ms, "delivery.report.only.error": True, "on_delivery": told}
+    conf = {**client.conf, **failures.conf, "linger.ms": load.linger_ms}
     with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
         meet()
@@ -464,7 +408,7 @@ def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None
         start_ns, end_ns = send_steadily(load, send, lambda: producer.poll(0))
         producer.flush()
         cpu_s = process_time() - cpu_s
-    _check_delivered(failures)
+    failures.check()
     return Produced(start_ns, end_ns, waits, cpu_s)
 
 
@@ -478,17 +422,11 @@ def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consume
 
 def _burst(client: Client, topic: str, keys: Sequence[bytes], messages: int) -> float:
     """Send some messages to warm up and then `messages` as fast as possible; seconds until these were acknowledged."""
-    failures: list[object] = []
-    total = BURST_WARMUP + messages
+    total, failures = BURST_WARMUP + messages, DeliveryFailures()
     payloads = TimedPayloads(total)
     values = [payloads.make(sequence) for sequence in range(total)]
-
-    def told(error: object, _: object) -> None:
-        if error is not None:
-            failures.append(error)
-
-    unlimited = {"queue.buffering.max.messages": 0, "delivery.report.only.error": True, "on_delivery": told}
-    with client.api.Producer({**client.conf, **unlimited}) as producer:
+    conf = {**client.conf, **failures.conf, "queue.buffering.max.messages": 0}
+    with client.api.Producer(conf) as producer:
         for sequence in range(BURST_WARMUP):
             producer.produce(topic, values[sequence], keys[sequence % len(keys)])
         producer.flush()
@@ -497,10 +435,5 @@ def _burst(client: Client, topic: str, keys: Sequence[bytes], messages: int) -> 
             producer.produce(topic, values[sequence], keys[sequence % len(keys)])
         producer.flush()
         seconds = perf_counter() - start
-    _check_delivered(failures)
+    failures.check()
     return seconds
-
-
-def _check_delivered(failures: Sequence[object]) -> None:
-    if failures:
-        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")

@@ -13,7 +13,8 @@ from uuid import uuid4
 from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Chart, Series, Table, Target, at_least, cores_cell, known_cores
-from benchmarks.history import Verdict, judge
+from benchmarks.history import Verdict, judge, summed
+from benchmarks.load import DeliveryFailures
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.rendezvous import meet, run_together
@@ -218,11 +219,7 @@ def judge_values(sent: Sequence[int], values: Sequence[bytes]) -> Verdict:
         else:
             foreign += 1
     judged = [judge(count, numbers) for count, numbers in zip(sent, arrivals, strict=True)]
-    parts = ("sent", "received", "lost", "doubled", "disordered", "foreign")
-    total = [sum(getattr(verdict, part) for verdict in judged) for part in parts]
-    total[1] += foreign
-    total[5] += foreign
-    return Verdict(*total)
+    return summed([*judged, Verdict(0, foreign, 0, 0, 0, foreign)])
 
 
 def _value(producer: int, sequence: int) -> bytes:
@@ -244,7 +241,7 @@ def _understood(value: bytes) -> tuple[int, int]:
 def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
     """One process of the crowd."""
     store = CountingStore(open_store(root), topic_log(topic))
-    failures: list[KafkaError] = []
+    failures = DeliveryFailures()
     waited_ns = array("q")
     produced_ns = array("q")
 
@@ -270,8 +267,7 @@ def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
             producer.poll(0.01)
         in_time = len(waited_ns) - 1
         producer.flush()
-    if failures:
-        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
+    failures.check()
     return Share(len(produced_ns), in_time, dict(store.counts), waited_ns[1:])
 
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.history import Verdict, judge
+from benchmarks.history import Verdict, judge_partitions
 from benchmarks.payload import TimedPayloads
 from deltaq import OFFSET_BEGINNING, Consumer, TopicPartition, names
 from deltaq.log.topic_log import TopicLog
@@ -97,7 +97,7 @@ def read_through(root: str, topic: str, partitions: int, sent: int, payloads: Ti
         if writer is not None:
             writer.close()
         plain_bytes = plain.stat().st_size if writer is not None else 0
-    return _verdict(arrivals, sent, foreign), plain_bytes
+    return judge_partitions(sent, arrivals, foreign), plain_bytes
 
 
 def _batches(root: str, topic: str, partitions: int, sent: int) -> Iterator[pa.RecordBatch]:
@@ -108,12 +108,3 @@ def _batches(root: str, topic: str, partitions: int, sent: int) -> Iterator[pa.R
         while (batch := consumer.consume_arrow(timeout=TIMEOUT_S if rows < sent else 0.5)) is not None:
             rows += batch.num_rows
             yield batch
-
-
-def _verdict(arrivals: list[array[int]], sent: int, foreign: int) -> Verdict:
-    """Of each partition by itself, added up."""
-    counts = [len(range(partition, sent, len(arrivals))) for partition in range(len(arrivals))]
-    judged = [judge(count, numbers) for count, numbers in zip(counts, arrivals, strict=True)]
-    parts = ("received", "lost", "doubled", "disordered", "foreign")
-    received, lost, doubled, disordered, strange = (sum(getattr(one, part) for one in judged) for part in parts)
-    return Verdict(sent, received + foreign, lost, doubled, disordered, strange + foreign)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Verdict", "judge", "judge_partitions", "summed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,17 @@ def judge(sent: int, arrivals: array[int], foreign: int = 0) -> Verdict:
             highest = max(highest, sequence)
     lost = seen.count(0)
     return Verdict(sent, sent - lost + doubled + foreign, lost, doubled, disordered, foreign)
+
+
+def judge_partitions(sent: int, arrivals: Sequence[array[int]], foreign: int = 0) -> Verdict:
+    """Judge messages that went round all partitions, so that number n was the n // partitions-th of its own: in
+    `arrivals` those of each, in their order. Only messages of one partition have an order."""
+    counts = [len(range(partition, sent, len(arrivals))) for partition in range(len(arrivals))]
+    judged = [judge(count, numbers) for count, numbers in zip(counts, arrivals, strict=True)]
+    return summed([*judged, Verdict(0, foreign, 0, 0, 0, foreign)])
+
+
+def summed(verdicts: Iterable[Verdict]) -> Verdict:
+    """Of several parts, or readers, as one."""
+    parts = map(astuple, (Verdict(0, 0, 0, 0, 0, 0), *verdicts))
+    return Verdict(*map(sum, zip(*parts, strict=True)))

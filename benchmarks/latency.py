@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from benchmarks.distribution import Distribution, distribution, histogram
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
+from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import reader_is_ready, send_to_reader
@@ -37,10 +37,8 @@ __all__ = [
     "measure_latencies",
     "measure_latency",
     "send_and_read",
+    "waits_ns",
 ]
-
-TICK_S = 0.001
-"""How often the producer looks which messages are due: at 100,000 a second, 100 at a time."""
 
 PATIENCE_S = 10.0
 """How long nothing may come before what is missing counts as lost."""
@@ -52,33 +50,6 @@ _AIM = 100_000, 20.0, 100.0
 """Messages a second, linger.ms, and the 99th percentile in milliseconds that is aimed at."""
 
 _SECOND_NS = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is sent: `rate` messages of 100 bytes a second, for `seconds` after `warmup_s` that do not count."""
-
-    rate: int
-    linger_ms: float
-    seconds: float
-    warmup_s: float
-
-    @property
-    def total(self) -> int:
-        """All messages, those of the warm-up included."""
-        return round(self.rate * (self.warmup_s + self.seconds))
-
-    @property
-    def warmup(self) -> int:
-        """Messages of the warm-up."""
-        return round(self.rate * self.warmup_s)
-
-    def due_ns(self, sequence: int) -> int:
-        """When a message is to be sent, counted from the first."""
-        return sequence * _SECOND_NS // self.rate
-
-    def __str__(self) -> str:
-        return f"{self.rate:,}/s, linger {self.linger_ms:g} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +209,7 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
         distribution(consumed.received_ns[at] - due_ns[at] for at in counted),
         distribution(consumed.sent_ns[at] - due_ns[at] for at in counted),
         _by_second(load, consumed, counted),
-        load.total / ((produced.end_ns - produced.start_ns) / _SECOND_NS),
+        load.achieved_rate(produced.start_ns, produced.end_ns),
         commits,
         data_bytes,
         sum(log_bytes),
@@ -253,6 +224,11 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
 def after_warmup(load: Load, consumed: Consumed) -> list[int]:
     """The arrivals that count."""
     return [at for at, sequence in enumerate(consumed.sequences) if load.warmup <= sequence < load.total]
+
+
+def waits_ns(load: Load, consumed: Consumed) -> list[int]:
+    """How long each of the messages that count took from `produce`."""
+    return [consumed.received_ns[at] - consumed.sent_ns[at] for at in after_warmup(load, consumed)]
 
 
 def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[float, ...]:
@@ -273,45 +249,21 @@ def send_and_read(client: Client, topic: str, load: Load) -> tuple[Produced, Con
 
 
 def _produce(client: Client, topic: str, load: Load) -> Produced:
-    failures: list[object] = []
-
-    def told(error: object, _: object) -> None:
-        if error is not None:
-            failures.append(error)
-
-    payloads = TimedPayloads(load.rate)
-    conf = {**client.conf, "linger.ms": load.linger_ms, "delivery.report.only.error": True, "on_delivery": told}
+    payloads, failures = TimedPayloads(load.rate), DeliveryFailures()
+    conf = {**client.conf, **failures.conf, "linger.ms": load.linger_ms}
     cpu_s = process_time()
-    waits = sent = 0
+    waits = 0
     with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
         start_ns = monotonic_ns()
-        while sent < load.total:
-            tick = monotonic()
-            due = min(load.total, (monotonic_ns() - start_ns) * load.rate // _SECOND_NS + 1)
-            for sequence in range(sent, due):
-                waits += _send(producer, topic, payloads.make(sequence))
-            sent = due
+        for due in due_messages(load, start_ns):
+            for sequence in due:
+                waits += send_patiently(producer, topic, payloads.make(sequence))
             producer.poll(0)
-            time.sleep(max(0.0, tick + TICK_S - monotonic()))
         end_ns = monotonic_ns()
         producer.flush()
-    if failures:
-        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
+    failures.check()
     return Produced(start_ns, end_ns, waits, process_time() - cpu_s)
-
-
-def _send(producer: Any, topic: str, payload: bytes) -> int:
-    """Produce one message, however long its queue is full; how often that was the case."""
-    waits = 0
-    while True:
-        try:
-            producer.produce(topic, payload)
-        except BufferError:
-            waits += 1
-            producer.poll(TICK_S)
-        else:
-            return waits
 
 
 def _consume(client: Client, topic: str, load: Load) -> Consumed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -10,14 +9,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing import get_context
 from statistics import median
-from time import monotonic, monotonic_ns, process_time
+from time import monotonic_ns, process_time
 from uuid import uuid4
 
 from benchmarks.curves import marks, percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Chart, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import Load
+from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
@@ -26,9 +25,6 @@ from deltaq.log.actions import Add, Remove, parse_entry
 from deltaq.store import open_store
 
 __all__ = ["Care", "CarePlan", "Window", "live_files", "measure_care", "measure_windows"]
-
-TICK_S = 0.001
-"""How often the producer looks which messages are due, and which are acknowledged."""
 
 _AIM = 1.25
 """Of the 99th percentiles, with maintenance to without."""
@@ -188,7 +184,7 @@ def _window(root: str, load: Load, on: bool) -> Window:
 def _produce(root: str, topic: str, load: Load, on: bool) -> tuple[array[int], float, float]:
     """In the process of the window: how long each message waited for its acknowledgement, the messages a second that
     were sent, and CPU seconds."""
-    failures: list[KafkaError] = []
+    failures = DeliveryFailures()
     produced_ns, waited_ns = array("q"), array("q")
 
     def acknowledged(error: KafkaError | None, _: Message) -> None:
@@ -202,27 +198,13 @@ def _produce(root: str, topic: str, load: Load, on: bool) -> tuple[array[int], f
     with Producer(conf, on_delivery=acknowledged) as producer:
         producer.list_topics(topic)
         start_ns = monotonic_ns()
-        while len(produced_ns) < load.total:
-            tick = monotonic()
-            due = min(load.total, (monotonic_ns() - start_ns) * load.rate // 1_000_000_000 + 1)
-            for sequence in range(len(produced_ns), due):
-                _send(producer, topic, payloads.make(sequence), produced_ns)
+        for due in due_messages(load, start_ns):
+            for sequence in due:
+                payload = payloads.make(sequence)
+                produced_ns.append(monotonic_ns())  # to wait for room in the queue counts too
+                send_patiently(producer, topic, payload)
             producer.poll(0)
-            time.sleep(max(0.0, tick + TICK_S - monotonic()))
         end_ns = monotonic_ns()
         producer.flush()
-    if failures:
-        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
-    return waited_ns, load.total / ((end_ns - start_ns) / 1e9), process_time() - cpu_s
-
-
-def _send(producer: Producer, topic: str, payload: bytes, produced_ns: array[int]) -> None:
-    """Produce one message, however long its queue is full: that time counts as its own."""
-    produced_ns.append(monotonic_ns())
-    while True:
-        try:
-            producer.produce(topic, payload)
-        except BufferError:
-            producer.poll(TICK_S)
-        else:
-            return
+    failures.check()
+    return waited_ns, load.achieved_rate(start_ns, end_ns), process_time() - cpu_s

@@ -22,12 +22,12 @@ from threading import Event
 from time import monotonic, monotonic_ns, process_time
 
 from benchmarks.client import subscribe
-from benchmarks.contention import send_patiently, send_steadily
 from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import SETTLE_S, Consumed, Load, after_warmup
+from benchmarks.latency import SETTLE_S, Consumed, after_warmup
+from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
 from benchmarks.rendezvous import await_reader
@@ -506,7 +506,7 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
         judge(load.total, consumed.sequences, consumed.foreign),
         distribution(sent.acknowledged_ns[at] - due_ns[at] for at in range(load.warmup, load.total)),
         distribution(consumed.received_ns[at] - due_ns[consumed.sequences[at]] for at in after_warmup(load, consumed)),
-        load.total / ((sent.acknowledged_ns[-1] - sent.start_ns) / 1e9),
+        load.achieved_rate(sent.start_ns, sent.acknowledged_ns[-1]),
         {kind: number / counted_s for kind, number in requests.items()},
         process_time() - cpu_s,
         None,
@@ -514,7 +514,7 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
 
 
 def _send(store: Store, topic: str, load: Load, payloads: TimedPayloads, requests: Callable[[], Counter[str]]) -> _Sent:
-    failures: list[KafkaError] = []
+    failures = DeliveryFailures()
     acknowledged_ns = array("q")
     warm: list[tuple[int, Counter[str]]] = []
 
@@ -537,8 +537,7 @@ def _send(store: Store, topic: str, load: Load, payloads: TimedPayloads, request
         start_ns, end_ns = send_steadily(load, send, lambda: producer.poll(0))
         end_requests = requests()
         producer.flush()
-    if failures:
-        raise RuntimeError(f"{len(failures)} messages were not delivered; the first: {failures[0]}")
+    failures.check()
     return _Sent(start_ns, end_ns, acknowledged_ns, *warm[0], end_requests)
 
 

@@ -12,7 +12,8 @@ from benchmarks.curves import marks, percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Chart, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import Load, after_warmup, send_and_read
+from benchmarks.latency import send_and_read, waits_ns
+from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.suite import Place
@@ -187,13 +188,12 @@ def _deliver(client: Client, load: Load) -> Delivered:
     client.create_topic(topic)
     others = OthersLoad()
     produced, consumed = send_and_read(client, topic, load)
-    counted = after_warmup(load, consumed)
     return Delivered(
         client.name,
         load,
         judge(load.total, consumed.sequences, consumed.foreign),
-        distribution(consumed.received_ns[at] - consumed.sent_ns[at] for at in counted),
-        load.total / ((produced.end_ns - produced.start_ns) / 1e9),
+        distribution(waits_ns(load, consumed)),
+        load.achieved_rate(produced.start_ns, produced.end_ns),
         produced.cpu_s,
         consumed.cpu_s,
         others.cores(),

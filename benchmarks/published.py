@@ -28,9 +28,10 @@ import pyarrow.compute as pc
 from benchmarks.client import deltaq_client, subscribe
 from benchmarks.delta_rs import Appender, Follower, create_queue
 from benchmarks.distribution import percentile
-from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most
+from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, known_cores
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import PATIENCE_S, SETTLE_S, Load, send_and_read
+from benchmarks.latency import PATIENCE_S, SETTLE_S, send_and_read
+from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.rendezvous import reader_is_ready, send_to_reader
@@ -521,7 +522,7 @@ def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[
     seen = _seen(load, arrivals, judge_rows(load.total, arrivals), window_s, consumed.cpu_s)
     counted = (arrivals.sequences >= load.warmup) & (arrivals.sequences < load.total)
     due_ns = produced.start_ns + arrivals.sequences * _SECOND_NS // load.rate
-    achieved_rate = load.total / ((produced.end_ns - produced.start_ns) / _SECOND_NS)
+    achieved_rate = load.achieved_rate(produced.start_ns, produced.end_ns)
     return _Sent(achieved_rate, produced.cpu_s), seen, marks((arrivals.received_ns - due_ns)[counted])
 
 
@@ -576,7 +577,7 @@ class Published:
     @property
     def others_cores(self) -> tuple[float, ...]:
         """Processors that others kept busy, for each trial."""
-        return tuple(passage.others_cores for passage in self.passages if passage.others_cores is not None)
+        return known_cores(passage.others_cores for passage in self.passages)
 
     def tables(self) -> Iterator[Table]:
         """By windows; over the whole run next to what was published; next to delta-rs; and what the loads were."""

@@ -19,7 +19,8 @@ from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import Consumed, Load, consume_all
+from benchmarks.latency import Consumed, consume_all
+from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import reader_is_ready, send_to_reader

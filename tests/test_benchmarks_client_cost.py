@@ -27,7 +27,7 @@ from benchmarks.client_cost import (
     slope_mb_per_hour,
 )
 from benchmarks.history import judge
-from benchmarks.latency import Load
+from benchmarks.load import Load
 from benchmarks.payload import TimedPayloads
 from benchmarks.throughput import Run
 from deltaq import Producer

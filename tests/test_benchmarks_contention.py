@@ -18,13 +18,11 @@ from benchmarks.contention import (
     judge_spread,
     keys_of,
     measure_contention,
-    send_steadily,
-    summed,
 )
 from benchmarks.distribution import distribution
 from benchmarks.fairness import Crowd, Fairness
-from benchmarks.history import Verdict, judge
-from benchmarks.latency import Load
+from benchmarks.history import Verdict, judge, summed
+from benchmarks.load import Load, send_steadily
 from benchmarks.rendezvous import meet, run_together
 from deltaq.partitioner import assign_partitions
 

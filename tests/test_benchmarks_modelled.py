@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.distribution import distribution
 from benchmarks.history import judge
-from benchmarks.latency import Load
+from benchmarks.load import Load
 from benchmarks.modelled import (
     S3_STANDARD,
     Cell,

@@ -14,7 +14,7 @@ from benchmarks import published
 from benchmarks.delta_rs import Appender, PlainQueueFailed, create_queue, storage_options
 from benchmarks.finding import Finding
 from benchmarks.history import Verdict
-from benchmarks.latency import Load
+from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.published import (
     DELTA_RS,

@@ -10,41 +10,35 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import published
 from benchmarks.delta_rs import Appender, PlainQueueFailed, create_queue, storage_options
 from benchmarks.finding import Finding
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
-from benchmarks.published import (
+from benchmarks.published import measuring, pipeline
+from benchmarks.published.article import PUBLISHED, published_at
+from benchmarks.published.marks import Marks, by_window, marks
+from benchmarks.published.measuring import _kept_up_s, measure_published
+from benchmarks.published.outcome import Published
+from benchmarks.published.passage import Passage
+from benchmarks.published.pipeline import collect, source
+from benchmarks.published.plan import (
     DELTA_RS,
     DELTA_RS_KEPT,
     FULL_PUBLISHED,
     MESSAGES,
-    PUBLISHED,
     TABLES,
-    Marks,
-    Passage,
-    Published,
     PublishedPlan,
-    TimedRows,
     Trial,
-    _kept_up_s,
-    by_window,
-    collect,
-    judge_rows,
-    marks,
-    measure_published,
-    published_at,
-    source,
 )
+from benchmarks.published.rows import Arrivals, Int64s, TimedRows, judge_rows
 from deltaq import Producer, Topic
 from deltaq.store import open_store
 
 MS = 1_000_000
 
 
-def _numbers(*values: int) -> published.Int64s:
+def _numbers(*values: int) -> Int64s:
     return np.array(values, np.int64)
 
 
@@ -132,7 +126,7 @@ def test_a_rate_is_kept_up_until_a_window_is_late_and_never_if_less_was_sent(p99
 # --- the rows --------------------------------------------------------------------------------------------------------
 
 
-def _read(rows: TimedRows, *columns: pa.Array | pa.ChunkedArray) -> published.Arrivals:
+def _read(rows: TimedRows, *columns: pa.Array | pa.ChunkedArray) -> Arrivals:
     return rows.read([(1_000 + number, column) for number, column in enumerate(columns)])
 
 
@@ -173,8 +167,8 @@ def test_rows_that_were_never_made_are_counted_apart():
     ],
 )
 def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, sequences, said, tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "PATIENCE_S", 0.2)
-    monkeypatch.setattr(published, "SETTLE_S", 0.1)
+    monkeypatch.setattr(pipeline, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(pipeline, "SETTLE_S", 0.1)
     root, rows = str(tmp_path), TimedRows(seed=1)
     trial = Trial(Load(6, 5.0, 1.0, 0.0), way, 5.0)
     columns = [rows.make(part, part) for part in np.split(np.array(sequences), [1, 3])]
@@ -227,7 +221,7 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
 
 
 def test_a_consumer_that_fails_ends_the_run_with_its_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "create_queue", lambda uri: None)
+    monkeypatch.setattr(measuring, "create_queue", lambda uri: None)
     trial = Trial(Load(1_000, 0.0, 0.4, 0.1), DELTA_RS, 50.0)
     with pytest.raises(PlainQueueFailed, match="TableNotFoundError"):
         measure_published(str(tmp_path), PublishedPlan((trial,), 0.2), lambda text: None)

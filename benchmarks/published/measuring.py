@@ -1,0 +1,113 @@
+"""One trial, and all of them: each through a topic or table of its own, which is gone afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import uuid4
+
+import numpy as np
+
+from benchmarks.client import deltaq_client
+from benchmarks.delta_rs import create_queue
+from benchmarks.latency import send_and_read
+from benchmarks.load import Load
+from benchmarks.machine import OthersLoad
+from benchmarks.published.article import KEEPS_UP_P99_MS
+from benchmarks.published.marks import Marks, marks
+from benchmarks.published.outcome import Published
+from benchmarks.published.passage import Passage, Seen, Sent
+from benchmarks.published.pipeline import pass_tables
+from benchmarks.published.plan import MESSAGES, PublishedPlan, Trial
+from benchmarks.published.rows import Arrivals
+from benchmarks.suite import Tell
+from deltaq import Topic
+from deltaq.names import entry_version, topic_folder
+from deltaq.store import Store, open_store
+
+__all__ = ["measure_passage", "measure_published"]
+
+_SECOND_NS = 1_000_000_000
+
+
+def measure_published(root: str, plan: PublishedPlan, tell: Tell) -> Published:
+    """Measure every trial below `root`, a path or URL. The tables are gone afterwards."""
+    passages = []
+    for trial in plan.trials:
+        tell(f"  {trial}: {trial.load.warmup_s:g} s to warm up, {trial.load.seconds:g} s that count")
+        passage = measure_passage(root, trial, plan.window_s)
+        middle = passage.middle
+        tell(f"    p50 {middle.p50:.1f} ms, p99 {middle.p99:.1f} ms, {passage.achieved_rate:,.0f}/s, {passage.verdict}")
+        passages.append(passage)
+    return Published(plan, root.startswith("s3://"), tuple(passages))
+
+
+def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
+    """Pass a load through a new topic or table below `root`, which two processes must be able to reach."""
+    root, name = root.rstrip("/"), f"published-{uuid4().hex[:12]}"
+    store = open_store(root)
+    if trial.is_ours:
+        folder = topic_folder(name)
+        Topic(name, conf={"bootstrap.servers": root}).create()
+    else:
+        folder = f"{name}/"
+        create_queue(f"{root}/{name}")
+    others = OthersLoad()
+    from_due: Marks | None = None
+    if trial.way == MESSAGES:
+        sent, seen, from_due = _pass_messages(root, name, trial.load, window_s)
+    else:
+        sent, seen = pass_tables(root, name, trial, window_s)
+    others_cores = others.cores()
+    commits, data_bytes, log_bytes = _emptied(store, folder)
+    return Passage(
+        trial,
+        seen.verdict,
+        seen.windows,
+        seen.whole,
+        from_due or seen.whole,
+        sent.achieved_rate,
+        _kept_up_s(trial.load, seen.windows, window_s, sent.achieved_rate),
+        commits,
+        data_bytes,
+        log_bytes,
+        sent.cpu_s,
+        seen.cpu_s,
+        others_cores,
+    )
+
+
+def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[Sent, Seen, Marks]:
+    produced, consumed = send_and_read(deltaq_client(root), topic, load)
+    sequences, sent_ns, received_ns = (
+        np.frombuffer(column, np.int64) for column in (consumed.sequences, consumed.sent_ns, consumed.received_ns)
+    )
+    arrivals = Arrivals(sequences, sent_ns, received_ns, consumed.foreign)
+    seen = Seen.of(load, arrivals, window_s, consumed.cpu_s)
+    counted = (arrivals.sequences >= load.warmup) & (arrivals.sequences < load.total)
+    due_ns = produced.start_ns + arrivals.sequences * _SECOND_NS // load.rate
+    achieved_rate = load.achieved_rate(produced.start_ns, produced.end_ns)
+    return Sent(achieved_rate, produced.cpu_s), seen, marks((arrivals.received_ns - due_ns)[counted])
+
+
+def _emptied(store: Store, folder: str) -> tuple[int, int, int]:
+    """Entries of the log beyond the first, bytes of data, and bytes of the log of a table, which is gone then: all the
+    tables together could fill a disk."""
+    entries = list(store.list(folder))
+    in_log = [entry for entry in entries if "/_delta_log/" in entry.key]
+    log_bytes = sum(entry.size for entry in in_log)
+    for entry in entries:
+        store.delete(entry.key)
+    commits = sum(entry_version(entry.key) is not None for entry in in_log) - 1
+    return commits, sum(entry.size for entry in entries) - log_bytes, log_bytes
+
+
+def _kept_up_s(load: Load, windows: Iterable[Marks], window_s: float, achieved_rate: float) -> float:
+    """For how long: until the first window that was too late, and not at all if less was sent than should have been."""
+    if achieved_rate < 0.99 * load.rate:
+        return 0.0
+    kept = 0
+    for window in windows:
+        if window.p99 > KEEPS_UP_P99_MS:
+            break
+        kept += 1
+    return min(load.seconds, kept * window_s)

@@ -1,0 +1,178 @@
+"""What the published benchmark says: its tables and charts next to what was published, and what was aimed at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+
+from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, known_cores
+from benchmarks.published.article import PUBLISHED, published_at
+from benchmarks.published.passage import Passage
+from benchmarks.published.plan import MESSAGES, TABLES, PublishedPlan
+
+__all__ = ["Published"]
+
+_FASTER_AIM = 40.0
+_S3_AIMS = (("p50", 22.0), ("p99", 60.0))
+_S3_QUICK_AIM_MS = 12.0
+_LOCAL_AIM_MS = 20.0
+_MILLION_AIM_S = 60.0
+_MILLION_AIM_MS = 200.0
+_MARKS = ("p50", "p75", "p85", "p95", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The outcome of a plan. `on_s3` says whether it was measured on an object store with the API of S3."""
+
+    plan: PublishedPlan
+    on_s3: bool
+    passages: tuple[Passage, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether every message of every trial arrived once, in order and unchanged."""
+        return all(passage.verdict.is_clean for passage in self.passages)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        """Processors that others kept busy, for each trial."""
+        return known_cores(passage.others_cores for passage in self.passages)
+
+    def tables(self) -> Iterator[Table]:
+        """By windows; over the whole run next to what was published; next to delta-rs; and what the loads were."""
+        yield self._window_table()
+        yield self._whole_table()
+        if any(not passage.trial.is_ours for passage in self.passages):
+            yield self._delta_rs_table()
+        yield self._conditions_table()
+
+    def _window_table(self) -> Table:
+        title = f"Latency in ms: the median of windows of {self.plan.window_s:g} s, next to the best p50 published"
+        head = ("load", *_MARKS, "worst p99", "due p99", "achieved/s", "kept up", "published", "times p50", "messages")
+        rows = []
+        for passage in self.passages:
+            figure = published_at(passage.trial.load.rate)
+            compared = ("-", "-") if figure is None else (_ms(figure.marks.p50), _times(figure.marks.p50, passage))
+            rows.append(
+                (
+                    str(passage.trial),
+                    *map(_ms, astuple(passage.middle)),
+                    _ms(passage.worst_p99),
+                    _ms(passage.from_due.p99),
+                    f"{passage.achieved_rate:,.0f}",
+                    "yes" if passage.is_kept_up else f"{passage.kept_up_s:g} s",
+                    *compared,
+                    str(passage.verdict),
+                )
+            )
+        return Table(title, head, tuple(rows))
+
+    def _whole_table(self) -> Table:
+        title = "Latency in ms over the whole run, as it was published of Pathway (on MinIO, other machines)"
+        rows = []
+        for rate in sorted({passage.trial.load.rate for passage in self.passages}):
+            ours = [passage for passage in self.passages if passage.trial.load.rate == rate]
+            rows += [(str(passage.trial), *map(_ms, astuple(passage.whole))) for passage in ours]
+            rows += [
+                (f"{rate:,}/s, published, {figure.mode_ms} ms", *map(_ms, astuple(figure.marks)))
+                for figure in PUBLISHED
+                if figure.rate == rate
+            ]
+        return Table(title, ("load", *_MARKS), tuple(rows))
+
+    def _delta_rs_table(self) -> Table:
+        title = "Next to a plain delta-rs pipeline, in ms: how many times the latency of deltaq"
+        head = ("load", "delta-rs", "deltaq p50", "delta-rs p50", "ratio", "deltaq p99", "delta-rs p99", "ratio")
+        rows = []
+        for ours, theirs in self._pairs():
+            one, other = ours.middle, theirs.middle
+            medians = _ms(one.p50), _ms(other.p50), f"{other.p50 / one.p50:.1f}"
+            tails = _ms(one.p99), _ms(other.p99), f"{other.p99 / one.p99:.1f}"
+            rows.append((str(ours.trial), theirs.trial.name, *medians, *tails))
+        return Table(title, head, tuple(rows))
+
+    def _pairs(self) -> Iterator[tuple[Passage, Passage]]:
+        for theirs in self.passages:
+            for ours in self.passages:
+                alike = ours.trial.load.rate == theirs.trial.load.rate
+                if alike and ours.trial.is_ours and not theirs.trial.is_ours:
+                    yield ours, theirs
+
+    def _conditions_table(self) -> Table:
+        head = ("load", "sent", "commits", "bytes/message", "log KB/commit", "CPU s in", "CPU s out", "others")
+        rows = tuple(
+            (
+                str(passage.trial),
+                f"{passage.verdict.sent:,}",
+                f"{passage.commits:,}",
+                f"{passage.data_bytes / passage.verdict.sent:.0f}",
+                f"{passage.log_bytes / max(1, passage.commits) / 1000:.1f}",
+                f"{passage.producer_cpu_s:.2f}",
+                f"{passage.consumer_cpu_s:.2f}",
+                "-" if passage.others_cores is None else f"{passage.others_cores:.2f}",
+            )
+            for passage in self.passages
+        )
+        return Table("What these loads were, warm-up included", head, rows)
+
+    def charts(self) -> Iterator[Chart]:
+        """Median and tail over the rate, with what was published; and the tail of each window over time."""
+        names = tuple(dict.fromkeys(passage.trial.name for passage in self.passages))
+        for mark in ("p50", "p99"):
+            series = [Series(name, self._over_rates(name, mark)) for name in names]
+            series += [
+                Series(f"published, {mode_ms} ms", _published_over_rates(mode_ms, mark)) for mode_ms in (1000, 100)
+            ]
+            yield Chart(f"{mark} over the rate", "messages/s", "ms", tuple(series), log_x=True, log_y=True)
+        for name in names:
+            alike = [passage for passage in self.passages if passage.trial.name == name]
+            lines = tuple(Series(f"{one.trial.load.rate:,}/s", self._over_time(one)) for one in alike)
+            yield Chart(f"p99 of each window, {name}", "s", "ms", lines)
+
+    def _over_rates(self, name: str, mark: str) -> tuple[tuple[float, float], ...]:
+        alike = [passage for passage in self.passages if passage.trial.name == name]
+        return tuple(sorted((one.trial.load.rate, getattr(one.middle, mark)) for one in alike))
+
+    def _over_time(self, passage: Passage) -> tuple[tuple[float, float], ...]:
+        step = self.plan.window_s
+        return tuple((number * step, window.p99) for number, window in enumerate(passage.windows, 1))
+
+    def targets(self) -> Iterator[Target]:
+        """What was aimed at of each trial. The median of the windows counts, not the best or the worst."""
+        for passage in self.passages:
+            if passage.trial.is_ours:
+                yield from _s3_targets(passage) if self.on_s3 else _local_targets(passage)
+
+
+def _s3_targets(passage: Passage) -> Iterator[Target]:
+    trial, middle = passage.trial, passage.middle
+    if trial.way == MESSAGES and trial.load.linger_ms == 20.0:
+        for mark, aim_ms in _S3_AIMS:
+            yield at_most(f"{mark}, {trial}", aim_ms, getattr(middle, mark), " ms")
+        figure = published_at(trial.load.rate)
+        if figure is not None:
+            yield at_least(f"published p50/p50, {trial}", _FASTER_AIM, figure.marks.p50 / middle.p50)
+    if trial.way == MESSAGES and trial.load.linger_ms == 5.0 and trial.load.rate in {10_000, 70_000}:
+        yield at_most(f"p50, {trial}", _S3_QUICK_AIM_MS, middle.p50, " ms")
+
+
+def _local_targets(passage: Passage) -> Iterator[Target]:
+    trial, middle = passage.trial, passage.middle
+    if trial.way == MESSAGES and trial.load.linger_ms == 5.0:
+        yield at_most(f"p99, {trial}", _LOCAL_AIM_MS, middle.p99, " ms")
+    if trial.way == TABLES and trial.load.rate == 1_000_000:
+        yield at_least(f"kept up, {trial}", _MILLION_AIM_S, passage.kept_up_s, " s")
+        yield at_most(f"p95, {trial}", _MILLION_AIM_MS, middle.p95, " ms")
+
+
+def _published_over_rates(mode_ms: int, mark: str) -> tuple[tuple[float, float], ...]:
+    return tuple((figure.rate, getattr(figure.marks, mark)) for figure in PUBLISHED if figure.mode_ms == mode_ms)
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.1f}"
+
+
+def _times(published_ms: float, passage: Passage) -> str:
+    return f"{published_ms / passage.middle.p50:.0f}"

@@ -12,19 +12,11 @@ import pytest
 from benchmarks.distribution import distribution
 from benchmarks.history import judge
 from benchmarks.load import Load
-from benchmarks.modelled import (
-    S3_STANDARD,
-    Cell,
-    Modelled,
-    ModelledPlan,
-    ModelledStore,
-    PaddedPayloads,
-    RequestLatency,
-    StoreModel,
-    Stream,
-    _measure_stream,
-    measure_modelled,
-)
+from benchmarks.modelled.measuring import PaddedPayloads, _measure_stream, measure_modelled
+from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
+from benchmarks.modelled.outcome import Cell, Modelled
+from benchmarks.modelled.plan import ModelledPlan, Stream
+from benchmarks.modelled.store import ModelledStore
 from deltaq.store import MemoryStore, ObjectExists, ObjectMissing
 from deltaq.store.objects import PART_BYTES
 

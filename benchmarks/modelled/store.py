@@ -1,0 +1,125 @@
+"""A store in memory that keeps its callers waiting, and counts, as its model says."""
+
+from __future__ import annotations
+
+import builtins
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from benchmarks.counting_store import CountingStore
+from benchmarks.modelled.model import StoreModel
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.store import ObjectEntry, Pace, Store, Watch
+from deltaq.store.objects import LIST_CHUNK, PACE, PART_BYTES, PARTS_IN_FLIGHT
+from deltaq.store.watch import SignalWatch
+from deltaq.testing.chance import chance
+
+__all__ = ["ModelledStore"]
+
+
+class ModelledStore(CountingStore):
+    """Hands everything on to `inner`, one of this process, with the delays, and the requests, of a model.
+
+    What an operation asks of S3 is what `deltaq.store.objects` would: large objects go in parts, several at once, and a
+    listing is followed by a look at what comes after it. Nobody is told of what others write. The same operations
+    in the same order meet the same delays for the same seed. Thread-safe.
+    """
+
+    def __init__(self, inner: Store, model: StoreModel, seed: int) -> None:
+        super().__init__(inner, log_folder="")  # to S3 a log entry is an object like any other
+        self._requests: Counter[str] = Counter()
+        self._model = model
+        self._seed = seed
+
+    @property
+    def pace(self) -> Pace:
+        return PACE
+
+    @property
+    def is_remote(self) -> bool:
+        return True
+
+    def requests(self) -> Counter[str]:
+        """How many there have been of each kind."""
+        with self._lock:
+            return self._requests.copy()
+
+    def request_s(self, kind: str, size: int = 0) -> float:
+        """Count one request with so many bytes of content, and draw the seconds it takes."""
+        with self._lock:
+            self._requests[kind] += 1
+            number = self._requests[kind]
+        drawn_s = self._model.latencies[kind].seconds(chance(self._seed, kind, number))
+        return drawn_s + size / (self._model.mb_per_s * 1e6)
+
+    def upload_s(self, size: int) -> float:
+        """As `request_s`, of all requests of one `put`."""
+        if size <= PART_BYTES:
+            return self.request_s("PUT", size)
+        begin_s, end_s = self.request_s("PUT"), self.request_s("PUT")
+        under_way = [0.0] * PARTS_IN_FLIGHT
+        for start in range(0, size, PART_BYTES):
+            part_s = self.request_s("PUT", min(PART_BYTES, size - start))
+            heapq.heapreplace(under_way, under_way[0] + part_s)
+        return begin_s + max(under_way) + end_s
+
+    def get(self, key: str) -> bytes:
+        with _Delay(self.request_s("GET")) as delay:
+            found = super().get(key)
+            delay.seconds += self._content_s(len(found))
+        return found
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with _Delay(self.request_s("GET")) as delay:
+            found = super().get_range(key, start, length)
+            delay.seconds += self._content_s(len(found))
+        return found
+
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+        with _Delay(self.upload_s(memoryview(data).nbytes)):
+            super().put(key, data, between)
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        with _Delay(self.request_s("PUT", memoryview(data).nbytes)):
+            super().create(key, data)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        found = [*super().list(prefix, start_after)]
+        self._look(len(found))
+        return iter(found)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        found = super().list_folders(prefix)
+        self._look(len(found))
+        return found
+
+    def delete(self, key: str) -> None:
+        with _Delay(self.request_s("DELETE")):
+            super().delete(key)
+
+    def watch(self) -> Watch:
+        return SignalWatch(SYSTEM_CLOCK)
+
+    def _look(self, entries: int) -> None:
+        pages = max(1, -(-entries // LIST_CHUNK))
+        time.sleep(sum(self.request_s("LIST") for _ in range(pages + 1)))
+
+    def _content_s(self, size: int) -> float:
+        return size / (self._model.mb_per_s * 1e6)
+
+
+class _Delay:
+    """Half of the time passes before what is inside, half after it: a request's way there and its answer's way back."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._before_s = seconds / 2
+
+    def __enter__(self) -> _Delay:
+        time.sleep(self._before_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        time.sleep(self.seconds - self._before_s)

@@ -10,15 +10,10 @@ from functools import partial
 
 import pytest
 
-from benchmarks import contention
-from benchmarks.contention import (
-    Contention,
-    ContentionPlan,
-    Readers,
-    judge_spread,
-    keys_of,
-    measure_contention,
-)
+from benchmarks.contention import clients, measure_contention
+from benchmarks.contention.measuring import judge_spread, keys_of
+from benchmarks.contention.outcome import Contention, Readers
+from benchmarks.contention.plan import ContentionPlan
 from benchmarks.distribution import distribution
 from benchmarks.fairness import Crowd, Fairness
 from benchmarks.history import Verdict, judge, summed
@@ -95,7 +90,7 @@ def test_a_small_crowd_loses_nothing_and_every_part_of_the_plan_is_shown(tmp_pat
     (readers,), (spread,) = outcome.readers, outcome.spreads
     assert (readers.verdict.sent, readers.verdict.received, readers.latency.count) == (800, 800, 600)
     assert 0 < readers.latency.p50 <= readers.latency.p99 <= readers.slowest_p99_ms
-    assert (spread.verdict.sent, spread.latency.count) == (400 + contention.BURST_WARMUP + 600, 300)
+    assert (spread.verdict.sent, spread.latency.count) == (400 + clients.BURST_WARMUP + 600, 300)
     assert spread.burst_rate > 0
     assert [len(table.rows) for table in outcome.tables()] == [1, 1, 1]
     assert all(len(row) == len(table.head) for table in outcome.tables() for row in table.rows)

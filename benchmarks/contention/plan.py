@@ -1,0 +1,41 @@
+"""What shares a topic: crowds of producers, of consumers, and of partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.fairness import Crowd
+from benchmarks.load import Load
+
+__all__ = ["FULL_CONTENTION", "QUICK_CONTENTION", "ContentionPlan"]
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionPlan:
+    """What shares a topic: each crowd; each number of `readers` of the same load; each number of `partitions`, under a
+    load and then with `burst` messages as fast as they can be sent."""
+
+    crowds: tuple[Crowd, ...]
+    reader_load: Load
+    readers: tuple[int, ...]
+    spread_load: Load
+    partitions: tuple[int, ...]
+    burst: int
+
+
+FULL_CONTENTION = ContentionPlan(
+    tuple(Crowd(producers, 20.0, rate) for rate in (100, 0) for producers in (1, 4, 16, 64)),
+    Load(1_000, 20.0, 20.0, 3.0),
+    (1, 20),
+    Load(10_000, 20.0, 15.0, 3.0),
+    (1, 10, 100, 1_000),
+    burst=500_000,
+)
+QUICK_CONTENTION = ContentionPlan(
+    tuple(Crowd(producers, 3.0, rate=100) for producers in (1, 4)),
+    Load(1_000, 20.0, 2.0, 0.5),
+    (1, 3),
+    Load(2_000, 20.0, 2.0, 0.5),
+    (1, 10, 100),
+    burst=20_000,
+)

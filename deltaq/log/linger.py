@@ -1,11 +1,15 @@
-"""How much longer to wait before a commit when other writers want the next slot too. Pure; the caller waits."""
+"""When to wait less than `linger.ms` before a commit, and when to wait longer. Pure; the caller waits."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
 
-__all__ = ["EXTRA_S_MAX", "AdaptiveLinger"]
+__all__ = ["EXTRA_S_MAX", "LONE_MIN", "AdaptiveLinger", "LoneRecords"]
+
+LONE_MIN = 3
+"""After so many records in a row that nothing followed within their linger time, the next one does not wait for
+company."""
 
 EXTRA_S_MAX = 5.0
 """Longest wait beyond `linger.ms`. A crowd that this does not thin out loses more races."""
@@ -27,6 +31,31 @@ believed only in itself would get less than its share for good."""
 
 _STEP = 2.0
 _INERTIA = 0.25
+
+
+class LoneRecords:
+    """Knows whether lingering has been in vain of late: then a record leaves at once, and `linger.ms` is the most that
+    it waits, not the least.
+
+    What comes sooner than that after the record before it has company, and from then on records wait for each other
+    again. So each change from single records to denser traffic costs one commit more than always lingering, and no
+    other does.
+    """
+
+    def __init__(self) -> None:
+        self._alone = 0
+        self._last_at = float("-inf")
+
+    def is_next(self, produced_at: float, linger_s: float) -> bool:
+        """Whether a record produced then, the oldest that waits, would wait `linger_s` seconds in vain."""
+        return self._alone >= LONE_MIN and produced_at - self._last_at >= linger_s
+
+    def left(self, records: int, produced_at: float, linger_s: float) -> None:
+        """So many records leave together; the oldest was produced at `produced_at` and might have waited `linger_s`
+        seconds."""
+        lone = records == 1 and produced_at - self._last_at >= linger_s
+        self._alone = self._alone + 1 if lone else 0
+        self._last_at = produced_at
 
 
 class AdaptiveLinger:

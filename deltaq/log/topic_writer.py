@@ -30,7 +30,7 @@ from deltaq.errors import (
 )
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records, Report, RowBlock
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
-from deltaq.log.linger import AdaptiveLinger
+from deltaq.log.linger import AdaptiveLinger, LoneRecords
 from deltaq.log.records import Columns
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import Appended, SharedTopicLog, TopicLog, UploadsGone
@@ -115,6 +115,7 @@ class TopicWriter:
         self._flights: deque[_Flight] = deque()
         self._under_way: dict[_Part, None] = {}  # in the order in which they were taken
         self._linger = AdaptiveLinger()
+        self._lone = LoneRecords()
         self._running = False
         self._uploading = False
         self._stopping = False
@@ -274,15 +275,22 @@ class TopicWriter:
                 if wait_s is not None and wait_s <= 0:
                     parts = list(self._take())
                     self._under_way.update(dict.fromkeys(parts))
+                    self._note(parts)
                     return parts
                 self._changed.wait(wait_s)
+
+    def _note(self, parts: Sequence[_Part]) -> None:
+        """Learn whether records that leave now would have waited for company in vain."""
+        records = sum(len(part.records) for part in parts)
+        linger_s = max(part.buffer.settings.linger_s for part in parts)
+        self._lone.left(records, min(part.records.produced_at for part in parts), linger_s)
 
     def _wait_s(self) -> float | None:
         """Seconds until records should be taken; None while there are none, or while enough are uploaded already."""
         if len(self._flights) >= FLIGHTS_AHEAD_MAX:
             return None
         now = self._clock.monotonic()
-        waits = [buffer.due_in(now, self._linger.extra_s) for buffer in self._buffers]
+        waits = [buffer.due_in(now, self._linger.extra_s, self._lone) for buffer in self._buffers]
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _take(self) -> Iterator[_Part]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer
+from deltaq.log.linger import LoneRecords
 from deltaq.log.records import columns_of_rows
 
 ROWS_MAX = 1000
@@ -125,7 +126,7 @@ def test_records_that_are_younger_than_the_flight_stay():
 
 def test_the_first_record_wakes_an_idle_writer_once():
     buffer = Watched()
-    assert buffer.due_in(0.0, 0.0) is None
+    assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
     buffer.put("a")
     buffer.put("b")
     assert buffer.woken == 1
@@ -135,7 +136,7 @@ def test_a_writer_that_has_found_nothing_left_is_woken_again():
     buffer = Watched()
     buffer.put("a")
     take_all(buffer)
-    assert buffer.due_in(0.0, 0.0) is None
+    assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
     buffer.woken = 0
     buffer.put("b")
     assert buffer.woken == 1
@@ -145,11 +146,11 @@ def test_a_full_batch_wakes_a_writer_that_lingers():
     for put in (lambda b: [b.put("x") for _ in range(9)], lambda b: b.put("x", size=1000)):
         buffer = Watched()
         buffer.put("a")
-        assert buffer.due_in(0.25, 0.0) == 0.75
+        assert buffer.due_in(0.25, 0.0, LoneRecords()) == 0.75
         buffer.woken = 0
         put(buffer)
         assert buffer.woken == 1
-        assert buffer.due_in(0.25, 0.0) == -0.25
+        assert buffer.due_in(0.25, 0.0, LoneRecords()) == -0.25
 
 
 def test_a_busy_writer_is_left_alone_and_still_notices():
@@ -160,13 +161,13 @@ def test_a_busy_writer_is_left_alone_and_still_notices():
     for _ in range(50):
         buffer.put("b")
     assert buffer.woken == 0
-    assert buffer.due_in(0.0, 0.0) is not None, "it looks before it waits"
+    assert buffer.due_in(0.0, 0.0, LoneRecords()) is not None, "it looks before it waits"
 
 
 def test_no_wake_up_is_lost_when_many_threads_produce_at_once():
     for _ in range(200):
         buffer = Watched()
-        assert buffer.due_in(0.0, 0.0) is None
+        assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
         start = threading.Barrier(4)
 
         def produce(buffer=buffer, start=start) -> None:
@@ -184,15 +185,15 @@ def test_no_wake_up_is_lost_when_many_threads_produce_at_once():
 def test_lingering_never_takes_longer_than_half_of_the_time_there_is():
     buffer = Watched(linger_s=0.5, timeout_s=2.0)
     buffer.put("a")
-    assert buffer.due_in(0.0, 0.0) == 0.5
-    assert buffer.due_in(0.0, 30.0) == 1.0
+    assert buffer.due_in(0.0, 0.0, LoneRecords()) == 0.5
+    assert buffer.due_in(0.0, 30.0, LoneRecords()) == 1.0
 
 
 def test_flushing_does_not_linger():
     buffer = Watched()
     buffer.put("a")
     buffer.flushing = True
-    assert buffer.due_in(0.0, 0.0) == 0.0
+    assert buffer.due_in(0.0, 0.0, LoneRecords()) == 0.0
 
 
 def test_records_without_a_key_stay_with_a_partition_for_a_while():

@@ -5,15 +5,125 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deltaq import Producer, Topic
 from deltaq.log.backoff import race_pause_s
-from deltaq.log.linger import EXTRA_S_MAX, AdaptiveLinger
+from deltaq.log.linger import EXTRA_S_MAX, LONE_MIN, AdaptiveLinger, LoneRecords
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore
+from deltaq.testing import ManualClock
 
 COMMIT_S = 0.005
+
+
+LINGER_S = 1.0
+
+
+def departures(produced_at: list[float]) -> list[tuple[float, int]]:
+    """When records leave, and how many at once, if each batch waits for the oldest of its records only."""
+    lone, waiting, left = LoneRecords(), list(produced_at), []
+    while waiting:
+        oldest = waiting[0]
+        leaves_at = oldest + (0.0 if lone.is_next(oldest, LINGER_S) else LINGER_S)
+        together = [at for at in waiting if at <= leaves_at]
+        del waiting[: len(together)]
+        lone.left(len(together), oldest, LINGER_S)
+        left.append((leaves_at, len(together)))
+    return left
+
+
+def test_records_that_nothing_follows_for_a_while_do_not_wait_for_company_any_more():
+    sparse = [1.5 * number for number in range(LONE_MIN + 3)]
+    waits = [leaves_at - at for (leaves_at, _), at in zip(departures(sparse), sparse, strict=True)]
+    assert waits == [LINGER_S] * LONE_MIN + [0.0] * 3
+
+
+def test_records_that_come_close_together_wait_for_each_other():
+    bursts = [10.0 * burst + 0.01 * number for burst in range(9) for number in range(3)]
+    assert [count for _, count in departures(bursts)] == [3] * 9
+
+
+def test_the_first_of_denser_traffic_leaves_alone_and_no_other():
+    sparse = [10.0 * number for number in range(LONE_MIN + 1)]
+    dense = [sparse[-1] + 10.0 + 0.1 * number for number in range(40)]
+    counts = [count for _, count in departures(sparse + dense)]
+    assert counts[: LONE_MIN + 3] == [1] * (LONE_MIN + 2) + [11]
+    assert 1 not in counts[LONE_MIN + 2 :]
+
+
+def test_records_that_come_in_pairs_are_not_parted_for_long():
+    sparse = [10.0 * number for number in range(LONE_MIN + 1)]
+    pairs = [sparse[-1] + 10.0 * pair + late for pair in range(1, 6) for late in (0.0, 0.5)]
+    assert [count for _, count in departures(sparse + pairs)] == [1] * (LONE_MIN + 3) + [2] * 4
+
+
+@given(st.lists(st.sampled_from([1 / 64, 0.25, 0.75, 1.0, 1.25, 5.0]), max_size=60))
+def test_nothing_waits_longer_than_it_lingers_and_hardly_any_commit_is_more_than_with_lingering(gaps):
+    produced_at = list(accumulate(gaps))
+    left = departures(produced_at)
+    assert sum(count for _, count in left) == len(produced_at)
+    oldest = 0
+    for leaves_at, count in left:
+        assert 0.0 <= leaves_at - produced_at[oldest] <= LINGER_S
+        oldest += count
+    always = 0
+    until = float("-inf")
+    for at in produced_at:
+        if at > until:
+            always, until = always + 1, at + LINGER_S
+    at_once = sum(leaves_at in produced_at for leaves_at, _ in left)
+    assert always <= len(left) <= always + at_once
+
+
+@pytest.fixture
+def lingering() -> Iterator[Producer]:
+    """A producer of topic `t` whose time stands still."""
+    store, clock = MemoryStore("test"), ManualClock()
+    Topic("t", store=store).create()
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 1000 * LINGER_S}
+    with Producer(conf, store=store, clock=clock) as producer:
+        yield producer
+
+
+def send_now_and_then(producer: Producer, messages: int) -> None:
+    """So often that it counts, so many messages at once, and nothing in between."""
+    for _ in range(LONE_MIN):
+        for _ in range(messages):
+            producer.produce("t", b"")
+        assert producer.flush() == 0
+        producer._clock.advance(LINGER_S)  # type: ignore[attr-defined]  # a manual one
+
+
+def rows_of_files(producer: Producer) -> list[int]:
+    log = TopicLog(producer._store, "t", indexed=True)
+    log.load()
+    return [file.segment.rows for file in log.index.files.values()]
+
+
+def test_a_message_of_sparse_traffic_is_written_at_once_and_the_next_one_waits_for_company(lingering):
+    send_now_and_then(lingering, 1)
+    lingering.produce("t", b"at once", callback=lambda *_: None)
+    while not lingering.poll():
+        pass
+    lingering.produce("t", b"waits")
+    lingering.produce("t", b"for this one")
+    lingering.close()
+    assert rows_of_files(lingering) == [1] * (LONE_MIN + 1) + [2]
+
+
+def test_a_message_waits_for_company_where_messages_come_together(lingering):
+    send_now_and_then(lingering, 2)
+    lingering.produce("t", b"waits")
+    lingering._clock.until_waiting(2)
+    lingering.produce("t", b"for this one")
+    lingering.close()
+    assert rows_of_files(lingering) == [2] * (LONE_MIN + 1)
 
 
 def after(linger: AdaptiveLinger, commits: int, others: dict[str, int], interval_s: float, start: float = 0.0) -> float:

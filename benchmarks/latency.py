@@ -30,7 +30,6 @@ __all__ = [
     "Latencies",
     "Latency",
     "LatencyPlan",
-    "Load",
     "Produced",
     "after_warmup",
     "consume_all",

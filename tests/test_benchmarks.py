@@ -30,7 +30,8 @@ from benchmarks.fairness import Crowd, Crowds, Share, judge_values, summarise
 from benchmarks.finding import Bars, Chart, Finding, Series, Table, Target, at_least, at_most
 from benchmarks.footprint import Footprint, Part, read_through
 from benchmarks.history import judge
-from benchmarks.latency import Latencies, LatencyPlan, Load
+from benchmarks.latency import Latencies, LatencyPlan
+from benchmarks.load import Load
 from benchmarks.maintenance import Care, CarePlan, Window, live_files
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values

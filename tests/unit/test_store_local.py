@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import signal
 import socket
 import stat
@@ -79,11 +80,18 @@ def synced(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
     return paths
 
 
-@pytest.mark.parametrize("write", ["create", "put"])
+WRITES: dict[str, Callable[[LocalStore, str, bytes], None]] = {
+    "create": LocalStore.create,
+    "put": LocalStore.put,
+    "put in no hurry": lambda store, key, data: store.put(key, data, lambda: None),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
 def test_a_write_syncs_the_file_its_folder_and_every_new_folder(
     store: LocalStore, root: Path, synced: list[str], write: str
 ) -> None:
-    getattr(store, write)("topics/a/k", b"x")
+    WRITES[write](store, "topics/a/k", os.urandom(600_000))
     assert synced[:3] == [str(root.parent), str(root), str(root / "topics")]
     staged, folder = synced[3:]
     assert Path(staged).parent == root / "topics" / "a"
@@ -105,6 +113,18 @@ def test_a_folder_that_another_process_made_is_synced_before_the_first_write_ret
     (root / "topics" / "a").mkdir(parents=True)
     store.create("topics/a/1", b"x")
     assert {str(root.parent), str(root), str(root / "topics")} <= set(synced)
+
+
+def test_a_known_folder_that_another_process_made_again_is_synced_as_any_new_one(
+    store: LocalStore, root: Path, synced: list[str]
+) -> None:
+    store.create("topics/a/1", b"x")
+    (root / "topics" / "a").rename(root / "topics" / "gone")  # kept, so that its number is not given to the next one
+    (root / "topics" / "a").mkdir()
+    del synced[:]
+    store.create("topics/a/2", b"x")
+    assert str(root / "topics") in synced
+    assert (root / "topics" / "a" / "2").exists()
 
 
 def test_the_file_is_synced_before_it_gets_its_name(
@@ -130,23 +150,22 @@ def test_a_writer_in_no_hurry_goes_on_after_each_synced_piece(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = os.urandom(1_000_000)
-    pieces: list[int] = []
-    synced: list[int] = []
+    steps: list[tuple[str, int]] = []
     to_disk = local._sync_content
 
     def sync(file: int) -> None:
         to_disk(file)
-        synced.append(os.fstat(file).st_size)
+        steps.append(("synced", os.fstat(file).st_size))
 
     def between() -> None:
         assert not (root / "a" / "k").exists()
         (staged,) = (root / "a").iterdir()
-        pieces.append(staged.stat().st_size)
+        steps.append(("others go first", staged.stat().st_size))
 
     monkeypatch.setattr(local, "_sync_content", sync)
     store.put("a/k", content, between)
     assert store.get("a/k") == content
-    assert pieces == synced == [262_144, 524_288, 786_432]
+    assert steps == [(what, 262_144 * n) for n in (1, 2, 3) for what in ("synced", "others go first")]
 
 
 def test_a_writer_in_no_hurry_that_gives_up_leaves_the_object_as_it_was(store: LocalStore, root: Path) -> None:
@@ -498,10 +517,17 @@ def test_a_forked_child_and_its_parent_do_not_disturb_each_other(store: LocalSto
 
 def test_no_descriptor_stays_open_whatever_the_outcome(store: LocalStore, root: Path) -> None:
     store.put("a/k", b"x")
+    store.put("deep/er/est/k", b"x")
+    store.put("moved/k", b"x")
+    (root / "moved").rename(root / "away")
+    (root / "moved").mkdir()
     (root / "link").symlink_to(root / "a")
     before = sum(1 for _ in Path("/dev/fd").iterdir())
     for operation in (
         lambda: store.get("a/k"),
+        lambda: store.get("deep/er/est/k"),
+        lambda: store.get("deep/er/missing/k"),
+        lambda: store.put("moved/k", b""),
         lambda: store.get("a/missing"),
         lambda: store.get("a"),
         lambda: store.get("link/k"),
@@ -549,3 +575,27 @@ def test_a_file_that_somebody_else_has_leased_is_not_asked_for_again_and_again(
     with pytest.raises(StoreUnavailable):
         store.get("a/k")
     assert answers == [], "an interrupted call is made again, a refused one is not"
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM, errno.E2BIG])
+def test_where_the_system_or_a_sandbox_refuses_openat2_the_way_is_walked(
+    monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    """Before Linux 5.6 there is no such call; a filter of system calls may answer as it likes."""
+
+    def refused(*_: object) -> int:
+        ctypes.set_errno(refusal)
+        return -1
+
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(beneath, "_syscall", refused)
+    assert not beneath._has_openat2()
+
+
+def test_no_system_call_is_made_by_a_number_that_may_mean_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "alpha")
+    monkeypatch.setattr(beneath, "_syscall", lambda *_: pytest.fail("the number is that of other processors"))
+    assert not beneath._has_openat2()
+    monkeypatch.setattr(beneath, "_syscall", None)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert not beneath._has_openat2()

@@ -402,15 +402,22 @@ def test_a_writer_that_was_away_while_its_slot_was_cleaned_up_commits_at_the_hea
     assert (reader.state.version, reader.state.txns["app"].version) == (6, 100)
 
 
+GOING_ON: dict[str, Callable[[DeltaLog], object]] = {
+    "entry by entry": lambda log: log.read_next(),
+    "several at once": lambda log: log.read_following(3),
+}
+
+
 @pytest.mark.fault("C4")
-def test_a_reader_that_was_away_while_its_place_was_cleaned_up_is_told_so(clock):
+@pytest.mark.parametrize("how", GOING_ON)
+def test_a_reader_that_was_away_while_its_place_was_cleaned_up_is_told_so(clock, how):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
     checkpoint_of(store, 4, 4)
     clean_up(store, 4)
     clock.advance(HEAD_PROOF_S + 1)
     with pytest.raises(LogCleaned):
-        paused.read_next()
+        GOING_ON[how](paused)
     paused.load()
     assert paused.state.version == 5
 
@@ -450,7 +457,8 @@ def slot(version: int) -> str:
 
 
 @pytest.mark.fault("C4")
-def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re_opened_slot(clock):
+@pytest.mark.parametrize("how", GOING_ON)
+def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re_opened_slot(clock, how):
     store = MemoryStore("test")
 
     def meanwhile() -> None:
@@ -466,7 +474,7 @@ def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re
         commit(writer, value)
     checkpoint_of(store, 4, 4)
     with pytest.raises(LogCleaned):
-        paused.read_next()
+        GOING_ON[how](paused)
     paused.load()
     assert (paused.state.version, paused.state.txns["app"].version) == (5, 5)
 
@@ -523,6 +531,27 @@ def test_an_entry_that_is_cleaned_up_after_the_end_was_found_is_not_taken_for_lo
 
 
 @pytest.mark.fault("C4")
+def test_a_snapshot_holds_nothing_that_came_into_a_re_opened_slot_while_its_end_was_checked(clock):
+    store = MemoryStore("test")
+    writer = opened(store, clock)
+    commit(writer, 0)
+
+    def meanwhile() -> None:
+        clock.suspend(HEAD_PROOF_S + 1)
+        for value in range(1, 6):
+            commit(writer, value)
+        checkpoint_of(store, 3, 3)
+        clean_up(store, 2)
+        info = CommitInfo(clock.unique_id(), 0, "GHOST")
+        store.create(slot(1), encode_entry(info, [Txn("of a writer that was paused", 1)]))
+
+    reader = DeltaLog(Interrupted(store, "list", FOLDER + "_delta_log/", meanwhile), FOLDER, clock)
+    reader.load()
+    assert reader.state.version == 5
+    assert {app: txn.version for app, txn in reader.state.txns.items()} == {"app": 5}
+
+
+@pytest.mark.fault("C4")
 def test_that_a_slot_was_somebody_elses_is_no_proof_that_the_next_one_was_not_cleaned_up(clock):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
@@ -551,7 +580,8 @@ def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cle
         opened(store.inner, clock).settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 1e9)
 
 
-def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clock):
+@pytest.mark.parametrize("how", GOING_ON)
+def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clock, how):
     store = FaultyStore(MemoryStore("test"))
     writer = opened(store.inner, clock)
     for value in range(6):
@@ -561,9 +591,23 @@ def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clo
     with pytest.raises(errors.Unavailable):
         log.load()
     with pytest.raises(LogCleaned):
-        log.read_next()
+        GOING_ON[how](log)
     committed = commit(log, 100)
     assert committed.entry.version == 6
+
+
+def test_of_several_entries_asked_for_at_once_none_counts_that_was_seen_behind_an_empty_slot(clock):
+    """The empty one was looked at a moment earlier, and what was being written there has come since."""
+    store = FaultyStore(MemoryStore("test"), Rule("get", slot(2), Fault.missing()))
+    writer = opened(store.inner, clock)
+    commit(writer, 0)
+    log = opened(store, clock)
+    for value in range(1, 5):
+        commit(writer, value)
+    assert log.read_following(4) == 1
+    assert (log.state.version, log.state.txns["app"].version) == (1, 1)
+    assert log.read_following(4) == 3
+    assert (log.state.version, log.state.txns["app"].version) == (4, 4)
 
 
 def test_a_writer_in_touch_with_the_log_asks_for_no_markers(clock):

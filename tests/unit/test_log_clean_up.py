@@ -532,6 +532,20 @@ def test_a_reader_that_slept_for_forty_days_is_not_shown_what_a_sleeping_writer_
     assert same(reader, writer)
 
 
+@pytest.mark.fault("M7", "C4")
+def test_who_takes_a_position_over_believes_no_slot_for_longer_than_whoever_had_it(old):
+    lender, writer = old.topic(), old.topic()
+    forty_days(old)
+    writer.append([pending("late")].copy, writer.live_head.topic_id, DEADLINE)
+    assert 106 in old.entries()
+    borrower = TopicLog(old.store, "t", old.clock, indexed=True)
+    borrower.adopt(lender)
+    with pytest.raises(LogCleaned):
+        borrower.read_next()
+    borrower.catch_up()
+    assert same(borrower, writer)
+
+
 # --- deleted topics ---
 
 

@@ -14,7 +14,7 @@ from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
-from deltaq.names import log_entry, topic_log
+from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
 from deltaq.store import MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -121,10 +121,13 @@ class Growing(FaultyStore):
 
 
 @pytest.mark.parametrize("lost", [None, 14])
-def test_a_gap_is_found_in_what_came_while_a_remote_log_was_loaded(topic: WrittenTopic, lost: int | None) -> None:
+@pytest.mark.parametrize("checkpoint", [8, 12], ids=["entries behind the checkpoint", "none behind it"])
+def test_a_gap_is_found_in_what_came_while_a_remote_log_was_loaded(
+    topic: WrittenTopic, checkpoint: int, lost: int | None
+) -> None:
     for number in range(12):
         topic.append(Row(b"%d" % number))
-        if topic.log.version == 8:
+        if topic.log.version == checkpoint:
             write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
     store = Growing(topic, lost)
     log = TopicLog(store, "t", topic.clock, indexed=True)
@@ -135,6 +138,52 @@ def test_a_gap_is_found_in_what_came_while_a_remote_log_was_loaded(topic: Writte
     else:
         with pytest.raises(Corrupt, match="log entry is missing"):
             log.load()
+
+
+class Remote(FaultyStore):
+    is_remote = True
+
+
+def test_what_lies_behind_a_checkpoint_that_cannot_be_read_says_nothing_of_what_lies_behind_an_older_one(
+    topic: WrittenTopic,
+) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version in {4, 8}:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    topic.store.put(checkpoint_file(topic_log("t"), 8), b"damaged")
+    topic.store.delete(log_entry(topic_log("t"), 5))
+    log = TopicLog(Remote(topic.store), "t", topic.clock, indexed=True)
+    with pytest.raises(Corrupt, match="log entry is missing"):
+        log.load()
+
+
+@pytest.mark.parametrize("damaged", ["the checkpoint", "the pointer"])
+def test_a_remote_log_without_its_first_entries_is_read_from_whichever_checkpoint_there_is(
+    topic: WrittenTopic, damaged: str
+) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version in {4, 8}:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    for version in range(4):
+        topic.store.delete(log_entry(topic_log("t"), version))
+    is_pointer = damaged == "the pointer"
+    topic.store.put(last_checkpoint(topic_log("t")) if is_pointer else checkpoint_file(topic_log("t"), 8), b"damaged")
+    log = TopicLog(Remote(topic.store), "t", topic.clock, indexed=True)
+    assert log.load()
+    assert (log.version, log.index.files) == (8, topic.log.index.files)
+
+
+def test_an_entry_that_a_remote_store_lists_before_it_finds_it_is_looked_for_again(topic: WrittenTopic) -> None:
+    for number in range(6):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version == 4:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    store = Remote(topic.store, Rule("get", log_entry(topic_log("t"), 5), Fault.missing(), times=1))
+    log = TopicLog(store, "t", topic.clock, indexed=True)
+    assert log.load()
+    assert (log.version, log.index.files) == (6, topic.log.index.files)
 
 
 # --- beside a writer -------------------------------------------------------------------------------------------------

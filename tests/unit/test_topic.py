@@ -19,6 +19,8 @@ from deltaq import (
     TopicExists,
     UnknownTopic,
 )
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.log.lookup import TopicLookup
 from deltaq.names import topic_folder
 from deltaq.serde.typed import schema_of
 from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
@@ -212,6 +214,16 @@ def test_names_that_differ_only_in_case_are_kept_apart_or_refused():
     Topic("Orders", store=folding).delete()
     twin.create()
     assert twin.exists()
+
+
+def test_who_asks_again_about_a_topic_by_a_name_in_another_case_is_refused_again():
+    folding = FoldingStore("y")
+    Topic("Orders", store=folding).create()
+    lookup = TopicLookup(folding, SYSTEM_CLOCK)
+    for _ in range(2):
+        with pytest.raises(InvalidConfig, match="differs only in case from topic 'Orders'"):
+            lookup.head("orders")
+    assert lookup.head("Orders").next_offsets == (0,)
 
 
 # --- the topic as a table ---

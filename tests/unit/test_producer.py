@@ -19,6 +19,8 @@ import pydantic
 import pytest
 
 from deltaq import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     InvalidConfig,
     InvalidValue,
@@ -674,12 +676,18 @@ def test_what_produce_could_not_know_is_reported(root):
     conf = {"bootstrap.servers": root, "auto.create.topics.enable": False, "linger.ms": LONG_MS}
     with Producer(conf | {"message.timeout.ms": 2 * LONG_MS}) as producer:
         reports: dict[tuple[Any, Any], Any] = {}
+        times: dict[tuple[Any, Any], tuple[int, int]] = {}
+
+        def told(error: Any, message: Message) -> None:
+            what = message.key(), message.value()
+            assert what not in reports
+            reports[what], times[what] = error, message.timestamp()
+
         for key, value, partition in ((b"k", b"fine", 0), (b"k", b"v" * 101, 0), (None, b"v", 0), (b"k", b"v", 7)):
-            producer.produce(
-                "t", value, key, partition, on_delivery=lambda e, m: reports.setdefault((m.key(), m.value()), e)
-            )
+            producer.produce("t", value, key, partition, on_delivery=told)
         topic(root, max_message_bytes=100, cleanup_policy="compact")
         assert producer.flush(20) == 0
+        assert [buffer.pending_bytes for buffer in producer._buffers()] == [0], "each byte comes back, and only once"
     names = {what: None if error is None else error.name() for what, error in reports.items()}
     assert names == {
         (b"k", b"fine"): None,
@@ -688,6 +696,18 @@ def test_what_produce_could_not_know_is_reported(root):
         (b"k", b"v"): "_UNKNOWN_PARTITION",
     }
     assert [m.value() for m in read(root, 1)] == [b"fine"]
+    assert times.pop((b"k", b"fine"))[0] == TIMESTAMP_CREATE_TIME
+    assert set(times.values()) == {(TIMESTAMP_NOT_AVAILABLE, 0)}, "of what was refused before it got a time"
+
+
+def test_messages_that_are_all_refused_for_several_reasons_give_back_all_that_they_took(root):
+    conf = {"bootstrap.servers": root, "auto.create.topics.enable": False, "linger.ms": LONG_MS}
+    with Producer(conf | {"message.timeout.ms": 2 * LONG_MS}) as producer:
+        for key, value, partition in ((b"k", b"v" * 101, 0), (None, b"v", 0), (b"k", b"v", 7)):
+            producer.produce("t", value, key, partition)
+        topic(root, max_message_bytes=100, cleanup_policy="compact")
+        assert producer.flush(20) == 0
+        assert [buffer.pending_bytes for buffer in producer._buffers()] == [0]
 
 
 def test_a_topic_that_is_deleted_is_created_again(root):

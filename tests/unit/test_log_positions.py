@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
 from deltaq.log.topic_log import TURN_TIMEOUT_S, Overtaken, SharedTopicLog, TopicLog
+from deltaq.log.topic_state import DataFile
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.file_compaction import FileRewrite, cut
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
@@ -377,6 +378,79 @@ def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted
     assert store.effects[Effect.ERROR_BEFORE] == 1
     assert merges(topic)[0] == 8
     assert len(seen_by_consumers(topic.store)) == 8 + NEW_VERSIONS
+
+
+class Meddling(Writing):
+    """Once the writer has committed, something happens to its new files at the next pause, in the merge of them."""
+
+    def __init__(self, topic: WrittenTopic, meddle: Callable[[list[DataFile]], object]) -> None:
+        super().__init__(topic, NEW_VERSIONS, 1)
+        self._meddle: Callable[[list[DataFile]], object] | None = meddle
+
+    def step(self) -> None:
+        if not self.rounds and self._meddle is not None:
+            meddle, self._meddle = self._meddle, None
+            meddle(self._topic.files[-NEW_VERSIONS:])
+        super().step()
+
+
+@pytest.mark.parametrize("how", ["overtaken", "a file is gone"])
+def test_a_small_merge_that_others_thwart_is_no_end_of_the_large_one_that_it_interrupted(
+    topic: WrittenTopic, how: str
+) -> None:
+    store = FaultyStore(topic.store)
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+
+    def overtake(files: list[DataFile]) -> None:
+        log = topic.fresh_log()
+        work = Rewriter(topic.store, log, topic.clock)
+        work.rewrite(FileRewrite(tuple(files), cut(files, log.live_head, 2**30)))
+
+    def hide(files: list[DataFile]) -> None:
+        store.add(Rule("get", files[-1].segment.key, Fault.missing(), times=1))
+
+    shared = SharedTopicLog(topic.log, topic.clock)
+    pacer = Meddling(topic, overtake if how == "overtaken" else hide)
+    work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
+    work.run(checkpoint=False)
+    assert merges(topic)[:2] == ([NEW_VERSIONS, 8] if how == "overtaken" else [8, NEW_VERSIONS])
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % n for n in range(8)] + (
+        [b"new"] * NEW_VERSIONS
+    )
+    assert topic.stored() >= topic.live()
+
+
+def test_what_is_asked_to_stop_in_a_small_merge_stops_in_the_large_one_too(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    before = topic.stored()
+
+    def stop(_: list[DataFile]) -> None:
+        raise Stopped
+
+    shared = SharedTopicLog(topic.log, topic.clock)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Meddling(topic, stop), beside=shared)
+    with pytest.raises(Stopped):
+        work.run(checkpoint=False)
+    assert merges(topic) == []
+    assert topic.stored() == before | topic.live(), "nothing that was half done stays"
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_only_what_shares_the_time_with_others_writes_its_files_with_pauses(topic: WrittenTopic, share: float) -> None:
+    gently: set[bool] = set()
+
+    class Noted(FaultyStore):
+        def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+            if key.endswith(".parquet") and not key.startswith(topic_log("t")):
+                gently.add(between is not None)
+            super().put(key, data, between)
+
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    assert TopicPass(Noted(topic.store), "t", topic.clock, SMALL, Pacer(topic.clock, share)).run()["files merged"] == 8
+    assert gently == {share < 1}
 
 
 def test_a_merge_that_is_not_beside_a_writer_does_one_thing_after_the_other(topic: WrittenTopic) -> None:

@@ -111,6 +111,30 @@ def test_the_bytes_of_what_is_taken_add_up():
     assert buffer.pending_bytes == 0
 
 
+def test_a_flight_takes_as_many_rows_as_fit_into_its_bytes_and_at_least_one():
+    buffer = Watched()
+    for number in range(10):
+        buffer.put(f"{number}", size=100)
+    assert [buffer.rows_within(size) for size in (50, 100, 550, 999, 1000, 5000)] == [1, 1, 5, 9, 10, 10]
+    buffer.append_block(block(["a", "b"]))
+    assert [buffer.rows_within(size) for size in (550, 5000)] == [5, 10]
+
+
+def test_lingering_ends_with_a_batch_full_of_rows_or_bytes_and_not_before():
+    for size, full in ((1, 10), (200, 5)):
+        buffer = Watched()
+        buffer.put("first", size=size)
+        assert buffer.due_in(0.0, 0.25) == 1.0
+        buffer.woken = 0
+        for number in range(full - 2):
+            buffer.put(f"{number}", size=size)
+        assert buffer.woken == 0
+        assert buffer.due_in(0.0, 0.25) == 1.0
+        buffer.put("last", size=size)
+        assert buffer.woken == 1
+        assert buffer.due_in(0.0, 0.25) == 0.25
+
+
 def test_records_that_are_younger_than_the_flight_stay():
     buffer = Watched()
     for at in (1.0, 2.0, 3.0, 4.0):

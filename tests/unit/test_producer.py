@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -676,15 +677,14 @@ def test_what_produce_could_not_know_is_reported(root):
     conf = {"bootstrap.servers": root, "auto.create.topics.enable": False, "linger.ms": LONG_MS}
     with Producer(conf | {"message.timeout.ms": 2 * LONG_MS}) as producer:
         reports: dict[tuple[Any, Any], Any] = {}
-        times: dict[tuple[Any, Any], tuple[int, int]] = {}
+        messages: dict[tuple[Any, Any], Message] = {}
 
-        def told(error: Any, message: Message) -> None:
-            what = message.key(), message.value()
-            assert what not in reports
-            reports[what], times[what] = error, message.timestamp()
+        def tell(produced: tuple[Any, Any], error: Any, message: Message) -> None:
+            assert produced not in reports
+            reports[produced], messages[produced] = error, message
 
         for key, value, partition in ((b"k", b"fine", 0), (b"k", b"v" * 101, 0), (None, b"v", 0), (b"k", b"v", 7)):
-            producer.produce("t", value, key, partition, on_delivery=told)
+            producer.produce("t", value, key, partition, on_delivery=partial(tell, (key, value)))
         topic(root, max_message_bytes=100, cleanup_policy="compact")
         assert producer.flush(20) == 0
         assert [buffer.pending_bytes for buffer in producer._buffers()] == [0], "each byte comes back, and only once"
@@ -696,6 +696,8 @@ def test_what_produce_could_not_know_is_reported(root):
         (b"k", b"v"): "_UNKNOWN_PARTITION",
     }
     assert [m.value() for m in read(root, 1)] == [b"fine"]
+    assert all((message.key(), message.value()) == produced for produced, message in messages.items())
+    times = {produced: message.timestamp() for produced, message in messages.items()}
     assert times.pop((b"k", b"fine"))[0] == TIMESTAMP_CREATE_TIME
     assert set(times.values()) == {(TIMESTAMP_NOT_AVAILABLE, 0)}, "of what was refused before it got a time"
 

@@ -361,6 +361,22 @@ def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: Wri
     assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
 
 
+def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.topic_pass.NEW_VERSIONS", 4)
+    caplog.set_level("INFO", "deltaq.maintenance")
+    for number in range(60):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, 1, 150), beside=shared).run()
+    small = merges(topic)[: merges(topic).index(60)]
+    assert 2 <= len(small) <= 4, "each takes what came meanwhile, and that is more each time"
+    assert small[0] == 4
+    assert "was not made" not in caplog.text, "a small merge is not interrupted by one of the same files"
+    assert len(seen_by_consumers(topic.store)) == 60 + 150
+
+
 @pytest.mark.parametrize("operation", ["put", "get"], ids=["its file", "its look at the log"])
 def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted(
     topic: WrittenTopic, operation: str

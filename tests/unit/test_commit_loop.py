@@ -15,7 +15,7 @@ from deltaq import errors
 from deltaq.log.actions import CommitInfo, Txn, encode_entry, parse_entry
 from deltaq.log.delta_log import HEAD_PROOF_S, DeltaLog, Draft, LogCleaned
 from deltaq.log.table import PROTOCOL, TableState
-from deltaq.names import log_entry, log_start_marker
+from deltaq.names import checkpoint_file, log_entry, log_start_marker
 from deltaq.store import MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 
@@ -594,6 +594,24 @@ def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clo
         GOING_ON[how](log)
     committed = commit(log, 100)
     assert committed.entry.version == 6
+
+
+@pytest.mark.fault("C4")
+def test_a_writer_commits_behind_no_snapshot_of_which_nobody_knows_whether_its_slot_was_cleaned_up(clock):
+    store = FaultyStore(MemoryStore("test"))
+    cleaned_log(store.inner, clock, 6)
+    checkpoint_of(store.inner, 1, 1)  # an old one that clean-up has not come to yet
+    checkpoint_of(store.inner, 4, 4)
+    clean_up(store.inner, 4)
+    log = DeltaLog(store, FOLDER, clock)
+    store.add(
+        Rule("get", checkpoint_file(FOLDER + "_delta_log/", 4), Fault.missing()),
+        Rule("list", "*log_start*", Fault.error_before()),
+    )
+    with pytest.raises(errors.Unavailable):
+        log.load()
+    assert log.state.version == 1
+    assert commit(log, 100).entry.version == 6
 
 
 def test_of_several_entries_asked_for_at_once_none_counts_that_was_seen_behind_an_empty_slot(clock):

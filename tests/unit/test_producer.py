@@ -89,6 +89,18 @@ def test_a_report_says_where_and_when_the_message_is(root):
     assert type(message.latency()) is float
 
 
+def test_reports_of_later_batches_count_on_from_the_earlier_ones(root):
+    topic(root)
+    found: list[tuple[Any, Any]] = []
+    with Producer(bootstrap_servers=root, on_delivery=lambda _, m: found.append((m.value(), m.offset()))) as producer:
+        for number in range(6):
+            producer.produce("t", b"%d" % number)
+            if number % 3 == 2:
+                producer.flush(20)
+    assert found == [(b"%d" % number, number) for number in range(6)]
+    assert [(m.value(), m.offset()) for m in read(root, 6)] == found
+
+
 def test_a_report_can_be_copied_compared_changed_and_pickled_like_any_message(root):
     topic(root)
     reports: list[Any] = []

@@ -124,15 +124,15 @@ def test_lingering_ends_with_a_batch_full_of_rows_or_bytes_and_not_before():
     for size, full in ((1, 10), (200, 5)):
         buffer = Watched()
         buffer.put("first", size=size)
-        assert buffer.due_in(0.0, 0.25) == 1.0
+        assert buffer.due_in(0.0, 0.25, LoneRecords()) == 1.0
         buffer.woken = 0
         for number in range(full - 2):
             buffer.put(f"{number}", size=size)
         assert buffer.woken == 0
-        assert buffer.due_in(0.0, 0.25) == 1.0
+        assert buffer.due_in(0.0, 0.25, LoneRecords()) == 1.0
         buffer.put("last", size=size)
         assert buffer.woken == 1
-        assert buffer.due_in(0.0, 0.25) == 0.25
+        assert buffer.due_in(0.0, 0.25, LoneRecords()) == 0.25
 
 
 def test_records_that_are_younger_than_the_flight_stay():

@@ -126,7 +126,8 @@ LIMITS = {
             "bytes",
             "Size of a data file before encoding; more makes another file",
         ),
-        Limit("log.topic_writer.FLIGHTS_AHEAD_MAX", "", "Uploads that may wait for their commit"),
+        Limit("log.topic_writer.FLIGHTS_AHEAD_MAX", "", "Uploads that may be under way or wait for their commit"),
+        Limit("log.topic_writer.UPLOADS_MAX", "", "Whole batches of a topic that one process uploads at once"),
         Limit("log.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
         Limit(
             "log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"

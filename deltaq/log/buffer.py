@@ -206,7 +206,7 @@ class RecordBuffer:
             return None
         self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
         linger_s = self.settings.linger_s
-        if self.flushing or self._is_full() or lone.is_next(produced_at, linger_s):
+        if self.flushing or self.is_full or lone.is_next(produced_at, linger_s):
             linger_s = 0.0
         return produced_at + min(max(linger_s, extra_s), self.settings.timeout_s / 2) - now
 
@@ -217,7 +217,8 @@ class RecordBuffer:
         queue = self.queue
         return queue[0][5] if queue else None
 
-    def _is_full(self) -> bool:
+    @property
+    def is_full(self) -> bool:
         """Whether there is enough for a batch, so that lingering makes no sense."""
         settings = self.settings
         return bool(self._sealed) or len(self.queue) >= 2 * settings.batch_rows or self.bytes >= settings.batch_bytes
@@ -243,7 +244,7 @@ class RecordBuffer:
 
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
         """Remove the oldest records, with their bytes: one table, or rows; all produced no later than `until`."""
-        self.wake_length = self.wake_bytes = _NEVER
+        self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
         self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()
         if produced_at is None or produced_at > until:

@@ -1,7 +1,8 @@
 """Group commit: everything that a process has buffered for a topic goes into one commit.
 
 One writer per topic and process, with two threads, so that the upload of one flight of records overlaps the commit of
-the one before. Flights are committed in the order in which they were taken, which keeps the order of each producer.
+the one before; while whole batches wait, further threads upload beside the first. Flights are committed in the order in
+which they were taken, which keeps the order of each producer.
 """
 
 from __future__ import annotations
@@ -47,8 +48,12 @@ FLIGHT_ROWS_MAX = 250_000
 FLIGHT_BYTES_MAX = 256 * 1024 * 1024
 """About how much goes into one flight, far below what one Arrow array can hold."""
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-FLIGHTS_AHEAD_MAX = 4
-"""Uploaded flights that may wait for their commit. Beyond that records stay in their buffers and make larger ones."""
+FLIGHTS_AHEAD_MAX = 8
+"""Flights that may be on their way to a commit. Beyond that records stay in their buffers and make larger ones."""
+
+UPLOADS_MAX = 4
+"""How many flights are uploaded at once. More than one only of whole batches: where less waits, larger flights cost
+less."""
 
 EXIT_WAIT_S = 2.0
 """How long the exit of the process waits for each of a writer's threads."""
@@ -73,12 +78,16 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """Records that are uploaded together. `deadline` is that of its oldest record, on the monotonic clock."""
+    """Records that are uploaded together. `deadline` is that of its oldest record, on the monotonic clock.
+
+    `segments` and `topic_id` are known once `is_uploaded`.
+    """
 
     parts: list[_Part]
     deadline: float
-    segments: list[PendingSegment]
-    topic_id: str
+    segments: list[PendingSegment] = field(default_factory=list)
+    topic_id: str = ""
+    is_uploaded: bool = False
 
 
 class Caretaker(Protocol):
@@ -112,7 +121,9 @@ class TopicWriter:
         self._view: TopicView | None = None
         self._changed = clock.condition()
         self._buffers: list[RecordBuffer] = []
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[_Flight] = deque()  # in the order in which they were taken
+        self._uploads = 0  # how many of them are being uploaded
+        self._reliefs = 0  # threads that upload beside the first
         self._under_way: dict[_Part, None] = {}  # in the order in which they were taken
         self._linger = AdaptiveLinger()
         self._lone = LoneRecords()
@@ -174,11 +185,13 @@ class TopicWriter:
         """Add a table behind what is in `buffer`."""
         with self._changed:
             buffer.append_block(block)
+            self._relieve()
             self._changed.notify_all()
 
     def wake(self) -> None:
         """A buffer has something new, or wants to be flushed."""
         with self._changed:
+            self._relieve()
             self._changed.notify_all()
 
     def purge(self, buffer: RecordBuffer, *, in_queue: bool, in_flight: bool) -> None:
@@ -245,24 +258,55 @@ class TopicWriter:
     # --- upload ---
 
     def _upload_loop(self) -> None:
-        while (parts := self._next_parts()) is not None:
-            try:
-                flight = self._upload(parts)
-            except KafkaException as error:
-                self._fail(parts, error)
-            except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
-                _log.exception("writing a batch failed topic=%r", self.topic)
-                self._fail(parts, _defect(error))
-            else:
-                self._hand_over(flight)
+        while (flight := self._next_flight()) is not None:
+            self._carry(flight)
 
-    def _hand_over(self, flight: _Flight | None) -> None:
-        if flight is not None:
-            with self._changed:
-                self._flights.append(flight)
-                self._changed.notify_all()
+    def _carry(self, flight: _Flight) -> None:
+        """Upload a flight, or report why it cannot be."""
+        try:
+            self._upload(flight)
+        except KafkaException as error:
+            self._fail(flight.parts, error)
+        except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
+            _log.exception("writing a batch failed topic=%r", self.topic)
+            self._fail(flight.parts, _defect(error))
+        with self._changed:
+            self._uploads -= 1
+            if flight.segments:
+                flight.is_uploaded = True
+            elif flight in self._flights:
+                self._flights.remove(flight)
+            self._changed.notify_all()
 
-    def _next_parts(self) -> list[_Part] | None:
+    def _relieve(self) -> None:
+        """Have a whole batch uploaded beside what is being uploaded: somebody produces faster than one thread writes.
+        The writer's lock is held."""
+        if not self._uploads or not self._is_relief_due() or self._reliefs == UPLOADS_MAX - 1:
+            return
+        try:
+            thread = self._clock.start_thread(self._relief_loop, f"deltaq-upload-{self.topic}")
+        except RuntimeError:  # the system gives no more threads: then it takes longer
+            return
+        self._reliefs += 1
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
+
+    def _relief_loop(self) -> None:
+        while (flight := self._next_full()) is not None:
+            self._carry(flight)
+
+    def _next_full(self) -> _Flight | None:
+        """A flight of at least a whole batch; None if there is none, or enough is under way."""
+        with self._changed:
+            if self._is_relief_due():
+                return self._taken()
+            self._reliefs -= 1
+            return None
+
+    def _is_relief_due(self) -> bool:
+        has_room = self._uploads < UPLOADS_MAX and len(self._flights) < FLIGHTS_AHEAD_MAX
+        return has_room and not self._stopping and any(buffer.is_full for buffer in self._buffers)
+
+    def _next_flight(self) -> _Flight | None:
         """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left."""
         with self._changed:
             while True:
@@ -273,17 +317,22 @@ class TopicWriter:
                     return None
                 wait_s = self._wait_s()
                 if wait_s is not None and wait_s <= 0:
-                    parts = list(self._take())
-                    self._under_way.update(dict.fromkeys(parts))
-                    self._note(parts)
-                    return parts
+                    flight = self._taken()
+                    self._relieve()
+                    return flight
                 self._changed.wait(wait_s)
 
-    def _note(self, parts: Sequence[_Part]) -> None:
-        """Learn whether records that leave now would have waited for company in vain."""
+    def _taken(self) -> _Flight:
+        """A flight of what waits, in its place among the others. The writer's lock is held."""
+        parts = list(self._take())
+        self._under_way.update(dict.fromkeys(parts))
         records = sum(len(part.records) for part in parts)
         linger_s = max(part.buffer.settings.linger_s for part in parts)
         self._lone.left(records, min(part.records.produced_at for part in parts), linger_s)
+        flight = _Flight(parts, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts))
+        self._flights.append(flight)
+        self._uploads += 1
+        return flight
 
     def _wait_s(self) -> float | None:
         """Seconds until records should be taken; None while there are none, or while enough are uploaded already."""
@@ -309,15 +358,14 @@ class TopicWriter:
                     bytes_left -= taken[1]
                     yield _Part(buffer, *taken)
 
-    def _upload(self, parts: list[_Part]) -> _Flight | None:
-        deadline = min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
-        plan = next((part.buffer.plan for part in parts if part.buffer.plan is not None), None)
-        view = self._known(plan, deadline)
-        parts[:] = [part for part in parts if self._encode(part, view)]
+    def _upload(self, flight: _Flight) -> None:
+        plan = next((part.buffer.plan for part in flight.parts if part.buffer.plan is not None), None)
+        view = self._known(plan, flight.deadline)
+        flight.parts = [part for part in flight.parts if self._encode(part, view)]
         # In the order of their segments: that is the order in which offsets are given.
-        parts = list(chain.from_iterable(_by_encoding(parts)))
-        segments = self._upload_parts(parts, view, deadline)
-        return _Flight(parts, deadline, segments, view.topic_id) if segments else None
+        flight.parts = list(chain.from_iterable(_by_encoding(flight.parts)))
+        flight.topic_id = view.topic_id
+        flight.segments = self._upload_parts(flight.parts, view, flight.deadline)
 
     def _encode(self, part: _Part, view: TopicView) -> bool:
         """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
@@ -428,9 +476,9 @@ class TopicWriter:
                 while self._flights and _is_purged(self._flights[0]):
                     self._flights.popleft()
                     self._changed.notify_all()
-                if self._flights and not self._stopping:
+                if self._flights and self._flights[0].is_uploaded and not self._stopping:
                     return True
-                if self._stopping or not self._uploading:
+                if self._stopping or not (self._uploading or self._uploads):
                     self._running = False
                     self._changed.notify_all()
                     return False
@@ -451,7 +499,7 @@ class TopicWriter:
         def take_segments() -> list[PendingSegment]:
             # Asked again after a lost race: whatever has been uploaded meanwhile rides along.
             with self._changed:
-                while self._flights and self._flights[0].topic_id == topic_id:
+                while self._flights and self._flights[0].is_uploaded and self._flights[0].topic_id == topic_id:
                     flight = self._flights.popleft()
                     if not _is_purged(flight):
                         taken.append(flight)

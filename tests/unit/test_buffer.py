@@ -177,14 +177,17 @@ def test_a_full_batch_wakes_a_writer_that_lingers():
         assert buffer.due_in(0.25, 0.0, LoneRecords()) == -0.25
 
 
-def test_a_busy_writer_is_left_alone_and_still_notices():
+def test_a_busy_writer_is_told_of_a_whole_batch_once_and_of_nothing_less():
     buffer = Watched()
     buffer.put("a")
     buffer.take(ROWS_MAX, float("inf"))
     buffer.woken = 0
-    for _ in range(50):
+    for _ in range(9):
         buffer.put("b")
     assert buffer.woken == 0
+    for _ in range(50):
+        buffer.put("b")
+    assert buffer.woken == 1
     assert buffer.due_in(0.0, 0.0, LoneRecords()) is not None, "it looks before it waits"
 
 

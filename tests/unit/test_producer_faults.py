@@ -15,9 +15,11 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Consumer, KafkaError, Producer, QueueFull, Topic, TopicPartition
+from deltaq.clock import SystemClock
 from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add, Entry, parse_entry
 from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_writer import UPLOADS_MAX
 from deltaq.store import MemoryStore, StoreRefused
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
@@ -332,6 +334,127 @@ def test_the_next_flight_is_uploaded_while_the_commit_of_the_one_before_is_waiti
     assert reports.names == [None] * 3
     assert stored(store, 3) == [b"1", b"2", b"3"]
     assert len(entries(store)) <= 3, "what was uploaded meanwhile went into one commit"
+
+
+def batches_of_ten(store: FaultyStore, **config) -> Producer:
+    """A producer of topic `t` that sends ten messages at once."""
+    create(store)
+    return make(store, batch_num_messages=10, **config)
+
+
+def send(producer: Producer, *numbers: int) -> None:
+    for number in numbers:
+        producer.produce("t", b"%d" % number)
+
+
+def fill(producer: Producer, store: FaultyStore) -> int:
+    """Send batches, of which none comes back from the store, until no more are uploaded; how many messages."""
+    sent = 0
+    while (under_way := store.blocked) < UPLOADS_MAX:
+        send(producer, *range(sent, sent + 20))
+        sent += 20
+        eventually(lambda: store.blocked > under_way)
+    return sent
+
+
+def test_whole_batches_are_uploaded_beside_one_that_takes_long_and_committed_behind_it():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
+    with batches_of_ten(store) as producer:
+        send(producer, 0)
+        eventually(lambda: store.blocked == 1)
+        send(producer, *range(1, 12))
+        eventually(lambda: store.operations["put"] == 2)
+        send(producer, *range(12, 30))
+        eventually(lambda: store.operations["put"] == 3)
+        assert not [action for entry in entries(store) for action in entry.actions if isinstance(action, Add)]
+        store.release()
+        assert producer.flush(60) == 0
+    assert stored(store, 30) == [b"%d" % number for number in range(30)]
+
+
+def test_less_than_a_batch_waits_for_the_upload_that_is_under_way():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
+    with batches_of_ten(store) as producer:
+        send(producer, 0)
+        eventually(lambda: store.blocked == 1)
+        send(producer, *range(1, 10))
+        reliefs = producer._lanes["t"].writer._reliefs
+        store.release()
+        assert producer.flush(60) == 0
+    assert reliefs == 0
+    assert stored(store, 10) == [b"%d" % number for number in range(10)]
+
+
+def test_no_more_than_a_few_batches_are_uploaded_at_once():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=EVER))
+    with batches_of_ten(store) as producer:
+        sent = fill(producer, store)
+        send(producer, *range(sent, sent + 100))
+        writer = producer._lanes["t"].writer
+        found = writer._reliefs, writer._uploads
+        store.clear()
+        store.release()
+        assert producer.flush(60) == 0
+    assert found == (UPLOADS_MAX - 1, UPLOADS_MAX)
+    assert stored(store, sent + 100) == [b"%d" % number for number in range(sent + 100)]
+
+
+def test_a_batch_that_cannot_be_uploaded_takes_no_other_one_with_it():
+    store = FaultyStore(
+        MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1), Rule("put", DATA, Fault.refused(), times=1)
+    )
+    reports = Reports()
+    with batches_of_ten(store, on_delivery=reports) as producer:
+        send(producer, 0)
+        eventually(lambda: store.blocked == 1)
+        send(producer, *range(1, 11))
+        eventually(lambda: producer.poll(0) or len(reports) == 10)
+        store.release()
+        send(producer, *range(11, 30))
+        assert producer.flush(60) == 0
+    assert sorted(int(message.value()) for error, message in reports if error is not None) == list(range(1, 11))
+    assert stored(store, 20) == [b"%d" % number for number in (0, *range(11, 30))]
+
+
+def test_where_there_are_no_more_threads_batches_are_uploaded_one_after_the_other():
+    class Scarce(SystemClock):
+        started, refused = False, 0
+
+        def start_thread(self, target, name):
+            if name == "deltaq-upload-t" and self.started:
+                self.refused += 1
+                raise RuntimeError("can't start new thread")
+            self.started = self.started or name == "deltaq-upload-t"
+            return super().start_thread(target, name)
+
+    store, clock = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1)), Scarce()
+    with batches_of_ten(store, clock=clock) as producer:
+        send(producer, 0)
+        eventually(lambda: store.blocked == 1)
+        send(producer, *range(1, 30))
+        assert clock.refused > 0
+        store.release()
+        assert producer.flush(60) == 0
+    assert stored(store, 30) == [b"%d" % number for number in range(30)]
+
+
+def test_a_producer_that_purges_does_not_wait_for_batches_that_are_being_uploaded():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=EVER))
+    reports = Reports()
+    with batches_of_ten(store, on_delivery=reports) as producer:
+        sent = fill(producer, store)
+        producer.purge()
+        left = producer.flush(60)
+        store.clear()
+        store.release()
+        send(producer, 100)
+        assert producer.flush(60) == 0
+    assert left == 0
+    assert len(reports) == sent + 1
+    assert set(reports.names[:-1]) <= {"_PURGE_INFLIGHT", "_PURGE_QUEUE"}
+    assert reports.names.count("_PURGE_INFLIGHT") >= 10 * (UPLOADS_MAX - 1)
+    assert reports.names[-1] is None
+    assert stored(store, 1) == [b"100"]
 
 
 def test_clients_with_different_compression_get_two_files_in_one_commit():

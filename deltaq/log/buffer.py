@@ -220,8 +220,11 @@ class RecordBuffer:
     @property
     def is_full(self) -> bool:
         """Whether there is enough for a batch, so that lingering makes no sense."""
-        settings = self.settings
-        return bool(self._sealed) or len(self.queue) >= 2 * settings.batch_rows or self.bytes >= settings.batch_bytes
+        if self._sealed:
+            return True
+        # Bytes without rows are of a message that was taken before `produce` had come to count it.
+        length = len(self.queue)
+        return length >= 2 * self.settings.batch_rows or (length > 0 and self.bytes >= self.settings.batch_bytes)
 
     # --- putting in and taking out, under the writer's lock ---
 

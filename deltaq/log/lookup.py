@@ -57,7 +57,11 @@ class TopicLookup:
         with self._current(topic) as log:
             known = [_without_times(log.head, topic, *question) for question in asked]
             times = [question for question, answer in zip(asked, known, strict=True) if answer is None]
-            found = iter(offsets_for_times(self._store, log, times, self.layouts, self._clock))
+            try:
+                found = iter(offsets_for_times(self._store, log, times, self.layouts, self._clock) if times else ())
+            except UnknownTopic:  # it was deleted meanwhile
+                gone = UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
+                return [gone if answer is None else answer for answer in known]
         return [answer if answer is not None else _or_end(next(found)) for answer in known]
 
     def lend(self, log: TopicLog) -> bool:

@@ -233,10 +233,13 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
 
 @dataclass(slots=True)
 class _KnownLayout:
-    """`lock` is held by who fetches it; None before that, and after it has failed."""
+    """`lock` is held by who fetches it. `layout` is None before that, and after it has failed, so often and most
+    recently with `failure`."""
 
     lock: Lock
     layout: SegmentLayout | None = None
+    failures: int = 0
+    failure: Exception | None = None
 
 
 class LayoutCache:
@@ -259,9 +262,16 @@ class LayoutCache:
                 while len(self._layouts) >= LAYOUTS_KEPT:
                     del self._layouts[next(iter(self._layouts))]
                 known = self._layouts[file.segment.key] = _KnownLayout(self._clock.lock())
+            failures = known.failures
         with known.lock:
             if known.layout is None:
-                known.layout = layout_of(self._store, file)
+                if known.failure is not None and known.failures > failures:
+                    raise known.failure  # what was waited for: one after the other would wait for as long again
+                try:
+                    known.layout = layout_of(self._store, file)
+                except Exception as error:
+                    known.failures, known.failure = known.failures + 1, error
+                    raise
             return known.layout
 
 

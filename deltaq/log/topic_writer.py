@@ -56,7 +56,7 @@ UPLOADS_MAX = 4
 less."""
 
 EXIT_WAIT_S = 2.0
-"""How long the exit of the process waits for each of a writer's threads."""
+"""How long the exit of the process waits for a writer's threads."""
 
 
 @dataclass(slots=True, eq=False)
@@ -178,8 +178,9 @@ class TopicWriter:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        for thread in self._threads:  # not a wait on the clock: a test's clock stands still by then
-            thread.join(EXIT_WAIT_S)
+        until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S  # a test's clock stands still by then
+        for thread in self._threads:
+            thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
 
     def append_block(self, buffer: RecordBuffer, block: ArrowBlock) -> None:
         """Add a table behind what is in `buffer`."""
@@ -208,6 +209,7 @@ class TopicWriter:
             self._changed.notify_all()
         self._fail(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
         self._fail(flying, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
+        self.wake()  # nobody waits for these flights any more, so others have room
 
     def settle(self, token: str, timeout_s: float) -> bool:
         """Whether the append behind an OutcomeUnknown stands. Raises OutcomeUnknown if that cannot be found out in
@@ -270,48 +272,54 @@ class TopicWriter:
         except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
             _log.exception("writing a batch failed topic=%r", self.topic)
             self._fail(flight.parts, _defect(error))
-        with self._changed:
-            self._uploads -= 1
-            if flight.segments:
-                flight.is_uploaded = True
-            elif flight in self._flights:
-                self._flights.remove(flight)
-            self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._uploads -= 1
+                if flight.segments:
+                    flight.is_uploaded = True
+                elif flight in self._flights:
+                    self._flights.remove(flight)
+                self._changed.notify_all()
 
     def _relieve(self) -> None:
         """Have a whole batch uploaded beside what is being uploaded: somebody produces faster than one thread writes.
         The writer's lock is held."""
-        if not self._uploads or not self._is_relief_due() or self._reliefs == UPLOADS_MAX - 1:
+        if not self._uploads or not self._is_relief_due() or self._reliefs >= UPLOADS_MAX - 1:
             return
+        self._reliefs += 1
         try:
             thread = self._clock.start_thread(self._relief_loop, f"deltaq-upload-{self.topic}")
         except RuntimeError:  # the system gives no more threads: then it takes longer
+            self._reliefs -= 1
             return
-        self._reliefs += 1
         self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
 
     def _relief_loop(self) -> None:
-        while (flight := self._next_full()) is not None:
-            self._carry(flight)
+        try:
+            while (flight := self._next_full()) is not None:
+                self._carry(flight)
+        finally:
+            with self._changed:
+                self._reliefs -= 1
 
     def _next_full(self) -> _Flight | None:
         """A flight of at least a whole batch; None if there is none, or enough is under way."""
         with self._changed:
-            if self._is_relief_due():
-                return self._taken()
-            self._reliefs -= 1
-            return None
+            return self._taken() if self._is_relief_due() else None
 
     def _is_relief_due(self) -> bool:
+        """Whether a whole batch waits, and is to be uploaded now. Not in a crowd, where the turn of others comes first:
+        then larger flights are better than more of them."""
         has_room = self._uploads < UPLOADS_MAX and len(self._flights) < FLIGHTS_AHEAD_MAX
-        return has_room and not self._stopping and any(buffer.is_full for buffer in self._buffers)
+        is_free = has_room and not self._stopping and not self._linger.extra_s
+        return is_free and any(buffer.is_full for buffer in self._buffers)
 
     def _next_flight(self) -> _Flight | None:
         """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left."""
         with self._changed:
             while True:
                 self._buffers = [buffer for buffer in self._buffers if len(buffer) or not buffer.abandoned]
-                if not self._buffers or self._stopping:
+                if self._stopping or not (self._buffers or self._uploads):
                     self._uploading = False
                     self._changed.notify_all()
                     return None
@@ -478,7 +486,7 @@ class TopicWriter:
                     self._changed.notify_all()
                 if self._flights and self._flights[0].is_uploaded and not self._stopping:
                     return True
-                if self._stopping or not (self._uploading or self._uploads):
+                if self._stopping or not self._uploading:
                     self._running = False
                     self._changed.notify_all()
                     return False
@@ -503,6 +511,7 @@ class TopicWriter:
                     flight = self._flights.popleft()
                     if not _is_purged(flight):
                         taken.append(flight)
+                self._relieve()  # there is room again
                 self._changed.notify_all()
             return [segment for flight in taken for segment in flight.segments]
 
@@ -531,7 +540,8 @@ class TopicWriter:
         now = self._clock.monotonic()
         again = []
         with self._changed:
-            if not taken and self._flights:  # refused before anything was taken: the topic is gone
+            if not taken and self._flights and self._flights[0].is_uploaded:
+                # Refused before anything was taken: the topic is gone.
                 taken.append(self._flights.popleft())
         if isinstance(error, Unavailable) and error.error.retriable():
             again = [flight for flight in taken if flight.deadline > now]

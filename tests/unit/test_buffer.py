@@ -177,6 +177,17 @@ def test_a_full_batch_wakes_a_writer_that_lingers():
         assert buffer.due_in(0.25, 0.0, LoneRecords()) == -0.25
 
 
+def test_bytes_that_are_counted_after_their_message_was_taken_make_no_batch():
+    buffer = Watched()
+    buffer.put("x", size=1000)
+    take_all(buffer)
+    buffer.bytes += 1000  # as where `produce` is interrupted between its last two steps
+    assert not buffer.is_full
+    assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
+    buffer.put("y", size=1)
+    assert buffer.is_full
+
+
 def test_a_busy_writer_is_told_of_a_whole_batch_once_and_of_nothing_less():
     buffer = Watched()
     buffer.put("a")

@@ -13,6 +13,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+import deltaq.log.time_lookup
 from deltaq import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -769,6 +770,31 @@ def test_offsets_are_found_by_time(root):
         assert unknown.error == KafkaError._UNKNOWN_PARTITION
         with pytest.raises(InvalidConfig, match="-7"):
             reader.offsets_for_times([tp(0, -7)])
+        known, missing = reader.offsets_for_times([tp(0, T0), tp(0, T0, "missing")])
+        assert (known.offset, known.error) == (0, None)
+        assert missing.error == KafkaError._UNKNOWN_PARTITION
+        with pytest.raises(UnknownTopic) as caught:
+            reader.offsets_for_times([tp(0, T0, "missing"), tp(1, OFFSET_END, "missing")])
+        assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
+
+
+def test_a_topic_that_is_deleted_while_its_times_are_looked_up_is_unknown_and_no_other(root, monkeypatch):
+    for name in ("stays", "goes"):
+        topic(root, name)
+    found = deltaq.log.time_lookup.offsets_for_times
+
+    def look(store, log, *arguments):
+        if log.topic == "goes":
+            raise UnknownTopic("goes")
+        return found(store, log, *arguments)
+
+    monkeypatch.setattr("deltaq.log.lookup.offsets_for_times", look)
+    with consumer(root) as reader:
+        places = [tp(0, T0, "goes"), tp(0, T0, "stays"), tp(0, OFFSET_END, "goes")]
+        gone, stays, end = reader.offsets_for_times(places)
+    assert gone.error == KafkaError._UNKNOWN_PARTITION
+    assert (stays.offset, stays.error) == (OFFSET_END, None)
+    assert (end.offset, end.error) == (0, None)
 
 
 def test_times_need_not_rise_with_offsets(root):

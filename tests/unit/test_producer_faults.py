@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltaq import Consumer, KafkaError, Producer, QueueFull, Topic, TopicPartition
-from deltaq.clock import SystemClock
+from deltaq import Consumer, KafkaError, KafkaException, Producer, QueueFull, Topic, TopicPartition
+from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add, Entry, parse_entry
 from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_writer import UPLOADS_MAX
+from deltaq.log.topic_writer import UPLOADS_MAX, TopicWriter, topic_writer
 from deltaq.store import MemoryStore, StoreRefused
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
@@ -414,6 +414,81 @@ def test_a_batch_that_cannot_be_uploaded_takes_no_other_one_with_it():
         assert producer.flush(60) == 0
     assert sorted(int(message.value()) for error, message in reports if error is not None) == list(range(1, 11))
     assert stored(store, 20) == [b"%d" % number for number in (0, *range(11, 30))]
+
+
+def test_in_a_crowd_no_batch_goes_before_its_turn():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
+    with batches_of_ten(store) as producer:
+        send(producer, 0)
+        eventually(lambda: store.blocked == 1)
+        writer = producer._lanes["t"].writer
+        writer._linger.extra_s = 0.01
+        send(producer, *range(1, 100))
+        reliefs = writer._reliefs
+        store.release()
+        assert producer.flush(60) == 0
+    assert reliefs == 0
+    assert stored(store, 100) == [b"%d" % number for number in range(100)]
+
+
+class HeldStore(FaultyStore):
+    """Keeps the first data file until `first` is set, and the second until `second` is."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore("test"))
+        self.first, self.second = threading.Event(), threading.Event()
+        self.uploads = 0
+
+    def put(self, key, data, between=None):
+        if key.endswith(".parquet"):
+            self.uploads += 1
+            gate = {1: self.first, 2: self.second}.get(self.uploads)
+            assert gate is None or gate.wait(60)
+        super().put(key, data, between)
+
+
+def test_a_new_producer_does_not_wait_for_the_batches_of_one_that_has_gone():
+    store = HeldStore()
+    gone = batches_of_ten(store)
+    send(gone, 0)
+    eventually(lambda: store.uploads == 1)
+    send(gone, *range(1, 11))
+    eventually(lambda: store.uploads == 2)
+    gone.purge()
+    gone.close()
+    store.first.set()
+    eventually(lambda: gone_writer(store)._uploads == 1)
+    begun = threading.Event()
+
+    def go_on() -> None:
+        with make(store) as producer:
+            send(producer, 100)
+            begun.set()
+            assert producer.flush(60) == 0
+
+    going_on = threading.Thread(target=go_on)
+    going_on.start()
+    found = begun.wait(20)
+    store.second.set()
+    going_on.join(60)
+    assert found
+    assert stored(store, 1) == [b"100"]
+
+
+def gone_writer(store: FaultyStore) -> TopicWriter:
+    """The writer of topic `t`, which is there as long as a thread of it is."""
+    return topic_writer(store, "t", SYSTEM_CLOCK)
+
+
+def test_a_refusal_of_nothing_is_no_refusal_of_a_batch_that_is_being_uploaded():
+    store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
+    with batches_of_ten(store) as producer:
+        send(producer, 0)
+        eventually(lambda: store.blocked == 1)
+        producer._lanes["t"].writer._not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
+        store.release()
+        assert producer.flush(60) == 0
+    assert stored(store, 1) == [b"0"]
 
 
 def test_where_there_are_no_more_threads_batches_are_uploaded_one_after_the_other():

@@ -21,6 +21,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.compaction import compact
+from tests.doubles.reading import eventually
 
 Records = list[tuple[int, int]]  # (partition, timestamp in ms)
 
@@ -337,6 +338,21 @@ def test_a_footer_is_fetched_once_by_several_who_want_it_at_once(large):
     with ThreadPoolExecutor(4) as pool:
         assert len(set(map(id, pool.map(look, range(4))))) == 1
     assert large.operations["get_range"] == 1
+
+
+def test_who_waited_for_a_footer_that_could_not_be_fetched_does_not_wait_again(large):
+    (file,) = opened(large).index.files.values()
+    layouts = LayoutCache(large)
+    large.add(Rule("get_range", "*", Fault.hang(), times=1))
+    with ThreadPoolExecutor(3) as pool:
+        asking = [pool.submit(layouts.of, file) for _ in range(3)]
+        eventually(lambda: large.blocked == 1)
+        large.release()
+        failures = [future.exception() for future in asking]
+    assert layouts.of(file) is not None
+    # Who had not begun to wait yet has fetched it.
+    assert sum(isinstance(failure, Unavailable) for failure in failures) >= 1
+    assert large.operations["get_range"] == 2
 
 
 def test_a_footer_that_could_not_be_fetched_is_fetched_by_the_next(large):

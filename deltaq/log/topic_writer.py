@@ -315,7 +315,8 @@ class TopicWriter:
         return is_free and any(buffer.is_full for buffer in self._buffers)
 
     def _next_flight(self) -> _Flight | None:
-        """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left."""
+        """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left,
+        and no upload under way."""
         with self._changed:
             while True:
                 self._buffers = [buffer for buffer in self._buffers if len(buffer) or not buffer.abandoned]

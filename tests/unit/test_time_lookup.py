@@ -6,13 +6,14 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltaq import OFFSET_BEGINNING, OFFSET_END, Corrupt, Producer, Topic, Unavailable, UnknownTopic
-from deltaq.clock import SYSTEM_CLOCK
+from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.log import segment as segment_module
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.scan import LAYOUTS_KEPT, LayoutCache
@@ -340,18 +341,44 @@ def test_a_footer_is_fetched_once_by_several_who_want_it_at_once(large):
     assert large.operations["get_range"] == 1
 
 
+class SeenLock:
+    """A lock that tells how many have asked for it."""
+
+    def __init__(self) -> None:
+        self._lock, self.asked = threading.Lock(), 0
+
+    def __enter__(self) -> bool:
+        self.asked += 1
+        return self._lock.__enter__()
+
+    def __exit__(self, *about: Any) -> None:
+        self._lock.__exit__(*about)
+
+
+class QueuesSeen(SystemClock):
+    """A clock that remembers its locks."""
+
+    def __init__(self) -> None:
+        self.locks: list[SeenLock] = []
+
+    def lock(self) -> SeenLock:
+        self.locks.append(SeenLock())
+        return self.locks[-1]
+
+
 def test_who_waited_for_a_footer_that_could_not_be_fetched_does_not_wait_again(large):
     (file,) = opened(large).index.files.values()
-    layouts = LayoutCache(large)
+    clock = QueuesSeen()
+    layouts = LayoutCache(large, clock)
     large.add(Rule("get_range", "*", Fault.hang(), times=1))
     with ThreadPoolExecutor(3) as pool:
         asking = [pool.submit(layouts.of, file) for _ in range(3)]
-        eventually(lambda: large.blocked == 1)
+        eventually(lambda: large.blocked == 1 and clock.locks[-1].asked == 3)
         large.release()
         failures = [future.exception() for future in asking]
+    assert [type(failure) for failure in failures] == [Unavailable] * 3
+    assert large.operations["get_range"] == 1
     assert layouts.of(file) is not None
-    # Who had not begun to wait yet has fetched it.
-    assert sum(isinstance(failure, Unavailable) for failure in failures) >= 1
     assert large.operations["get_range"] == 2
 
 

@@ -137,7 +137,7 @@ class SegmentLayout:
 
 
 def encode_segment(
-    batch: pa.RecordBatch,
+    batch: pa.RecordBatch | pa.Table,
     shares: Sequence[int],
     compression: str,
     level: int | None = None,
@@ -145,7 +145,8 @@ def encode_segment(
     row_group_bytes: int | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> EncodedSegment:
-    """Encode `batch`, whose rows are sorted by partition, as Parquet.
+    """Encode `batch`, whose rows are sorted by partition, as Parquet. A table of many chunks is copied row group by row
+    group only.
 
     `shares` are the row counts of the partitions in order (their sum is the number of rows). With `row_group_bytes`
     a row group decodes to about as many bytes, so that of a large file small parts can be read; without, only the
@@ -161,7 +162,8 @@ def encode_segment(
         rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))
     with _writer(sink, batch.schema, compression, level) as writer:
         for first, count in _row_groups(shares, row_bytes, rows_max):
-            for rows in _halved(batch.slice(first, count), row_group_bytes):
+            part = batch.slice(first, count)
+            for rows in _halved(_one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes):
                 writer.write_batch(rows, row_group_size=rows.num_rows)
                 between()
     data = memoryview(sink.getvalue())

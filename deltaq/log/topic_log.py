@@ -73,7 +73,15 @@ class UploadsGone(Exception):
 
 
 class Overtaken(Exception):
-    """What was planned does not fit the topic as it is now; nothing was written. Make a new plan."""
+    """What was planned does not fit the topic as it is now. Make a new plan.
+
+    `may_have_stood`: an entry for it was sent, into a slot that has been cleaned up since. Its files may have been in
+    the topic, and others may read them still. Otherwise nothing was written.
+    """
+
+    def __init__(self, *, may_have_stood: bool = False) -> None:
+        super().__init__("the topic has changed since this was planned")
+        self.may_have_stood = may_have_stood
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,12 +409,20 @@ class TopicLog:
         `DeltaLog.commit` raises.
         """
 
+        is_uncertain = False
+
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
             if not all(path in state.files for path in inputs) or _voided(outputs, head):
-                raise Overtaken
+                raise Overtaken(may_have_stood=is_uncertain)
             return rewritten(head, inputs, outputs, now_ms)
 
-        self._maintain("OPTIMIZE", actions, deadline)
+        def may_stand(_: TableState) -> bool:
+            # If it stands, its inputs are gone, and so is the plan: trying again is safe.
+            nonlocal is_uncertain
+            is_uncertain = True
+            return False
+
+        self._maintain("OPTIMIZE", actions, deadline, may_stand)
 
     def retain(self, decide: Callable[[TopicHead], Trimmed], deadline: float) -> None:
         """Remove records: what `decide` says, asked anew for each slot tried; it may raise Overtaken to give up.
@@ -430,21 +446,29 @@ class TopicLog:
         self._maintain("VACUUM START", lambda _, head, now: raised_uploads(head, uploads_from, now), deadline)
 
     def _maintain(
-        self, operation: str, actions: Callable[[TableState, TopicHead, int], list[Action]], deadline: float
+        self,
+        operation: str,
+        actions: Callable[[TableState, TopicHead, int], list[Action]],
+        deadline: float,
+        may_stand: Callable[[TableState], bool] = lambda _: False,
     ) -> None:
         info = self._info(self._new_token(), self._now(), operation, blind=False)
         if self._beside is None:
-            self._log.commit(lambda state: self._draft(info, state, actions), deadline)
+            self._log.commit(lambda state: self._draft(info, state, actions, may_stand), deadline)
             return
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
             if log.version < self.version:
                 log.adopt(self)  # others have written, and its writer has not heard of it yet
-            log._log.commit(lambda state: log._draft(info, state, actions), deadline)
+            log._log.commit(lambda state: log._draft(info, state, actions, may_stand), deadline)
             self.adopt(log)
 
     def _draft(
-        self, info: CommitInfo, state: TableState, actions: Callable[[TableState, TopicHead, int], list[Action]]
+        self,
+        info: CommitInfo,
+        state: TableState,
+        actions: Callable[[TableState, TopicHead, int], list[Action]],
+        may_stand: Callable[[TableState], bool],
     ) -> Draft:
         if self._last is None:
             raise Overtaken
@@ -453,8 +477,7 @@ class TopicLog:
         entry = Entry(state.version + 1, info, tuple(actions(state, self._last, now)))
         # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
         self._checked(entry, f"a new entry of {self.folder}")
-        # If it stands, its inputs are gone, and so is the plan: trying again is safe.
-        return Draft(info, entry.actions, lambda _: False)
+        return Draft(info, entry.actions, may_stand)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never

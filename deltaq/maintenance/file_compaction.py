@@ -15,7 +15,17 @@ from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.topic_state import Batch, DataFile, TopicHead
 from deltaq.maintenance.settings import MaintenanceSettings
 
-__all__ = ["FileRewrite", "Ranges", "cut", "halved", "in_log_order", "is_alike", "plan_compaction", "plan_trim"]
+__all__ = [
+    "FileRewrite",
+    "Ranges",
+    "cut",
+    "divided",
+    "halved",
+    "in_log_order",
+    "is_alike",
+    "plan_compaction",
+    "plan_trim",
+]
 
 _TIERS = (512, 32, 2)
 """What part of the target size the files of each class stay below. Small ones are merged first, with their like."""
@@ -112,6 +122,27 @@ def cut(files: Sequence[DataFile], head: TopicHead, target_bytes: int) -> tuple[
         outputs[-1][batch.partition] = (begun, batch.next_offset)
         filled += batch.rows * sizes[batch.path]
     return tuple(outputs)
+
+
+def divided(files: Sequence[DataFile], ranges: Ranges, bytes_max: int) -> tuple[Ranges, ...]:
+    """Offsets of `files` in parts of about `bytes_max` bytes of them at most, or of a single batch."""
+    parts = halved(files, ranges) if _bytes_within(files, ranges) > bytes_max else (ranges,)
+    if len(parts) < 2:
+        return (ranges,)
+    return tuple(smaller for part in parts for smaller in divided(files, part, bytes_max))
+
+
+def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
+    """About how many bytes of the files these offsets are, if all records are of a size."""
+    size = 0.0
+    for file in files:
+        for batch in file.batches:
+            first, end = ranges.get(batch.partition, (0, 0))
+            offsets = min(batch.next_offset, end) - max(batch.base_offset, first)
+            if offsets > 0:
+                share = batch.rows * offsets / (batch.next_offset - batch.base_offset)
+                size += file.segment.size * share / max(1, file.segment.rows)
+    return size
 
 
 def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:

@@ -14,11 +14,11 @@ from deltaq.errors import Unavailable
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import RewrittenSegment
 from deltaq.log.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
-from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, codec_of, encode_segment
+from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_segment
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
-from deltaq.maintenance.file_compaction import FileRewrite, Ranges, halved
+from deltaq.maintenance.file_compaction import FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.store import ObjectMissing, Store, StoreError
 
@@ -30,6 +30,9 @@ COMMIT_TIMEOUT_S = 60.0
 
 DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
 """About how much a new file decodes to at most. Well compressed records make a small file of very many bytes."""
+
+GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
+"""The same beside a producer or consumer: to write a file takes about four times as much of their memory."""
 
 
 class _TooLarge(Exception):
@@ -59,6 +62,7 @@ class Rewriter:
         self._clock = clock
         self._step = step
         self._between = step if gently else None
+        self._bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
 
     def rewrite(
         self,
@@ -74,7 +78,8 @@ class Rewriter:
         as_of = self._log.version
         uploaded: list[RewrittenSegment] = []
         try:
-            todo = list(reversed(plan.outputs))
+            todo = [part for ranges in plan.outputs for part in divided(plan.inputs, ranges, self._bytes_max)]
+            todo.reverse()
             while todo:
                 ranges = todo.pop()
                 try:
@@ -88,8 +93,9 @@ class Rewriter:
         inputs = [file.path for file in plan.inputs]
         try:
             self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S)
-        except Overtaken:
-            self._discard(uploaded)
+        except Overtaken as overtaken:
+            if not overtaken.may_have_stood:  # else whoever sweeps gives readers the time that they were promised
+                self._discard(uploaded)
             raise
         self._first_hand.forget(inputs)
 
@@ -110,25 +116,15 @@ class Rewriter:
         clean: int | None,
         as_of: int,
     ) -> RewrittenSegment:
-        rows = self._read(plan, ranges, keep)
-        batches = _batches(ranges, rows, path := names.data_file_name(self._clock.unique_id()))
-        table = pa.Table.from_batches([part for parts in rows.values() for part in parts]).combine_chunks()
-        whole = (table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)])[0]
-        encoded = encode_segment(
-            whole,
-            [batch.rows for batch in batches],
-            *self._codec(plan),
-            row_group_bytes=COMPACTED_ROW_GROUP_BYTES,
-            between=self._step,
-        )
+        path = names.data_file_name(self._clock.unique_id())
+        # Once encoded the rows are let go: a store that takes its time need not hold both.
+        batches, encoded, times, offsets = self._encoded(plan, ranges, keep, path)
         self._step()
         try:
             self._store.put(self._log.folder + path, encoded.data, self._between)
         except StoreError as error:
             raise unavailable(error) from error
         self._step()
-        times = pc.min_max(whole.column("_timestamp").cast(pa.int64()))
-        offsets = pc.min_max(whole.column("_offset"))
         newest = max(plan.inputs, key=lambda file: file.segment.version)
         return RewrittenSegment(
             path,
@@ -149,6 +145,23 @@ class Rewriter:
             clean,
         )
 
+    def _encoded(
+        self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch], path: str
+    ) -> tuple[tuple[Batch, ...], EncodedSegment, pa.Scalar, pa.Scalar]:
+        """The new file `path`: what is in it, its bytes, and the first and last of its times and offsets."""
+        rows = self._read(plan, ranges, keep)
+        batches = _batches(ranges, rows, path)
+        table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
+        encoded = encode_segment(
+            table,
+            [batch.rows for batch in batches],
+            *self._codec(plan),
+            row_group_bytes=COMPACTED_ROW_GROUP_BYTES,
+            between=self._step,
+        )
+        times = pc.min_max(table.column("_timestamp").cast(pa.int64()))
+        return batches, encoded, times, pc.min_max(table.column("_offset"))
+
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
     ) -> dict[int, list[pa.RecordBatch]]:
@@ -162,7 +175,7 @@ class Rewriter:
             for fetched in several:
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
-            if size > DECODED_BYTES_AT_ONCE and len(halved(plan.inputs, ranges)) > 1:
+            if size > self._bytes_max and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
             self._step()
         return rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,6 +20,7 @@ from deltaq.maintenance.file_compaction import (
     FileRewrite,
     Ranges,
     cut,
+    divided,
     halved,
     in_log_order,
     plan_compaction,
@@ -296,3 +297,29 @@ def test_offsets_are_halved_until_they_come_from_one_batch(limit: int, expected:
     )
     assert covered == [(0, offset) for offset in range(3, 70)] + [(1, offset) for offset in range(35)]
     assert len(done) == expected
+
+
+@given(appended_logs(), st.integers(1, 5_000))
+def test_what_is_divided_is_all_there_in_order_and_each_part_small_or_of_one_batch(log: Log, bytes_max: int) -> None:
+    files = log.files
+    assume(files)
+    (whole,) = cut(files, log.head, 2**62)
+    parts = divided(files, whole, bytes_max)
+    assert [places for part in parts for places in each_place(part)] == list(each_place(whole))
+    for part in parts:
+        size = sum(file.segment.size * inside(file, part) / file.segment.rows for file in files if file.segment.rows)
+        assert size <= bytes_max * (1 + 1e-9) or len(halved(files, part)) == 1
+
+
+def each_place(ranges: Ranges) -> Iterator[tuple[int, int]]:
+    return ((partition, offset) for partition in sorted(ranges) for offset in range(*ranges[partition]))
+
+
+def inside(file: DataFile, ranges: Ranges) -> float:
+    """About how many rows of the file have these offsets."""
+    rows = 0.0
+    for batch in file.batches:
+        start, end = ranges.get(batch.partition, (0, 0))
+        offsets = len(range(max(start, batch.base_offset), min(end, batch.next_offset)))
+        rows += batch.rows * offsets / (batch.next_offset - batch.base_offset)
+    return rows

@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from deltaq.errors import OutcomeUnknown
-from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import PendingSegment
+from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.retention import plan_deletion
+from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.sweep import Sweeper
 from deltaq.names import log_entry, look_key, looks_folder
 from deltaq.store import MemoryStore, Store
@@ -114,6 +116,34 @@ def test_an_append_of_which_one_file_has_expired_meanwhile_is_reported_as_a_whol
         others_go_on(topic, NOTHING_MERGED)
 
     assert appended(topic, *mine, created=True, meanwhile=meanwhile) == [1, 0]
+
+
+@pytest.mark.fault("M3", "M7")
+@pytest.mark.parametrize("created", [True, False], ids=["was in the topic", "never was"])
+def test_a_file_of_a_merge_that_may_have_been_in_the_topic_is_left_to_whoever_sweeps(topic, created):
+    topic.append(Row(b"second"))
+    puts = []
+
+    def meanwhile() -> None:
+        topic.log.catch_up()
+        trimmed = plan_deletion(topic.log.index, topic.log.live_head, {0: 2})
+        topic.log.retain(lambda _: trimmed, topic.clock.monotonic() + 60)
+        others_go_on(topic, NOTHING_MERGED)
+
+    class NotedStore(SleepingStore):
+        def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+            puts.append(key)
+            super().put(key, data, between)
+
+    key = log_entry(f"{topic.log.folder}_delta_log/", 3)
+    store = NotedStore(topic.store, key, created=created, meanwhile=meanwhile)
+    log = TopicLog(store, "t", topic.clock, indexed=True)
+    log.load()
+    files = tuple(sorted(log.index.files.values(), key=lambda file: file.segment.version))
+    with pytest.raises(Overtaken):
+        Rewriter(store, log, topic.clock).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30)))
+    assert len(puts) == 1
+    assert topic.store.get(puts[0]), "somebody may be reading it"
 
 
 @pytest.mark.fault("M4", "M5")

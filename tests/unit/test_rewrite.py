@@ -149,6 +149,28 @@ def test_records_that_decode_to_much_more_than_their_files_become_several_new_on
     topic.fresh_log()
 
 
+@pytest.mark.parametrize("gently", [True, False])
+def test_beside_others_a_merge_makes_files_that_take_little_memory(
+    gently: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE", 20_000)
+    topic = WrittenTopic(MemoryStore("test"), partitions=3)
+    for number in range(20):
+        topic.append(*(Row(b"%06d" % number * 100, partition=p) for p in range(3)))
+    before = seen_by_consumers(topic.store)
+    log = topic.fresh_log()
+    store = FaultyStore(topic.store)
+    Rewriter(store, log, topic.clock, gently=gently).rewrite(everything(log, 10**9))
+    assert seen_by_consumers(topic.store) == before
+    sizes = [file.segment.size for file in topic.files]
+    if gently:
+        assert len(sizes) > 1
+        assert max(sizes) < 30_000
+        assert store.operations["get"] <= 20 * len(sizes), "nothing is read only to find that it is too much"
+    else:
+        assert len(sizes) == 1
+
+
 class Line(BaseModel):
     sku: str
     count: int | None = None

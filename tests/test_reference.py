@@ -133,6 +133,7 @@ LIMITS = {
             "log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"
         ),
         Limit("log.segment.ROW_GROUP_SHARE_BYTES", "bytes", "Share of a partition that gets row groups of its own"),
+        Limit("log.linger.COMMITS_MAX", "times", "Commits on local disk, against one each `linger.ms`"),
         Limit("log.linger.EXTRA_S_MAX", "s", "Wait added to `linger.ms` while races for the log are lost"),
         Limit(
             "log.delta_log.HEAD_PROOF_S", "s", "Trust in a position at the head without looking for log-start markers"

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaException
-from deltaq.log.linger import LoneRecords
 from deltaq.log.records import Columns, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 
@@ -194,21 +193,20 @@ class RecordBuffer:
         self.wake_length = self.wake_bytes = _NEVER
         self._wake()
 
-    def due_in(self, now: float, extra_s: float, lone: LoneRecords) -> float | None:
+    def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
         """Seconds until the records here should be taken; None while there are none.
 
-        They linger, unless that would be of no use, and `extra_s` seconds in any case. From now on whoever changes the
-        answer wakes the writer: so the thresholds are set before looking.
+        They linger `linger_of(produced_at, linger_s)` seconds, asked with when the oldest was produced, and how long it
+        may wait by the client's settings. From now on whoever changes the answer wakes the writer: so the thresholds
+        are set before looking.
         """
         self.wake_length, self.wake_bytes = 1, _NEVER
         produced_at = self.first_produced_at()
         if produced_at is None:
             return None
         self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
-        linger_s = self.settings.linger_s
-        if self.flushing or self.is_full or lone.is_next(produced_at, linger_s):
-            linger_s = 0.0
-        return produced_at + min(max(linger_s, extra_s), self.settings.timeout_s / 2) - now
+        linger_s = 0.0 if self.flushing or self.is_full else self.settings.linger_s
+        return produced_at + min(linger_of(produced_at, linger_s), self.settings.timeout_s / 2) - now
 
     def first_produced_at(self) -> float | None:
         """When the oldest waiting record was produced; None if there is none."""

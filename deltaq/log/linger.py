@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-__all__ = ["EXTRA_S_MAX", "LONE_MIN", "AdaptiveLinger", "LoneRecords"]
+__all__ = ["COMMITS_MAX", "EXTRA_S_MAX", "LONE_MIN", "AdaptiveLinger", "FlightTimes", "LoneRecords"]
 
 LONE_MIN = 3
 """After so many records in a row that nothing followed within their linger time, the next one does not wait for
 company."""
+
+COMMITS_MAX = 3
+"""How many times as many commits there may be, at most, as if all records waited for `linger.ms`."""
 
 EXTRA_S_MAX = 5.0
 """Longest wait beyond `linger.ms`. A crowd that this does not thin out loses more races."""
@@ -58,8 +61,33 @@ class LoneRecords:
         self._last_at = produced_at
 
 
+class FlightTimes:
+    """Knows how long records take of late from their taking to their commit: while none are on their way, others do not
+    wait longer than that. So `linger.ms` is the most that they wait, and the log is busy, but not busier than it is
+    with one commit behind the other."""
+
+    def __init__(self) -> None:
+        self._mean_s: float | None = None
+
+    def landed(self, seconds: float) -> None:
+        """Learn from a flight that took so long."""
+        if self._mean_s is None:
+            self._mean_s = seconds
+        else:
+            # An outage is no reason to believe that all flights take that long.
+            self._mean_s += _INERTIA * (min(seconds, 2 * self._mean_s) - self._mean_s)
+
+    def enough_s(self, linger_s: float) -> float:
+        """How long records need to wait while none are on their way, if they may wait `linger_s` seconds.
+
+        A third of that at least: who lets records wait for long wants few commits.
+        """
+        return linger_s if self._mean_s is None else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
+
+
 class AdaptiveLinger:
-    """Seconds to linger beyond the configured time, learned from who else writes and how long a commit takes.
+    """Seconds to linger beyond the configured time, learned from who else writes and how long a commit takes; and
+    whether anybody else does.
 
     The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one they
     win. All of them read the same entries, hence know how many they are, and how often the others come; each one waits
@@ -69,6 +97,7 @@ class AdaptiveLinger:
 
     def __init__(self) -> None:
         self.extra_s = 0.0
+        self.is_alone = True
         self._wait_s = 0.0
         self._commit_s = 0.0
         self._committed_at: float | None = None
@@ -88,6 +117,7 @@ class AdaptiveLinger:
             self._commit_s += _INERTIA * (min(commit_s, 2 * self._commit_s) - self._commit_s)
             self._adapt(max(1e-6, now - self._committed_at))
         self._committed_at = now
+        self.is_alone = not any(self._intervals)
         self.extra_s = self._wait_s * (0.75 + 0.5 * chance)
 
     def _adapt(self, interval_s: float) -> None:

@@ -31,7 +31,7 @@ from deltaq.errors import (
 )
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Records, Report, RowBlock
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
-from deltaq.log.linger import AdaptiveLinger, LoneRecords
+from deltaq.log.linger import AdaptiveLinger, FlightTimes, LoneRecords
 from deltaq.log.records import Columns
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import Appended, SharedTopicLog, TopicLog, UploadsGone
@@ -78,12 +78,14 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """Records that are uploaded together. `deadline` is that of its oldest record, on the monotonic clock.
+    """Records that are uploaded together, taken at `taken_at`. `deadline` is that of its oldest record. Both on the
+    monotonic clock.
 
     `segments` and `topic_id` are known once `is_uploaded`.
     """
 
     parts: list[_Part]
+    taken_at: float
     deadline: float
     segments: list[PendingSegment] = field(default_factory=list)
     topic_id: str = ""
@@ -127,6 +129,7 @@ class TopicWriter:
         self._under_way: dict[_Part, None] = {}  # in the order in which they were taken
         self._linger = AdaptiveLinger()
         self._lone = LoneRecords()
+        self._flight_times = FlightTimes()
         self._running = False
         self._uploading = False
         self._stopping = False
@@ -338,7 +341,8 @@ class TopicWriter:
         records = sum(len(part.records) for part in parts)
         linger_s = max(part.buffer.settings.linger_s for part in parts)
         self._lone.left(records, min(part.records.produced_at for part in parts), linger_s)
-        flight = _Flight(parts, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts))
+        deadline = min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
+        flight = _Flight(parts, self._clock.monotonic(), deadline)
         self._flights.append(flight)
         self._uploads += 1
         return flight
@@ -348,8 +352,18 @@ class TopicWriter:
         if len(self._flights) >= FLIGHTS_AHEAD_MAX:
             return None
         now = self._clock.monotonic()
-        waits = [buffer.due_in(now, self._linger.extra_s, self._lone) for buffer in self._buffers]
+        waits = [buffer.due_in(now, self._linger_s) for buffer in self._buffers]
         return min((wait for wait in waits if wait is not None), default=None)
+
+    def _linger_s(self, produced_at: float, linger_s: float) -> float:
+        """Seconds that records should wait, the oldest of which was produced then and may wait `linger_s` seconds: less
+        than that where it would be of no use, more in a crowd."""
+        if self._lone.is_next(produced_at, linger_s):
+            linger_s = 0.0
+        elif not self._under_way and self._linger.is_alone and not self._store.is_remote:
+            # Not of an object store: there each request has its price, and more of them make each take longer.
+            linger_s = self._flight_times.enough_s(linger_s)
+        return max(linger_s, self._linger.extra_s)
 
     def _take(self) -> Iterator[_Part]:
         """The oldest records of each buffer. Those of one flight share a deadline: so they must be about equally old,
@@ -477,7 +491,16 @@ class TopicWriter:
             else:
                 now, chance = self._clock.monotonic(), self._clock.random()
                 self._linger.committed(appended.others, now, appended.seconds, chance)
+                for flight in taken:
+                    self._flight_times.landed(now - flight.taken_at)
                 self._report(taken, appended)
+                self._landed()
+
+    def _landed(self) -> None:
+        """Nothing may be under way any more: have it seen whether what waits has waited long enough."""
+        with self._changed:
+            if any(self._linger_s(0.0, (own_s := buffer.settings.linger_s)) < own_s for buffer in self._buffers):
+                self._changed.notify_all()
 
     def _wait_for_flight(self) -> bool:
         with self._changed:

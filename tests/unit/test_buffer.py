@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer
-from deltaq.log.linger import LoneRecords
 from deltaq.log.records import columns_of_rows
 
 ROWS_MAX = 1000
@@ -50,6 +49,11 @@ def block(values: list[str], at: float = 0.0) -> ArrowBlock:
     times = pa.array([0] * len(rows), pa.int64())
     columns = columns_of_rows([-1] * len(rows), times, [None] * len(rows), [None] * len(rows), rows, None)
     return ArrowBlock(columns, None, at, 10 * len(rows))
+
+
+def lingering(extra_s: float):
+    """As a writer in a crowd decides how long records linger."""
+    return lambda produced_at, linger_s: max(linger_s, extra_s)
 
 
 def names(records) -> list[str]:
@@ -124,15 +128,15 @@ def test_lingering_ends_with_a_batch_full_of_rows_or_bytes_and_not_before():
     for size, full in ((1, 10), (200, 5)):
         buffer = Watched()
         buffer.put("first", size=size)
-        assert buffer.due_in(0.0, 0.25, LoneRecords()) == 1.0
+        assert buffer.due_in(0.0, lingering(0.25)) == 1.0
         buffer.woken = 0
         for number in range(full - 2):
             buffer.put(f"{number}", size=size)
         assert buffer.woken == 0
-        assert buffer.due_in(0.0, 0.25, LoneRecords()) == 1.0
+        assert buffer.due_in(0.0, lingering(0.25)) == 1.0
         buffer.put("last", size=size)
         assert buffer.woken == 1
-        assert buffer.due_in(0.0, 0.25, LoneRecords()) == 0.25
+        assert buffer.due_in(0.0, lingering(0.25)) == 0.25
 
 
 def test_records_that_are_younger_than_the_flight_stay():
@@ -150,7 +154,7 @@ def test_records_that_are_younger_than_the_flight_stay():
 
 def test_the_first_record_wakes_an_idle_writer_once():
     buffer = Watched()
-    assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
+    assert buffer.due_in(0.0, lingering(0.0)) is None
     buffer.put("a")
     buffer.put("b")
     assert buffer.woken == 1
@@ -160,7 +164,7 @@ def test_a_writer_that_has_found_nothing_left_is_woken_again():
     buffer = Watched()
     buffer.put("a")
     take_all(buffer)
-    assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
+    assert buffer.due_in(0.0, lingering(0.0)) is None
     buffer.woken = 0
     buffer.put("b")
     assert buffer.woken == 1
@@ -170,11 +174,11 @@ def test_a_full_batch_wakes_a_writer_that_lingers():
     for put in (lambda b: [b.put("x") for _ in range(9)], lambda b: b.put("x", size=1000)):
         buffer = Watched()
         buffer.put("a")
-        assert buffer.due_in(0.25, 0.0, LoneRecords()) == 0.75
+        assert buffer.due_in(0.25, lingering(0.0)) == 0.75
         buffer.woken = 0
         put(buffer)
         assert buffer.woken == 1
-        assert buffer.due_in(0.25, 0.0, LoneRecords()) == -0.25
+        assert buffer.due_in(0.25, lingering(0.0)) == -0.25
 
 
 def test_bytes_that_are_counted_after_their_message_was_taken_make_no_batch():
@@ -183,7 +187,7 @@ def test_bytes_that_are_counted_after_their_message_was_taken_make_no_batch():
     take_all(buffer)
     buffer.bytes += 1000  # as where `produce` is interrupted between its last two steps
     assert not buffer.is_full
-    assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
+    assert buffer.due_in(0.0, lingering(0.0)) is None
     buffer.put("y", size=1)
     assert buffer.is_full
 
@@ -199,13 +203,13 @@ def test_a_busy_writer_is_told_of_a_whole_batch_once_and_of_nothing_less():
     for _ in range(50):
         buffer.put("b")
     assert buffer.woken == 1
-    assert buffer.due_in(0.0, 0.0, LoneRecords()) is not None, "it looks before it waits"
+    assert buffer.due_in(0.0, lingering(0.0)) is not None, "it looks before it waits"
 
 
 def test_no_wake_up_is_lost_when_many_threads_produce_at_once():
     for _ in range(200):
         buffer = Watched()
-        assert buffer.due_in(0.0, 0.0, LoneRecords()) is None
+        assert buffer.due_in(0.0, lingering(0.0)) is None
         start = threading.Barrier(4)
 
         def produce(buffer=buffer, start=start) -> None:
@@ -223,15 +227,15 @@ def test_no_wake_up_is_lost_when_many_threads_produce_at_once():
 def test_lingering_never_takes_longer_than_half_of_the_time_there_is():
     buffer = Watched(linger_s=0.5, timeout_s=2.0)
     buffer.put("a")
-    assert buffer.due_in(0.0, 0.0, LoneRecords()) == 0.5
-    assert buffer.due_in(0.0, 30.0, LoneRecords()) == 1.0
+    assert buffer.due_in(0.0, lingering(0.0)) == 0.5
+    assert buffer.due_in(0.0, lingering(30.0)) == 1.0
 
 
 def test_flushing_does_not_linger():
     buffer = Watched()
     buffer.put("a")
     buffer.flushing = True
-    assert buffer.due_in(0.0, 0.0, LoneRecords()) == 0.0
+    assert buffer.due_in(0.0, lingering(0.0)) == 0.0
 
 
 def test_records_without_a_key_stay_with_a_partition_for_a_while():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from deltaq import Producer, Topic
 from deltaq.log.backoff import race_pause_s
-from deltaq.log.linger import EXTRA_S_MAX, LONE_MIN, AdaptiveLinger, LoneRecords
+from deltaq.log.linger import COMMITS_MAX, EXTRA_S_MAX, LONE_MIN, AdaptiveLinger, FlightTimes, LoneRecords
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
@@ -126,11 +128,165 @@ def test_a_message_waits_for_company_where_messages_come_together(lingering):
     assert rows_of_files(lingering) == [2] * (LONE_MIN + 1)
 
 
+# --- how long a flight takes ---
+
+
+def test_records_wait_as_long_as_flights_take_of_late_while_none_are_on_their_way():
+    times = FlightTimes()
+    assert times.enough_s(LINGER_S) == LINGER_S, "nothing is known yet"
+    times.landed(0.5)
+    assert times.enough_s(LINGER_S) == 0.5
+    for _ in range(20):
+        times.landed(0.75)
+    assert times.enough_s(LINGER_S) == pytest.approx(0.75, abs=0.01)
+
+
+def test_records_never_wait_longer_than_they_linger_and_a_third_of_it_at_least():
+    slow, fast = FlightTimes(), FlightTimes()
+    slow.landed(7.0)
+    fast.landed(0.001)
+    assert slow.enough_s(LINGER_S) == LINGER_S
+    assert fast.enough_s(LINGER_S) == LINGER_S / COMMITS_MAX
+    assert fast.enough_s(0.0) == slow.enough_s(0.0) == 0.0
+
+
+def test_one_flight_that_took_very_long_is_no_reason_to_expect_more_of_them():
+    times = FlightTimes()
+    times.landed(0.5)
+    times.landed(3600.0)
+    assert times.enough_s(LINGER_S) == 0.625
+
+
+class TimedStore(MemoryStore):
+    """A store in which time passes only when something is written, half a second a commit: half of it for the data,
+    half for the entry. `gate` lets entries through; `at_the_gate` is set once one is there."""
+
+    def __init__(self, clock: ManualClock, *, is_remote: bool = False) -> None:
+        super().__init__("test")
+        self.gate = threading.Event()
+        self.gate.set()
+        self.at_the_gate = threading.Event()
+        self.puts = 0
+        self._time = clock
+        self._is_remote = is_remote
+
+    @property
+    def is_remote(self) -> bool:
+        return self._is_remote
+
+    def put(self, key, data, between=None):
+        if key.endswith(".parquet"):
+            self.puts += 1
+            self._time.advance(LINGER_S / 4)
+        super().put(key, data, between)
+
+    def create(self, key, data):
+        self.at_the_gate.set()
+        assert self.gate.wait(20.0)
+        if self.puts:
+            self._time.advance(LINGER_S / 4)
+        super().create(key, data)
+
+
+@contextmanager
+def sending(*, is_remote: bool = False) -> Iterator[tuple[Producer, TimedStore, ManualClock]]:
+    """A producer that has sent a message, alone."""
+    clock = ManualClock()
+    store = TimedStore(clock, is_remote=is_remote)
+    Topic("t", store=store).create()
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 1000 * LINGER_S}
+    with Producer(conf, store=store, clock=clock) as producer:
+        producer.produce("t", b"first")
+        assert producer.flush() == 0
+        yield producer, store, clock
+
+
+def test_while_nothing_is_on_its_way_a_message_leaves_once_it_has_waited_as_long_as_a_commit_takes():
+    with sending() as (producer, store, clock):
+        for value in (b"waits", b"for this one"):
+            producer.produce("t", value)
+        clock.until_waiting(2)  # the writer, and whoever looks after the topic
+        clock.advance(0.49 * LINGER_S)
+        clock.until_waiting(2)
+        assert store.puts == 1
+        clock.advance(0.01 * LINGER_S)
+        while len(producer):
+            producer.poll(0)
+        assert rows_of_files(producer) == [1, 2]
+
+
+def test_on_an_object_store_a_message_waits_for_all_of_its_time():
+    with sending(is_remote=True) as (producer, store, clock):
+        for value in (b"waits", b"for this one"):
+            producer.produce("t", value)
+        clock.until_waiting(2)
+        clock.advance(0.99 * LINGER_S)
+        clock.until_waiting(2)
+        assert store.puts == 1
+        clock.advance(0.01 * LINGER_S)
+        while len(producer):
+            producer.poll(0)
+        assert rows_of_files(producer) == [1, 2]
+
+
+def test_beside_others_who_write_a_message_waits_for_all_of_its_time():
+    with sending() as (producer, store, clock):
+        other = TopicLog(store, "t")
+        other.load()
+        assert other.head is not None
+        for _ in range(2):
+            other.append(list, other.head.topic_id, float("inf"))
+            producer.produce("t", b"beside the other")
+            assert producer.flush() == 0
+        producer.produce("t", b"waits")
+        clock.until_waiting(2)
+        clock.advance(0.99 * LINGER_S)
+        clock.until_waiting(2)
+        assert store.puts == 3
+        clock.advance(0.01 * LINGER_S)
+        while len(producer):
+            producer.poll(0)
+
+
+def test_while_something_is_on_its_way_a_message_waits_and_leaves_when_that_has_landed():
+    with sending() as (producer, store, clock):
+        store.gate.clear()
+        store.at_the_gate.clear()
+        producer.produce("t", b"on its way")
+        clock.until_waiting(2)
+        clock.advance(0.5 * LINGER_S)
+        assert store.at_the_gate.wait(20.0)
+        producer.produce("t", b"waits")
+        clock.until_waiting(1)
+        clock.advance(0.6 * LINGER_S)
+        clock.until_waiting(1)
+        assert store.puts == 2
+        store.gate.set()
+        while len(producer):
+            producer.poll(0)
+        assert rows_of_files(producer) == [1, 1, 1]
+
+
+# --- in a crowd ---
+
+
 def after(linger: AdaptiveLinger, commits: int, others: dict[str, int], interval_s: float, start: float = 0.0) -> float:
     """What the linger has come to after so many commits, each the same time after the last one."""
     for number in range(1, commits + 1):
         linger.committed(others, start + number * interval_s, COMMIT_S, 0.5)
     return linger.extra_s
+
+
+def test_who_writes_alone_knows_it_and_who_has_company_of_late_too():
+    linger = AdaptiveLinger()
+    after(linger, 6, {}, 0.01)
+    assert linger.is_alone
+    after(linger, 1, {"a": 1}, 0.01, start=1.0)
+    assert not linger.is_alone
+    after(linger, 3, {}, 0.01, start=2.0)
+    assert not linger.is_alone
+    after(linger, 1, {}, 0.01, start=3.0)
+    assert linger.is_alone
 
 
 def test_who_writes_alone_never_waits():

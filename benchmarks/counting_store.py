@@ -47,8 +47,14 @@ class CountingStore:
             self.counts[f"{of} {operation} {outcome}"] += 1
 
     def get(self, key: str) -> bytes:
+        return self._counted_get(key, self.inner.get)
+
+    def peek(self, key: str) -> bytes:
+        return self._counted_get(key, self.inner.peek)
+
+    def _counted_get(self, key: str, get: Callable[[str], bytes]) -> bytes:
         try:
-            found = self.inner.get(key)
+            found = get(key)
         except StoreError as error:
             self._count("get", key, "missing" if isinstance(error, ObjectMissing) else "error")
             raise

@@ -197,6 +197,9 @@ class _TimedStore(CountingStore):
         kind = "get entry" if key.startswith(self._log_folder) else "get data"
         return self._timed(kind, key, lambda: super(_TimedStore, self).get(key))
 
+    def peek(self, key: str) -> bytes:
+        return self._timed("get entry", key, lambda: super(_TimedStore, self).peek(key))
+
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         self._timed("put", key, lambda: super(_TimedStore, self).put(key, data, between))
 

@@ -359,7 +359,7 @@ class DeltaLog:
         """An entry and its bytes; None if it is not there. Raises Corrupt, StoreError."""
         key = self._entry_key(version)
         try:
-            data = self.store.get(key)
+            data = self.store.peek(key)
             try:
                 entry = parse_entry(data, version, key)
             except (Corrupt, Incompatible):

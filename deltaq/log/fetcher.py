@@ -134,6 +134,8 @@ class _Followed:
     missing_told: bool = False
     looks: int = 0  # how often the end of the log was seen
     entries_ahead: int = 1  # how many of its entries to ask for at once
+    is_at_end: bool = False  # nothing followed at the last look
+    has_more: bool = False  # at the last look of a remote store all entries that were asked for were there
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -366,18 +368,32 @@ class Fetcher:
     def _read_entries(self, followed: _Followed) -> None:
         """Apply new log entries: of a remote store, where each request takes its time, as many at once as there were at
         the last look; then one, so as not to ask for much that nobody has written yet; and twice as many while there
-        are more."""
-        found, at_once = 0, followed.entries_ahead
+        are more.
+
+        Records that somebody waits for are not kept back by a look at what may follow them.
+        """
+        found, at_once, may_stop = 0, followed.entries_ahead, self._needs_no_end(followed)
         while found < ENTRIES_AT_ONCE:
             there = followed.log.read_following(at_once)
             found += there
-            if there < at_once:
+            followed.is_at_end = there < at_once
+            if followed.is_at_end:
                 followed.looks += 1
                 break
             if self._store.is_remote:
                 at_once = min(max(1, 2 * (found - followed.entries_ahead)), REQUESTS_MAX)
+            if may_stop and not followed.has_more:
+                break
         if self._store.is_remote:
+            followed.has_more = not followed.is_at_end
             followed.entries_ahead = min(max(1, found), REQUESTS_MAX)
+
+    def _needs_no_end(self, followed: _Followed) -> bool:
+        """Whether the next records of a remote store may be fetched before the end of its log was seen: nobody has to
+        be told of it, and no position depends on it."""
+        if not self._store.is_remote or self._settings.report_end or followed.published is None:
+            return False
+        return all(cursor.offset >= 0 for cursor in self._cursors(followed).values())
 
     def _check_quiet(self, followed: _Followed) -> None:
         """A lost entry looks like the end of the log. So one that stays quiet is listed, now and then."""
@@ -516,7 +532,7 @@ class Fetcher:
                 self._damaged(topic, cursors, read, outcome)
             else:
                 self._hand_over(topic, followed, cursors, outcome)
-        if self._settings.report_end:
+        if self._settings.report_end and followed.is_at_end:
             self._tell_ends(topic, head, cursors)
         return bool(reads)
 

@@ -124,6 +124,12 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """The whole object. ObjectMissing, StoreUnavailable, StoreRefused."""
 
+    def peek(self, key: str) -> bytes:
+        """As `get`, of a small object that somebody may be writing at this moment.
+
+        Some servers let a reader of such a key sleep for much longer than the write takes: who peeks asks again.
+        """
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Bytes `[start, start+length)`; fewer, or none, if the object ends before.
 

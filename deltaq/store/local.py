@@ -122,6 +122,9 @@ class LocalStore:
     def get(self, key: str) -> bytes:
         return self._read("get", key, 0, None)
 
+    def peek(self, key: str) -> bytes:
+        return self.get(key)
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         if start < 0 or length < 0:
             raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")

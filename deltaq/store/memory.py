@@ -49,6 +49,9 @@ class MemoryStore:
         check_key("get", key)
         return self._content("get", key)
 
+    def peek(self, key: str) -> bytes:
+        return self.get(key)
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_key("get_range", key)
         if start < 0 or length < 0:

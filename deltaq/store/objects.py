@@ -8,7 +8,9 @@ from __future__ import annotations
 import builtins
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import obstore
@@ -33,6 +35,16 @@ PART_BYTES = 16 * 1024 * 1024
 """`put` sends a larger object in parts of this size."""
 
 PARTS_IN_FLIGHT = 4
+
+PEEK_TIMEOUT_S = 0.006
+"""How long `peek` waits for an answer before it asks again, of a server that as a rule answers in half of that.
+
+MinIO lets a reader of a key that is being written sleep up to 50 ms, and 25 on average, where the write takes two.
+"""
+
+PEEKS = 6
+"""How often `peek` asks so impatiently."""
+
 LIST_CHUNK = 1000  # entries: one page of S3's listing
 
 _ABOVE_ALL = "~\x7f"  # keys are of printable ASCII; without its last character it can be asked for
@@ -53,6 +65,7 @@ class Connection:
     provider: str  # for texts: whom to ask about conditional writes, e.g. `S3 at http://localhost:9000`
     client: Client = field(repr=False)  # with moderate retries
     create_client: Client = field(repr=False)  # without any: a second attempt of a create meets its own first one
+    peek_client: Client = field(repr=False)  # with `PEEK_TIMEOUT_S`
     secrets: frozenset[str] = field(repr=False)  # masked in every text
     lists_in_order: bool = True
 
@@ -65,12 +78,23 @@ def open_object_store(
     url = f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
     try:
         client = _client(scheme, bucket, prefix, settings, settings.retry)
-        create_client = _client(scheme, bucket, prefix, settings, settings.retry | {"max_retries": 0})
+        no_retry = settings.retry | {"max_retries": 0}
+        create_client = _client(scheme, bucket, prefix, settings, no_retry)
+        impatient = settings.client | {"timeout": timedelta(seconds=PEEK_TIMEOUT_S)}
+        peek_client = _client(scheme, bucket, prefix, replace(settings, client=impatient), no_retry)
     except CLIENT_ERRORS as error:
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
         return ObjectStore(
-            Connection(url, settings.provider, client, create_client, settings.secrets, lists_in_order=scheme != "az"),
+            Connection(
+                url,
+                settings.provider,
+                client,
+                create_client,
+                peek_client,
+                settings.secrets,
+                lists_in_order=scheme != "az",
+            ),
             clock,
         )
     # Outside the handler, so that `__context__` does not lead back to a text that may hold a secret.
@@ -113,6 +137,7 @@ class ObjectStore:
     def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
         self._connection = connection
         self._clock = clock
+        self._answer_s = inf  # how long `peek` takes of late
         self._known = ""  # a key that was read or written not long ago: what a listing can be judged by
 
     @property
@@ -138,8 +163,34 @@ class ObjectStore:
 
     def get(self, key: str) -> bytes:
         check_key("get", key)
-        client = self._connection.client
-        data = self._attempt("get", key, lambda: obstore.get(client, key).bytes().to_bytes())
+        return self._get(self._connection.client, "get", key)
+
+    def peek(self, key: str) -> bytes:
+        check_key("get", key)
+        for _ in range(PEEKS if self._answer_s < PEEK_TIMEOUT_S / 2 else 0):
+            asked_at = self._clock.monotonic()
+            try:
+                return self._timed_get(self._connection.peek_client, key)
+            except StoreUnavailable:
+                if self._clock.monotonic() - asked_at < PEEK_TIMEOUT_S:
+                    break  # in trouble, not in no hurry: leave it the time that it needs
+        return self._timed_get(self._connection.client, key)
+
+    def _timed_get(self, client: Client, key: str) -> bytes:
+        """Get an object, and learn how long an answer takes, also the answer that there is none."""
+        started_at, is_answer = self._clock.monotonic(), True
+        try:
+            return self._get(client, "get", key)
+        except StoreUnavailable:
+            is_answer = False
+            raise
+        finally:
+            if is_answer:
+                took_s = self._clock.monotonic() - started_at
+                self._answer_s = took_s if self._answer_s == inf else self._answer_s + (took_s - self._answer_s) / 8
+
+    def _get(self, client: Client, operation: str, key: str) -> bytes:
+        data = self._attempt(operation, key, lambda: obstore.get(client, key).bytes().to_bytes())
         self._known = key
         return data
 

@@ -148,6 +148,9 @@ class FaultyStore:
     def get(self, key: str) -> bytes:
         return self._read("get", key, lambda: self.inner.get(key))
 
+    def peek(self, key: str) -> bytes:
+        return self.get(key)
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._read("get_range", key, lambda: self.inner.get_range(key, start, length))
 

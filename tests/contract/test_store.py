@@ -45,9 +45,9 @@ def _keys(store: Store, prefix: str = "", start_after: str = "") -> list[str]:
 @pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff\r\n", FIVE_MB], ids=["empty", "x", "binary", "5 MB"])
 def test_what_was_written_is_read_back(store: Store, write: str, content: bytes) -> None:
     getattr(store, write)("a/b", content)
-    read = store.get("a/b")
-    assert type(read) is bytes
-    assert read == content
+    for read in (store.get("a/b"), store.peek("a/b")):
+        assert type(read) is bytes
+        assert read == content
     assert [(entry.key, entry.size) for entry in store.list("")] == [("a/b", len(content))]
 
 
@@ -119,6 +119,9 @@ def test_reading_what_is_not_there_says_missing(store: Store, key: str) -> None:
     store.put("a/b/c", b"x")
     with pytest.raises(ObjectMissing) as caught:
         store.get(key)
+    assert caught.value.key == key
+    with pytest.raises(ObjectMissing) as caught:
+        store.peek(key)
     assert caught.value.key == key
     for length in (0, 5):
         with pytest.raises(ObjectMissing):

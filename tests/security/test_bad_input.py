@@ -52,6 +52,9 @@ class UntouchableStore:
     def get(self, key: str) -> bytes:
         self._touch("get", key)
 
+    def peek(self, key: str) -> bytes:
+        self._touch("peek", key)
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self._touch("get_range", key)
 

@@ -32,6 +32,7 @@ from deltaq.log.fetcher import (
     PartitionError,
     PartitionRecords,
     StoreAway,
+    _Cursor,
     _Followed,
 )
 from deltaq.log.lookup import TopicLookup
@@ -314,21 +315,75 @@ def test_compacted_records_of_any_file_come_once_and_in_order_from_any_position(
             assert {p: [offset for offset in found[p] if offset != 150] for p in found} == expected
 
 
+class FarStore(FaultyStore):
+    is_remote = True
+
+
+class NotedLog(TopicLog):
+    """A log that remembers how many entries it was asked for at once."""
+
+    asked: list[int]
+
+    def read_following(self, count):
+        self.asked.append(count)
+        return super().read_following(count)
+
+
+def looks_until_the_end(fetching, followed) -> list[list[int]]:
+    """What each turn asks for, until one sees the end of the log."""
+    turns: list[list[int]] = []
+    while not turns or not followed.is_at_end:
+        followed.log.asked = []
+        fetching.fetcher._read_entries(followed)
+        turns.append(followed.log.asked)
+    return turns
+
+
+@pytest.mark.parametrize(
+    ("settings", "offset", "turns"),
+    [
+        ({}, 0, [[[1], [1]], [[1], [1, 1, 2]], [[2], [2]], [[1]]]),
+        ({"report_end": True}, 0, [[[1, 1]], [[1, 1, 2]], [[3, 1]], [[3]]]),
+        ({}, OFFSET_END, [[[1, 1]], [[1, 1, 2]], [[3, 1]], [[3]]]),
+    ],
+    ids=["records", "ends", "a position at the end"],
+)
+def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_somebody_needs_the_end(
+    settings, offset, turns
+):
+    store = FarStore(a_store())
+    fill(store, 1)
+    log = NotedLog(store, "t", indexed=True)
+    log.load()
+    followed = _Followed(log, None, loaded=True, published=log.version, cursors={0: _Cursor(offset, 1)})
+    with Fetching(store, **settings) as fetching:
+        for grown, looks in zip((1, 3, 3, 0), turns, strict=True):
+            fill(store, grown)
+            before = log.version
+            assert looks_until_the_end(fetching, followed) == looks
+            assert log.version == before + grown
+
+
+def test_an_end_is_told_only_when_it_was_seen():
+    store = FarStore(a_store())
+    fill(store, 1)
+    log = TopicLog(store, "t", indexed=True)
+    log.load()
+    told = []
+    with Fetching(store, report_end=True) as fetching:
+        followed = _Followed(log, None, loaded=True, cursors={0: _Cursor(1, 1)})
+        fetching.fetcher._publish(followed)
+        for followed.is_at_end in (False, True):
+            fetching.fetcher._fetch("t", followed)
+            told.append(followed.cursors[0].end_told)
+    assert told == [-1, 1]
+
+
 @pytest.mark.parametrize("far", [True, False])
 def test_entries_are_asked_for_as_many_at_once_as_there_were_last_time_where_the_store_is_far_away(far):
-    class Placed(FaultyStore):
-        is_remote = far
-
-    class Noted(TopicLog):
-        asked: list[int]
-
-        def read_following(self, count):
-            self.asked.append(count)
-            return super().read_following(count)
-
-    store = Placed(a_store())
+    store = FarStore(a_store()) if far else a_store()
     fill(store, 1)
-    log = Noted(store, "t", indexed=True)
+    log = NotedLog(store, "t", indexed=True)
     log.load()
     followed = _Followed(log, None, loaded=True)
     looks = []

@@ -30,6 +30,8 @@ from deltaq.store import (
 )
 from deltaq.store.object_errors import scrub
 from deltaq.store.object_options import OPTIONS, object_settings
+from deltaq.store.objects import PEEK_TIMEOUT_S, PEEKS
+from deltaq.testing import ManualClock
 from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub, StubRequest
 
 SECRET = "planted/secret+0123456789"
@@ -231,6 +233,90 @@ def test_a_body_cut_short_is_not_passed_on(server, store) -> None:
         with pytest.raises(StoreUnavailable):
             OPERATIONS[operation](store)
     assert server.stub.effects() == {Effect.TRUNCATED: 2}
+
+
+# Peeking
+
+
+class SteppingClock(ManualClock):
+    """A clock on which time passes whenever somebody looks, `step_s` seconds."""
+
+    step_s = PEEK_TIMEOUT_S / 10
+
+    def monotonic(self) -> float:
+        self.advance(self.step_s)
+        return super().monotonic()
+
+
+@dataclass
+class Peeked:
+    """A store of which the same object has been peeked at once, and how long that took by its clock."""
+
+    server: Server
+    took_s: float
+    clock: SteppingClock = field(default_factory=SteppingClock)
+
+    def __post_init__(self) -> None:
+        options = {"endpoint": self.server.endpoint, "retries": 0, **KEYS}
+        self.store = open_store("s3://bucket/pre", options, self.clock)
+        self.store.put("k", b"written")
+        self.clock.step_s = self.took_s
+        assert self.store.peek("k") == b"written"
+        self.server.stub.requests(clear=True)
+        self.server.stub.effects(clear=True)
+
+    @property
+    def requests(self) -> int:
+        return len(self.server.requests)
+
+
+def test_who_peeks_asks_again_when_a_quick_server_is_slow(server) -> None:
+    peeked = Peeked(server, PEEK_TIMEOUT_S / 10)
+    peeked.clock.step_s = PEEK_TIMEOUT_S
+    server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=2))
+    assert peeked.store.peek("k") == b"written"
+    assert server.stub.effects() == {Effect.HUNG: 2}
+
+
+def test_who_has_peeked_in_vain_often_enough_waits(server) -> None:
+    peeked = Peeked(server, PEEK_TIMEOUT_S / 10)
+    peeked.clock.step_s = PEEK_TIMEOUT_S
+    server.stub.set_rules(
+        HttpRule(fault="hang_before", operation="get", times=PEEKS),
+        HttpRule(fault="slow", operation="get", delay_ms=(50, 50)),
+    )
+    assert peeked.store.peek("k") == b"written"
+    assert server.stub.effects() == {Effect.HUNG: PEEKS, Effect.DELAYED: 1}
+
+
+def test_a_server_that_takes_its_time_is_asked_once_until_it_has_become_quicker(server) -> None:
+    peeked = Peeked(server, PEEK_TIMEOUT_S)
+    server.stub.set_rules(HttpRule(fault="slow", operation="get", delay_ms=(30, 30)))
+    assert peeked.store.peek("k") == b"written"
+    assert peeked.requests == 1
+    server.stub.set_rules()
+    peeked.clock.step_s = PEEK_TIMEOUT_S / 10
+    for _ in range(20):
+        peeked.store.peek("k")
+    server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=1))
+    peeked.clock.step_s = PEEK_TIMEOUT_S
+    assert peeked.store.peek("k") == b"written"
+    assert server.stub.effects()[Effect.HUNG] == 1
+
+
+def test_a_server_in_trouble_is_not_pressed(server) -> None:
+    peeked = Peeked(server, PEEK_TIMEOUT_S / 10)
+    server.stub.set_rules(HttpRule(fault="error_before", status=503))
+    with pytest.raises(StoreUnavailable):
+        peeked.store.peek("k")
+    assert peeked.requests == 2
+
+
+def test_nothing_there_is_an_answer_too(server) -> None:
+    peeked = Peeked(server, PEEK_TIMEOUT_S / 10)
+    with pytest.raises(ObjectMissing):
+        peeked.store.peek("missing")
+    assert peeked.requests == 1
 
 
 def test_a_whole_object_in_place_of_a_range_is_not_passed_on(server, store) -> None:

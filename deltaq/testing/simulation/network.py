@@ -130,6 +130,9 @@ class SimulatedStore:
     def get(self, key: str) -> bytes:
         return self._read("get", key, lambda: self._perhaps_damaged(key, self._disk.get(key)))
 
+    def peek(self, key: str) -> bytes:
+        return self.get(key)
+
     def get_range(self, key: str, start: int, length: int) -> bytes:
         def read() -> bytes:
             return self._perhaps_damaged(key, self._disk.get_range(key, start, length))

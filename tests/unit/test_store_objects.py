@@ -20,6 +20,7 @@ from deltaq.store import (
     CreateUnsupported,
     ObjectExists,
     ObjectMissing,
+    Pace,
     Store,
     StoreError,
     StoreRefused,
@@ -30,7 +31,7 @@ from deltaq.store import (
 )
 from deltaq.store.object_errors import scrub
 from deltaq.store.object_options import OPTIONS, object_settings
-from deltaq.store.objects import PEEK_TIMEOUT_S, PEEKS
+from deltaq.store.objects import NEAR_PACE, NEAR_S, PACE, PEEK_TIMEOUT_S, PEEKS
 from deltaq.testing import ManualClock
 from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub, StubRequest
 
@@ -302,6 +303,13 @@ def test_a_server_that_takes_its_time_is_asked_once_until_it_has_become_quicker(
     peeked.clock.step_s = PEEK_TIMEOUT_S
     assert peeked.store.peek("k") == b"written"
     assert server.stub.effects()[Effect.HUNG] == 1
+
+
+@pytest.mark.parametrize(("took_s", "pace"), [(NEAR_S * 0.9, NEAR_PACE), (NEAR_S, PACE)])
+def test_a_near_server_is_looked_at_more_often(server, took_s: float, pace: Pace) -> None:
+    fresh = open_store("s3://bucket/fresh", {"endpoint": server.endpoint, **KEYS}, SteppingClock())
+    assert fresh.pace == PACE
+    assert Peeked(server, took_s).store.pace == pace
 
 
 def test_a_server_in_trouble_is_not_pressed(server) -> None:

@@ -31,7 +31,8 @@ from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Report
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.records import TIMESTAMP_MS_MAX, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
-from deltaq.log.topic_writer import TopicWriter, topic_writer
+from deltaq.log.topic_writer import TopicWriter
+from deltaq.log.writers import topic_writer
 from deltaq.maintenance.background import TopicCaretaker
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics

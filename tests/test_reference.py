@@ -119,15 +119,15 @@ LIMITS = {
         Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
     "Writing": (
-        Limit("log.topic_writer.FLIGHT_ROWS_MAX", "records", "Records that one process uploads together"),
-        Limit("log.topic_writer.FLIGHT_BYTES_MAX", "bytes", "Bytes that one process uploads together, about"),
+        Limit("log.flights.FLIGHT_ROWS_MAX", "records", "Records that one process uploads together"),
+        Limit("log.flights.FLIGHT_BYTES_MAX", "bytes", "Bytes that one process uploads together, about"),
         Limit(
-            "log.topic_writer.SEGMENT_BYTES_MAX",
+            "log.flight_upload.SEGMENT_BYTES_MAX",
             "bytes",
             "Size of a data file before encoding; more makes another file",
         ),
-        Limit("log.topic_writer.FLIGHTS_AHEAD_MAX", "", "Uploads that may be under way or wait for their commit"),
-        Limit("log.topic_writer.UPLOADS_MAX", "", "Whole batches of a topic that one process uploads at once"),
+        Limit("log.upload_threads.FLIGHTS_AHEAD_MAX", "", "Uploads that may be under way or wait for their commit"),
+        Limit("log.upload_threads.UPLOADS_MAX", "", "Whole batches of a topic that one process uploads at once"),
         Limit("log.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
         Limit(
             "log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"

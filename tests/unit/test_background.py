@@ -19,7 +19,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import Unavailable
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import SharedTopicLog, TopicLog
-from deltaq.log.topic_writer import topic_writer
+from deltaq.log.writers import topic_writer
 from deltaq.maintenance import background, topic_pass
 from deltaq.maintenance.background import DUTY_PERIOD_MS, TopicCaretaker, take_duty
 from deltaq.maintenance.pace import Pacer, Stopped

@@ -1001,7 +1001,7 @@ def test_a_cluster_is_described_without_a_broker(root):
 
 def test_what_the_client_counts_as_nothing_still_counts_where_a_flight_is_cut_into_files(monkeypatch):
     """Headers of empty names and values: many of them take much, and a file that decodes to too much is never read."""
-    monkeypatch.setattr("deltaq.log.topic_writer.SEGMENT_BYTES_MAX", 64 * 1024)
+    monkeypatch.setattr("deltaq.log.flight_upload.SEGMENT_BYTES_MAX", 64 * 1024)
     store = MemoryStore("test")
     with Producer(bootstrap_servers="memory://test", store=store, linger_ms=60_000) as producer:
         for number in range(60):

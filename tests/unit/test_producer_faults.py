@@ -19,7 +19,9 @@ from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add, Entry, parse_entry
 from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_writer import UPLOADS_MAX, TopicWriter, topic_writer
+from deltaq.log.topic_writer import TopicWriter
+from deltaq.log.upload_threads import UPLOADS_MAX
+from deltaq.log.writers import topic_writer
 from deltaq.store import MemoryStore, StoreRefused
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
@@ -380,7 +382,7 @@ def test_less_than_a_batch_waits_for_the_upload_that_is_under_way():
         send(producer, *range(1, 10))
         writer = producer._lanes["t"].writer
         writer.wake()
-        reliefs = writer._reliefs  # one that is there now would still be in the store
+        reliefs = writer._uploads.reliefs  # one that is there now would still be in the store
         store.clear()
         store.release()
         assert producer.flush(60) == 0
@@ -395,7 +397,7 @@ def test_no_more_than_a_few_batches_are_uploaded_at_once():
         sent = fill(producer, store)
         send(producer, *range(sent, sent + 100))
         writer = producer._lanes["t"].writer
-        found = writer._reliefs, writer._uploads
+        found = writer._uploads.reliefs, writer._uploads.uploads
         store.clear()
         store.release()
         assert producer.flush(60) == 0
@@ -426,9 +428,9 @@ def test_in_a_crowd_no_batch_goes_before_its_turn():
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
         writer = producer._lanes["t"].writer
-        writer._linger.extra_s = 0.01
+        writer._uploads._linger.extra_s = 0.01
         send(producer, *range(1, 100))
-        reliefs = writer._reliefs
+        reliefs = writer._uploads.reliefs
         store.release()
         assert producer.flush(60) == 0
     assert reliefs == 0
@@ -461,7 +463,7 @@ def test_a_new_producer_does_not_wait_for_the_batches_of_one_that_has_gone():
     gone.purge()
     gone.close()
     store.first.set()
-    eventually(lambda: gone_writer(store)._uploads == 1)
+    eventually(lambda: gone_writer(store)._uploads.uploads == 1)
     begun = threading.Event()
 
     def go_on() -> None:
@@ -489,7 +491,7 @@ def test_a_refusal_of_nothing_is_no_refusal_of_a_batch_that_is_being_uploaded():
     with batches_of_ten(store) as producer:
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
-        producer._lanes["t"].writer._not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
+        producer._lanes["t"].writer._commits.not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
         store.release()
         assert producer.flush(60) == 0
     assert stored(store, 1) == [b"0"]

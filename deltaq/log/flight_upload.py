@@ -1,0 +1,149 @@
+"""One flight on its way into the store: partitions chosen, rows checked and encoded, segments put."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from deltaq.clock import Clock
+from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
+from deltaq.log.buffer import ArrowBlock, BufferSettings, RowBlock
+from deltaq.log.caretaker import Care
+from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
+from deltaq.log.flight_reports import FlightReports
+from deltaq.log.flights import Flight, Part, by_encoding
+from deltaq.log.topic_log import SharedTopicLog
+from deltaq.log.topic_sight import TopicSight
+from deltaq.log.topic_state import PendingSegment
+from deltaq.log.topic_view import TopicView
+from deltaq.log.upload import upload_segment
+from deltaq.store import Store
+
+__all__ = ["SEGMENT_BYTES_MAX", "FlightUpload"]
+
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class FlightUpload:
+    """Uploads flights of one topic, from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        log: SharedTopicLog,
+        sight: TopicSight,
+        reports: FlightReports,
+        care: Care,
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._clock = clock
+        self._log = log
+        self._sight = sight
+        self._reports = reports
+        self._care = care
+
+    def first(self, flight: Flight) -> None:
+        """Encode and upload a flight that was taken just now; without segments, if none of its rows can be written.
+
+        Raises what the upload raises.
+        """
+        plan = next((part.buffer.plan for part in flight.parts if part.buffer.plan is not None), None)
+        view = self._sight.known(plan, flight.deadline)
+        parts = [part for part in flight.parts if self._encode(part, view)]
+        # In the order of their segments: that is the order in which offsets are given.
+        flight.parts = list(chain.from_iterable(by_encoding(parts)))
+        flight.topic_id = view.topic_id
+        self.put(flight, view, flight.deadline)
+
+    # --- encoding ---
+
+    def _encode(self, part: Part, view: TopicView) -> bool:
+        """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
+        settings = part.buffer.settings
+        sticky = part.buffer.sticky(view.partitions, self._clock.monotonic(), self._clock.random())
+        spread = settings.sticky_s == 0
+        records = part.records
+        try:
+            if isinstance(records, ArrowBlock):
+                columns = records.columns
+                part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
+                return True
+            part.partitions = chosen_partitions(
+                records.rows, settings.partitioner, view.partitions, sticky, spread=spread
+            )
+            refusals = self._refusals(records, part.partitions, view, unchecked=part.buffer.unchecked)
+            if refusals:
+                records = self._refuse(part, records, refusals)
+            if len(records):
+                part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
+                part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, view.schema)
+        except InvalidValue as error:
+            self._reports.failed([part], error)  # alone: the other parts are of other clients
+            return False
+        return part.columns is not None
+
+    def _refusals(
+        self, records: RowBlock, partitions: list[int], view: TopicView, *, unchecked: bool
+    ) -> dict[int, KafkaException]:
+        """What is wrong with which rows, by number: what `produce` could not know yet."""
+        rows = records.rows
+        found: dict[int, KafkaException] = {}
+        if max(partitions) >= view.partitions and max(partitions) >= (count := self._sight.newest().partitions):
+            code = KafkaError._UNKNOWN_PARTITION
+            unknown = {n: UnknownTopic(self._topic, partition=n, code=code) for n in set(partitions) if n >= count}
+            found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
+        if "compact" in view.settings.cleanup_policy:
+            reason = f"topic {self._topic!r} is compacted: every message needs a key"
+            error = KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
+            found |= {at: error for at, row in enumerate(rows) if row[1] is None}
+        if unchecked:
+            limit = view.settings.max_message_bytes
+            sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
+            found |= {
+                at: MessageTooLarge(size=size, limit=limit, topic=self._topic)
+                for at, size in enumerate(sizes)
+                if size > limit
+            }
+        return found
+
+    def _refuse(self, part: Part, records: RowBlock, refusals: dict[int, KafkaException]) -> RowBlock:
+        """Report the rows that are refused, and take them out of the part; the others."""
+        partitions = part.partitions
+        alike: dict[int, list[int]] = {}
+        for at, error in refusals.items():
+            alike.setdefault(id(error), []).append(at)
+        for numbers in alike.values():
+            share = part.bytes * len(numbers) // len(records)
+            refused = Part(part.buffer, records.picked(numbers), share, [partitions[at] for at in numbers])
+            part.bytes -= share
+            self._reports.failed([refused], refusals[numbers[0]])
+        kept = [at for at in range(len(records)) if at not in refusals]
+        part.records = left = records.picked(kept)
+        part.partitions = [partitions[at] for at in kept]
+        if not kept:
+            self._reports.failed([part], refusals[0])  # no rows any more, but what is left of the bytes
+        return left
+
+    # --- uploading ---
+
+    def put(self, flight: Flight, view: TopicView, deadline: float) -> None:
+        """Upload an encoded flight. Raises Unavailable and what a codec raises; then its segments are as they were."""
+        segments: list[PendingSegment] = []
+        for group in by_encoding(flight.parts):
+            settings: BufferSettings = group[0].buffer.settings
+            codec = settings.compression, settings.compression_level
+            as_of = self._log.version  # known before the files are there
+            about = view.settings, *codec, deadline, self._clock, as_of
+            whole = joined([part.columns for part in group if part.columns])
+            # Of bytes alone the client knows how many there are, without a look at the columns.
+            is_plain = view.schema is None and whole.headers.null_count == len(whole)
+            is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
+            pieces = [whole] if is_small else in_segments(whole, SEGMENT_BYTES_MAX)
+            for piece in pieces:
+                segment, rows = upload_segment(self._store, self._topic, piece, *about)
+                segments.append(segment)
+                if self._care.taker is not None:
+                    self._care.taker.uploaded(segment.path, rows)
+        flight.segments = segments

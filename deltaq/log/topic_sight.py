@@ -1,0 +1,75 @@
+"""The topic as its writer in this process last saw it."""
+
+from __future__ import annotations
+
+from deltaq.clock import Clock
+from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
+from deltaq.log.flights import Flights
+from deltaq.log.topic_log import SharedTopicLog
+from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
+from deltaq.log.upload import pause_before_retry
+
+__all__ = ["TopicSight"]
+
+
+class TopicSight:
+    """Looks the topic up, and tells its producers what has changed."""
+
+    def __init__(self, topic: str, log: SharedTopicLog, clock: Clock, flights: Flights) -> None:
+        self._topic = topic
+        self._log = log
+        self._clock = clock
+        self._flights = flights
+        self._view: TopicView | None = None
+
+    def view(self, plan: NewTopicPlan | None, timeout_s: float, *, anew: bool = False) -> TopicView | None:
+        """See `TopicWriter.view`."""
+        view = self._view
+        if view is None or (anew and not self._flights.under_way):
+            with self._log.turn() as log:
+                if log.load() if view is None else log.catch_up():
+                    view = view_of(log)
+                elif plan is not None:
+                    view = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
+                else:
+                    view = None
+                self.saw(view)
+        return view
+
+    def saw(self, view: TopicView | None) -> None:
+        """Remember how the topic is, and tell the producers if that has changed."""
+        before, self._view = self._view, view
+        if view is not None and view != before:
+            with self._flights.changed:
+                buffers = list(self._flights.buffers)
+            for buffer in buffers:
+                buffer.seen(view)
+
+    def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicView:
+        """The topic, looked up again and again until the deadline: a store may be away for a while."""
+        failures = 0
+        while True:
+            try:
+                view = self.view(plan, max(0.0, deadline - self._clock.monotonic()))
+            except OutcomeUnknown:
+                # Its token is that of creating the topic; about the messages nothing is unknown.
+                failures += 1
+                reason = "no answer yet whether the topic was created"
+                pause_before_retry(self._clock, self._topic, failures, deadline, reason)
+            except Unavailable as error:
+                if not error.error.retriable():
+                    raise
+                failures += 1
+                pause_before_retry(self._clock, self._topic, failures, deadline, error.error.str())
+            else:
+                if view is None:
+                    raise UnknownTopic(self._topic)
+                return view
+
+    def newest(self) -> TopicView:
+        """The topic as it is now. Raises Unavailable, UnknownTopic."""
+        with self._log.turn() as log:
+            log.catch_up()
+            view = view_of(log)
+            self.saw(view)
+            return view

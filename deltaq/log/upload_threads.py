@@ -1,0 +1,167 @@
+"""When records are taken from their buffers, and by how many threads they are uploaded.
+
+One thread does both as long as records come slowly; while whole batches wait, further ones upload beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deltaq.clock import Clock, Thread
+from deltaq.errors import KafkaException
+from deltaq.log.flight_reports import FlightReports, defect
+from deltaq.log.flight_upload import FlightUpload
+from deltaq.log.flights import Flight, Flights
+from deltaq.log.linger import AdaptiveLinger, FlightTimes, LoneRecords
+
+__all__ = ["FLIGHTS_AHEAD_MAX", "UPLOADS_MAX", "UploadThreads"]
+
+FLIGHTS_AHEAD_MAX = 8
+"""Flights that may be on their way to a commit. Beyond that records stay in their buffers and make larger ones."""
+
+UPLOADS_MAX = 4
+"""How many flights are uploaded at once. More than one only of whole batches: where less waits, larger flights cost
+less."""
+
+
+class UploadThreads:
+    """Takes flights and uploads them. `reliefs` are the threads beside the first, `uploads` the flights in their
+    hands."""
+
+    def __init__(
+        self,
+        topic: str,
+        clock: Clock,
+        flights: Flights,
+        upload: FlightUpload,
+        reports: FlightReports,
+        linger: AdaptiveLinger,
+        *,
+        is_remote: bool,
+    ) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._flights = flights
+        self._upload = upload
+        self._reports = reports
+        self._linger = linger
+        self._lone = LoneRecords()
+        self._flight_times = FlightTimes()
+        self._is_remote = is_remote
+        self.is_running = False
+        self.uploads = 0
+        self.reliefs = 0
+        self.threads: list[Thread] = []  # the reliefs
+
+    def run(self) -> None:
+        """The work of the first thread, which ends with the last buffer and the last upload."""
+        while (flight := self._next_flight()) is not None:
+            self._carry(flight)
+
+    def relieve(self) -> None:
+        """Have a whole batch uploaded beside what is being uploaded: somebody produces faster than one thread writes.
+        The writer's lock is held."""
+        if not self.uploads or not self._is_relief_due() or self.reliefs >= UPLOADS_MAX - 1:
+            return
+        self.reliefs += 1
+        try:
+            thread = self._clock.start_thread(self._relief_loop, f"deltaq-upload-{self._topic}")
+        except RuntimeError:  # the system gives no more threads: then it takes longer
+            self.reliefs -= 1
+            return
+        self.threads = [*(thread for thread in self.threads if thread.is_alive()), thread]
+
+    def _relief_loop(self) -> None:
+        try:
+            while (flight := self._next_full()) is not None:
+                self._carry(flight)
+        finally:
+            with self._flights.changed:
+                self.reliefs -= 1
+
+    def _carry(self, flight: Flight) -> None:
+        """Upload a flight, or report why it cannot be."""
+        try:
+            self._upload.first(flight)
+        except KafkaException as error:
+            self._reports.failed(flight.parts, error)
+        except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
+            self._reports.failed(flight.parts, defect(error, "writing", self._topic))
+        finally:
+            with self._flights.changed:
+                self.uploads -= 1
+                self._flights.uploaded(flight)
+
+    # --- when ---
+
+    def _next_flight(self) -> Flight | None:
+        """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left,
+        and no upload under way."""
+        flights = self._flights
+        with flights.changed:
+            while True:
+                flights.buffers = [buffer for buffer in flights.buffers if len(buffer) or not buffer.abandoned]
+                if flights.is_stopping or not (flights.buffers or self.uploads):
+                    self.is_running = False
+                    flights.changed.notify_all()
+                    return None
+                wait_s = self._wait_s()
+                if wait_s is not None and wait_s <= 0:
+                    flight = self._taken()
+                    self.relieve()
+                    return flight
+                flights.changed.wait(wait_s)
+
+    def _next_full(self) -> Flight | None:
+        """A flight of at least a whole batch; None if there is none, or enough is under way."""
+        with self._flights.changed:
+            return self._taken() if self._is_relief_due() else None
+
+    def _is_relief_due(self) -> bool:
+        """Whether a whole batch waits, and is to be uploaded now. Not in a crowd, where the turn of others comes first:
+        then larger flights are better than more of them."""
+        flights = self._flights
+        has_room = self.uploads < UPLOADS_MAX and len(flights.waiting) < FLIGHTS_AHEAD_MAX
+        is_free = has_room and not flights.is_stopping and not self._linger.extra_s
+        return is_free and any(buffer.is_full for buffer in flights.buffers)
+
+    def _wait_s(self) -> float | None:
+        """Seconds until records should be taken; None while there are none, or while enough are uploaded already."""
+        flights = self._flights
+        if len(flights.waiting) >= FLIGHTS_AHEAD_MAX:
+            return None
+        now = self._clock.monotonic()
+        waits = [buffer.due_in(now, self._linger_s) for buffer in flights.buffers]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _linger_s(self, produced_at: float, linger_s: float) -> float:
+        """Seconds that records should wait, the oldest of which was produced then and may wait `linger_s` seconds: less
+        than that where it would be of no use, more in a crowd."""
+        if self._lone.is_next(produced_at, linger_s):
+            linger_s = 0.0
+        elif not self._flights.under_way and self._linger.is_alone and not self._is_remote:
+            # Not of an object store: there each request has its price, and more of them make each take longer.
+            linger_s = self._flight_times.enough_s(linger_s)
+        return max(linger_s, self._linger.extra_s)
+
+    def learn(self, landed: Sequence[Flight], now: float) -> None:
+        """These were committed at `now`."""
+        for flight in landed:
+            self._flight_times.landed(now - flight.taken_at)
+
+    def look_again(self) -> None:
+        """Nothing may be under way any more: have it seen whether what waits has waited long enough."""
+        with self._flights.changed:
+            own = [buffer.settings.linger_s for buffer in self._flights.buffers]
+            if any(self._linger_s(0.0, own_s) < own_s for own_s in own):
+                self._flights.changed.notify_all()
+
+    def _taken(self) -> Flight:
+        """A flight of what waits, in its place among the others. The writer's lock is held."""
+        now = self._clock.monotonic()
+        flight = self._flights.take(now)
+        self.uploads += 1
+        records = sum(len(part.records) for part in flight.parts)
+        linger_s = max(part.buffer.settings.linger_s for part in flight.parts)
+        self._lone.left(records, min(part.records.produced_at for part in flight.parts), linger_s)
+        return flight

@@ -85,6 +85,10 @@ class CountingStore:
         self._count("list", prefix, "ok")
         return self.inner.list(prefix, start_after)
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        self._count("glance", prefix, "ok")
+        return self.inner.glance(prefix, start_after)
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         self._count("list", prefix, "ok")
         return self.inner.list_folders(prefix)

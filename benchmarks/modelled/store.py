@@ -90,6 +90,10 @@ class ModelledStore(CountingStore):
         self._look(len(found))
         return iter(found)
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        with _Delay(self.request_s("LIST")):
+            return super().glance(prefix, start_after)
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         found = super().list_folders(prefix)
         self._look(len(found))

@@ -155,6 +155,12 @@ class Store(Protocol):
         A missing folder is an empty listing. StoreUnavailable, StoreRefused.
         """
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        """Some of what `list` has of a folder (empty, or ending in `/`), in one request; anything may be missing.
+
+        For whoever gains by what it sees, and loses nothing by what it does not. StoreUnavailable, StoreRefused.
+        """
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         """Names (last part only, sorted) of the folders directly under `prefix` (empty, or ending in `/`).
 

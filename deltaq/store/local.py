@@ -140,6 +140,10 @@ class LocalStore:
         check_prefix("list", prefix)
         return self._list(prefix, start_after)
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        check_folder("glance", prefix)
+        return builtins.list(self.list(prefix, start_after))
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         check_folder("list_folders", prefix)
         try:

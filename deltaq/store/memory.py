@@ -76,6 +76,10 @@ class MemoryStore:
             entries = [ObjectEntry(key, len(self._objects[key][0]), self._objects[key][1]) for key in keys]
         return iter(entries)
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        check_folder("glance", prefix)
+        return builtins.list(self.list(prefix, start_after))
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         check_folder("list_folders", prefix)
         names = (entry.key[len(prefix) :].split("/") for entry in self.list(prefix))

@@ -228,6 +228,15 @@ class ObjectStore:
         entries = self._list(prefix, start_after)
         return entries if self._connection.lists_in_order else iter(sorted(entries, key=lambda entry: entry.key))
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        check_folder("glance", prefix)
+        client, after = self._connection.client, start_after if is_key(start_after) else None
+        stream = self._attempt(
+            "glance", prefix, lambda: iter(obstore.list(client, prefix or None, offset=after, chunk_size=LIST_CHUNK))
+        )
+        page = self._attempt("glance", prefix, lambda: next(stream, None))
+        return [_entry(meta) for meta in page or () if meta["path"] > start_after and is_key(meta["path"])]
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         check_folder("list_folders", prefix)
         folders, last = self._list_folders(prefix)

@@ -185,6 +185,9 @@ class FaultyStore:
             return iter(found[: fault.number] + found)
         return iter(found)
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        return builtins.list(self.list(prefix, start_after))
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         fault = self._strike("list_folders", prefix)
         return self._carry_out(fault, "list_folders", prefix, lambda: self.inner.list_folders(prefix))

@@ -199,6 +199,33 @@ def test_a_listing_longer_than_a_page_is_complete(store: Store) -> None:
     assert _keys(store, f"log/{1:017d}") == keys[1000:]
 
 
+@pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "b/", "b/x/", "c/", "zz/"])
+@pytest.mark.parametrize("start_after", ["", "a", "a/", "a/b/c", "ab/c", "b/x/y", "zzz"])
+def test_a_glance_at_few_objects_shows_what_a_listing_has(listed: Store, prefix: str, start_after: str) -> None:
+    found = sorted(listed.glance(prefix, start_after), key=lambda entry: entry.key)
+    assert found == list(listed.list(prefix, start_after))
+
+
+def test_a_glance_shows_at_once_what_was_written_and_nothing_that_is_gone(store: Store) -> None:
+    assert store.glance("") == store.glance("log/") == []
+    store.put("log/1", b"1")
+    store.create("log/2", b"22")
+    store.put("log/1", b"111")
+    assert [(entry.key, entry.size) for entry in store.glance("log/")] == [("log/1", 3), ("log/2", 2)]
+    store.delete("log/1")
+    assert [(entry.key, entry.size) for entry in store.glance("")] == [("log/2", 2)]
+
+
+def test_a_glance_at_more_than_a_page_shows_some_of_it_and_nothing_else(store: Store) -> None:
+    keys = [f"log/{number:020d}.json" for number in range(1100)]
+    for key in keys:
+        store.put(key, b"")
+    found = [entry.key for entry in store.glance("log/", start_after=keys[49])]
+    assert found
+    assert len(set(found)) == len(found)
+    assert set(found) <= set(keys[50:])
+
+
 def test_a_listing_tells_size_and_time_of_change(store: Store) -> None:
     before_ms = int(time.time() * 1000)
     store.put("k", b"12345")
@@ -261,6 +288,7 @@ def test_a_bad_key_is_refused_by_every_operation(store: Store, key: str) -> None
         lambda: store.create(key, b""),
         lambda: store.delete(key),
         lambda: store.list_folders(f"{key}/"),
+        lambda: store.glance(f"{key}/"),
         lambda: store.watch().add(f"{key}/"),
     ]
     if key not in {"", "a/"}:
@@ -281,6 +309,8 @@ def test_an_unusual_key_is_a_key(store: Store, key: str) -> None:
 def test_a_folder_must_be_named_with_its_slash(store: Store) -> None:
     with pytest.raises(StoreRefused, match="must end in '/'"):
         store.list_folders("topics")
+    with pytest.raises(StoreRefused, match="must end in '/'"):
+        store.glance("topics")
 
 
 # Several at once
@@ -441,6 +471,7 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeyp
             lambda store=store: store.create("k", b""),
             lambda store=store: list(store.list("")),
             lambda store=store: store.list_folders(""),
+            lambda store=store: store.glance(""),
             lambda store=store: store.delete("k"),
         ):
             with pytest.raises((StoreRefused, StoreUnavailable)) as caught:

@@ -67,6 +67,9 @@ class UntouchableStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         self._touch("list", prefix)
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        self._touch("glance", prefix)
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         self._touch("list_folders", prefix)
 

@@ -106,6 +106,7 @@ READS: dict[str, Callable[[Store], object]] = {
     "get_range": lambda store: store.get_range("k", 2, 3),
     "list": lambda store: list(store.list("")),
     "list_folders": lambda store: store.list_folders(""),
+    "glance": lambda store: store.glance(""),
 }
 WRITES: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("k", b"x"),
@@ -333,7 +334,7 @@ def test_a_whole_object_in_place_of_a_range_is_not_passed_on(server, store) -> N
         store.get_range("k", 2, 3)
 
 
-@pytest.mark.parametrize("operation", ["list", "list_folders"])
+@pytest.mark.parametrize("operation", ["list", "list_folders", "glance"])
 def test_a_listing_that_cannot_be_read_is_unavailable(server, store, operation: str) -> None:
     server.answer(Answer(200, b"<ListBucketResult><Contents><Key>k"))
     with pytest.raises(StoreUnavailable):

@@ -142,6 +142,9 @@ class SimulatedStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return iter(self._read("list", prefix, lambda: self._listing(prefix, start_after)))
 
+    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        return builtins.list(self.list(prefix, start_after))
+
     def list_folders(self, prefix: str) -> builtins.list[str]:
         return self._read("list_folders", prefix, lambda: self._disk.list_folders(prefix))
 

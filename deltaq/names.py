@@ -16,6 +16,7 @@ __all__ = [
     "GROUPS_FOLDER",
     "LOG_FOLDER",
     "NAME_CHARS_MAX",
+    "OFFER_FILE_BYTES_MAX",
     "SCHEMAS_FOLDER",
     "TOPICS_FOLDER",
     "TRANSACTIONS_FOLDER",
@@ -47,6 +48,9 @@ __all__ = [
     "looks_folder",
     "member_folder",
     "member_key",
+    "offer_file",
+    "offers_after",
+    "offers_folder",
     "schema_folder",
     "topic_folder",
     "topic_log",
@@ -68,9 +72,15 @@ VERSION_MAX = 2**63 - 1
 LOG_FOLDER = "_delta_log/"
 """The folder, inside that of a table, which holds the table's log."""
 
+OFFER_FILE_BYTES_MAX = 255
+"""Longest name of one file: that of Linux's file systems."""
+
 _OURS = "_deltaq/"
+_SHARED = "shared/"
+_OFFER_FOLDER_VERSIONS = 64
 _LOOK_PARTS = 1_000_000
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+_UNSAFE = re.compile(r"[\x00-\x1f\\:\x7f]")
 # `_delta_log` beside the topics would make Delta readers take the folder of all topics for a table.
 _RESERVED = frozenset({".", "..", "_delta_log"})
 _RULE = f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 '.' '_' '-', and not '.', '..' or '_delta_log'"
@@ -261,6 +271,21 @@ def data_file_name(unique_id: str) -> str:
     return _check(unique_id, "unique id", "unique_id", KafkaError._INVALID_ARG) + ".parquet"
 
 
+def offers_folder(table_folder: str) -> str:
+    """`<table_folder>shared/`, where the data files are that any writer may commit."""
+    return table_folder + _SHARED
+
+
+def offer_file(version: int, name: str) -> str:
+    """`shared/<20 digits>/<name>`, relative to the table's folder: few enough in each folder to be listed quickly."""
+    return f"{_SHARED}{_digits(version - version % _OFFER_FOLDER_VERSIONS)}/{name}"
+
+
+def offers_after(table_folder: str, version: int) -> str:
+    """What a listing starts after that is to have all offers of `version` and later ones."""
+    return table_folder + offer_file(version, _digits(version))
+
+
 def data_key(table_folder: str, add_path: str) -> str:
     """The key of the data file that an `add` or `remove` action of a log names.
 
@@ -272,7 +297,7 @@ def data_key(table_folder: str, add_path: str) -> str:
         path = unquote_to_bytes(add_path).decode("utf-8")
     except UnicodeError:
         raise ValueError(f"data file path {_shown(add_path)} is not UTF-8") from None
-    if any(character < " " or character in "\\:\x7f" for character in path):
+    if _UNSAFE.search(path) is not None:
         raise ValueError(f"data file path {_shown(add_path)} has a scheme, a backslash or a control character")
     if any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"data file path {_shown(add_path)} is not relative and normalised")

@@ -171,6 +171,8 @@ class Producer:
             compression_level=config.compression_level,
             partitioner=config.partitioner,
             sticky_s=config.sticky_partitioning_linger_ms / 1000,
+            # On a local disk a lost race costs a millisecond: there is nothing to be gained.
+            group_commit={"true": True, "false": False}.get(config.deltaq_group_commit, self._store.is_remote),
         )
         self._on_delivery: DeliveryCallback | None = config.on_delivery
         self._rows_max = config.queue_buffering_max_messages or 2**63

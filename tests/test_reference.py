@@ -128,6 +128,12 @@ LIMITS = {
         ),
         Limit("log.upload_threads.FLIGHTS_AHEAD_MAX", "", "Uploads that may be under way or wait for their commit"),
         Limit("log.upload_threads.UPLOADS_MAX", "", "Whole batches of a topic that one process uploads at once"),
+        Limit("names.OFFER_FILE_BYTES_MAX", "bytes", "Name of a data file that other processes may commit"),
+        Limit("log.topic_log.OFFERS_MAX", "", "Files of other processes that one commit takes along"),
+        Limit("log.offers.WRITERS_MAX", "", "Other processes of which is remembered what they have offered"),
+        Limit("log.flight_commit.GIVE_WAY_MAX", "", "Lost races after which a process waits for others once more"),
+        Limit("log.flight_commit.OFFER_AGAIN_BYTES_MAX", "bytes", "Size of a file that is uploaded again as an offer"),
+        Limit("log.flight_commit.WITHDRAW_S", "s", "Time to withdraw what others may commit, before it is unknown"),
         Limit("log.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
         Limit(
             "log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"

@@ -65,7 +65,8 @@ class AdminConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig(ClientConfig):
-    """What a producer is told. 0 is "no limit" in `queue_buffering_max_messages` and `message_timeout_ms`."""
+    """What a producer is told. 0 is "no limit" in `queue_buffering_max_messages` and `message_timeout_ms`;
+    `deltaq_group_commit` is `auto`, `true` or `false`."""
 
     transactional_id: str | None
     linger_ms: float
@@ -78,6 +79,7 @@ class ProducerConfig(ClientConfig):
     compression_level: int
     partitioner: str
     sticky_partitioning_linger_ms: int
+    deltaq_group_commit: str
     delivery_report_only_error: bool
     offsets_retention_minutes: int
     on_delivery: Callback | None

@@ -140,6 +140,15 @@ _OF_PRODUCERS = (
         900_000,
         "How long messages without a key stay with one partition; 0 spreads them. By default twice `linger.ms`.",
     ),
+    _choice(
+        "deltaq.group.commit",
+        _PRODUCER,
+        "auto",
+        ("auto", "true", "false"),
+        "Whether processes that write a busy topic at once commit for each other: what one has uploaded, another may "
+        "add to the log. `auto`: on object stores. Off for the whole process if one of its producers for the topic "
+        "says `false`.",
+    ),
     _boolean("delivery.report.only.error", _PRODUCER, False, "Report only messages that failed."),
     _integer(
         "offsets.retention.minutes",

@@ -30,7 +30,10 @@ _NEVER = 2**63
 
 @dataclass(frozen=True, slots=True)
 class BufferSettings:
-    """How a client wants its records of a topic written. With `sticky_s` 0, records without a key are spread."""
+    """How a client wants its records of a topic written. With `sticky_s` 0, records without a key are spread.
+
+    With `group_commit` other processes may commit what was uploaded for it, and the other way round.
+    """
 
     linger_s: float
     batch_bytes: int
@@ -40,6 +43,7 @@ class BufferSettings:
     compression_level: int | None
     partitioner: str
     sticky_s: float = 0.01
+    group_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)

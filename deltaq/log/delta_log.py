@@ -88,12 +88,14 @@ class Draft:
     """What a writer wants to put into the next slot.
 
     `may_stand(state)` is asked if it was perhaps created in time and its slot has been cleaned up since: whether it may
-    be that the table in `state` had its files and has them no more. Without it, that may be.
+    be that the table in `state` had its files and has them no more. Without it, that may be. `own` are the paths of
+    files that no other commit can add: one of them in the table proves that this one stands. Without it, all are.
     """
 
     info: CommitInfo
     actions: Sequence[Action]
     may_stand: Callable[[TableState], bool] | None = None
+    own: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +454,7 @@ class DeltaLog:
         version = self.state.version + 1
         key = self._entry_key(version)
         body = encode_entry(draft.info, draft.actions)  # once per slot: a late write of it must equal a repeated one
-        token = self._token(version, draft.info.txn_id)
+        token = self.token(version, draft.info.txn_id)
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
         ours = parse_entry(body, version, key)  # before anything is written: nobody could read it again
@@ -508,7 +510,7 @@ class DeltaLog:
         if maybe and entry.info is None:
             reason = f"what is in slot {version} of {self.folder!r} does not tell whose it is"
             raise OutcomeUnknown(reason, token=token)
-        if self._token(version, entry.txn_id or "") == token and seen != sent:
+        if self.token(version, entry.txn_id or "") == token and seen != sent:
             path = self._entry_key(version)
             differs = Corrupt("the commit that was read back differs from the one sent", path=path, version=version)
             raise OutcomeUnknown(differs.error.str(), token=token) from differs
@@ -528,14 +530,15 @@ class DeltaLog:
         If it has not, they may have been there all the same: rewritten since, or expired.
         """
         slot = self.state.version + 1
-        self._load_until(deadline, self._token(slot, draft.info.txn_id), maybe)
+        self._load_until(deadline, self.token(slot, draft.info.txn_id), maybe)
         adds = tuple(action for action in draft.actions if isinstance(action, Add))
-        if any(add.path in self.state.files for add in adds):
+        own = [add for add in adds if draft.own is None or add.path in draft.own]
+        if any(add.path in self.state.files for add in own):
             return Entry(slot, draft.info, adds)
-        if maybe and adds and (draft.may_stand is None or draft.may_stand(self.state)):
+        if maybe and own and (draft.may_stand is None or draft.may_stand(self.state)):
             raise OutcomeUnknown(
                 f"a commit to {self.folder!r} was interrupted for longer than the log is kept",
-                token=self._token(slot, draft.info.txn_id),
+                token=self.token(slot, draft.info.txn_id),
             )
         return None
 
@@ -596,7 +599,7 @@ class DeltaLog:
         late write can no longer land. Raises OutcomeUnknown with the same token if the store does not say what became
         of it before the deadline; Corrupt, Incompatible; ValueError for a malformed token.
         """
-        version, txn_id = self._parse_token(token)
+        version, txn_id = self.parse_token(token)
         try:
             self._load_until(deadline, token, maybe=True)
             if self.state.version < 0:
@@ -615,18 +618,62 @@ class DeltaLog:
             )
         return entry if entry.txn_id == txn_id else None
 
-    def _token(self, version: int, txn_id: str) -> str:
+    def settle_in(
+        self,
+        token: str,
+        as_of: int,
+        write: Callable[[TableState], Draft],
+        is_it: Callable[[Add], bool],
+        deadline: float,
+    ) -> Add | None:
+        """Find out whether a file was added behind version `as_of`, by whomever; None if it was not and never will be.
+
+        `write` drafts an entry without effect behind which nobody adds it. Raises OutcomeUnknown with the same token if
+        the store does not say what became of it before the deadline; Corrupt, Incompatible.
+        """
+        try:
+            self._load_until(deadline, token, maybe=True)
+            if self.state.version < 0:
+                return None
+            ended = self.commit(write, deadline).entry.version
+            live = next((add for add in self.state.files.values() if is_it(add)), None)
+            if live is not None:
+                return live
+            found = self._first_with(is_it, range(as_of + 1, ended), token)
+        except (Unavailable, OutcomeUnknown) as error:
+            raise OutcomeUnknown(error.error.str().partition(" (token ")[0], token=token) from error
+        return found
+
+    def _first_with(self, is_it: Callable[[Add], bool], versions: range, token: str) -> Add | None:
+        """The first file that `is_it` in these entries. Raises OutcomeUnknown if they are not all there any more."""
+        found: Add | None = None
+        missing = False
+        for version in versions:
+            entry = self._read_entry(version)
+            missing = entry is None
+            adds = (action for action in entry.actions if isinstance(action, Add)) if entry is not None else ()
+            found = next((add for add in adds if is_it(add)), None)
+            if missing or found is not None:
+                break
+        # What is in a slot below the log's start came there after clean-up: it says nothing.
+        if missing or (versions and self._log_start() > versions[0]):
+            reason = f"version {versions[0]} of {self.folder!r} was cleaned up before it could be looked at"
+            raise OutcomeUnknown(reason, token=token)
+        return found
+
+    def token(self, version: int, txn_id: str) -> str:
         """What finds a commit again. It names the log, so that no other one is asked about it."""
         return f"{version}:{txn_id}:{zlib.crc32(self.folder.encode()):08x}"
 
-    def _parse_token(self, token: str) -> tuple[int, str]:
+    def parse_token(self, token: str) -> tuple[int, str]:
+        """Version and txnId (or what stands for it) of a token of this log. ValueError for any other text."""
         if not isinstance(token, str):
             raise TypeError(f"token must be str, not {type(token).__name__}")
         parts = _TOKEN.fullmatch(token)
         if parts is None:
             raise ValueError(f"{token!r:.100} is not the token of an OutcomeUnknown error")
         version, txn_id = int(parts[1]), parts[2]
-        if self._token(version, txn_id) != token:
+        if self.token(version, txn_id) != token:
             raise ValueError(f"{token!r:.100} is the token of another topic's or group's commit than {self.folder!r}'s")
         return version, txn_id
 

@@ -36,6 +36,8 @@ class FlightReports:
         now = self._clock.monotonic()
         for flight in flights:
             self._delivered(flight, [files[segment.path] for segment in flight.segments], now)
+        with self._flights.changed:
+            self._flights.settled(flights)
 
     def _delivered(self, flight: Flight, files: Sequence[DataFile], now: float) -> None:
         offsets: dict[int, int] = {}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain
+
+import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
@@ -10,12 +14,14 @@ from deltaq.log.buffer import ArrowBlock, BufferSettings, RowBlock
 from deltaq.log.caretaker import Care
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
 from deltaq.log.flight_reports import FlightReports
-from deltaq.log.flights import Flight, Part, by_encoding
+from deltaq.log.flights import Flight, Part, Place, by_encoding
+from deltaq.log.offers import OfferId, offer_path
+from deltaq.log.records import Columns
 from deltaq.log.topic_log import SharedTopicLog
 from deltaq.log.topic_sight import TopicSight
 from deltaq.log.topic_state import PendingSegment
 from deltaq.log.topic_view import TopicView
-from deltaq.log.upload import upload_segment
+from deltaq.log.upload import NothingSent, upload_segment
 from deltaq.store import Store
 
 __all__ = ["SEGMENT_BYTES_MAX", "FlightUpload"]
@@ -129,21 +135,65 @@ class FlightUpload:
     # --- uploading ---
 
     def put(self, flight: Flight, view: TopicView, deadline: float) -> None:
-        """Upload an encoded flight. Raises Unavailable and what a codec raises; then its segments are as they were."""
+        """Upload an encoded flight; with a place, so that others may commit it, if one name can say all about it.
+
+        Raises Unavailable and what a codec raises: then its segments are as they were, unless it `is_offered`, so that
+        what was sent may be there.
+        """
         segments: list[PendingSegment] = []
-        for group in by_encoding(flight.parts):
+        groups = list(by_encoding(flight.parts))
+        for group in groups:
             settings: BufferSettings = group[0].buffer.settings
-            codec = settings.compression, settings.compression_level
             as_of = self._log.version  # known before the files are there
-            about = view.settings, *codec, deadline, self._clock, as_of
             whole = joined([part.columns for part in group if part.columns])
             # Of bytes alone the client knows how many there are, without a look at the columns.
             is_plain = view.schema is None and whole.headers.null_count == len(whole)
             is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
-            pieces = [whole] if is_small else in_segments(whole, SEGMENT_BYTES_MAX)
+            pieces: Sequence[Columns] = [whole] if is_small else list(in_segments(whole, SEGMENT_BYTES_MAX))
+            alone = len(pieces) == len(groups) == 1
             for piece in pieces:
-                segment, rows = upload_segment(self._store, self._topic, piece, *about)
+                if alone and flight.place is not None:
+                    segment, rows = self._put_offer(flight, flight.place, piece, view, settings, deadline)
+                else:
+                    segment, rows = self._put(piece, view, settings, deadline, as_of)
                 segments.append(segment)
                 if self._care.taker is not None:
                     self._care.taker.uploaded(segment.path, rows)
         flight.segments = segments
+
+    def _put_offer(
+        self,
+        flight: Flight,
+        place: Place,
+        piece: Columns,
+        view: TopicView,
+        settings: BufferSettings,
+        deadline: float,
+    ) -> tuple[PendingSegment, pa.RecordBatch]:
+        def offered(segment: PendingSegment) -> str | None:
+            mine = OfferId(self._log.writer, place.number)
+            path = offer_path(mine, segment, view.topic_id, follows=place.follows)
+            if path is not None:
+                self._log.awaited.expect(path, place.as_of)  # before anybody can see it
+                flight.segments, flight.is_offered = [replace(segment, path=path)], True
+            return path
+
+        try:
+            return self._put(piece, view, settings, deadline, place.as_of, offered)
+        except NothingSent:
+            for segment in flight.segments:
+                self._log.awaited.forget(segment.path)
+            flight.segments, flight.is_offered = [], False
+            raise
+
+    def _put(
+        self,
+        piece: Columns,
+        view: TopicView,
+        settings: BufferSettings,
+        deadline: float,
+        as_of: int,
+        named: Callable[[PendingSegment], str | None] = lambda _: None,
+    ) -> tuple[PendingSegment, pa.RecordBatch]:
+        about = view.settings, settings.compression, settings.compression_level
+        return upload_segment(self._store, self._topic, piece, *about, deadline, self._clock, as_of, named)

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deltaq.clock import Clock
+from deltaq.errors import KafkaException
 from deltaq.log.buffer import RecordBuffer, Records
+from deltaq.log.offers import Awaited
 from deltaq.log.records import Columns
 from deltaq.log.topic_state import PendingSegment
 
-__all__ = ["FLIGHT_BYTES_MAX", "FLIGHT_ROWS_MAX", "Flight", "Flights", "Part", "by_encoding"]
+__all__ = ["FLIGHT_BYTES_MAX", "FLIGHT_ROWS_MAX", "Flight", "Flights", "Part", "Place", "by_encoding"]
 
 FLIGHT_ROWS_MAX = 250_000
 FLIGHT_BYTES_MAX = 256 * 1024 * 1024
@@ -35,70 +37,127 @@ class Part:
     told: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a flight among the offers of its writer, fixed before anybody can see it or what comes behind it.
+
+    `follows`: what was taken before it was not settled then. `as_of`: a version that the log was known to have reached.
+    """
+
+    number: int
+    follows: bool
+    as_of: int
+
+
 @dataclass(slots=True, eq=False)
 class Flight:
     """Records that are uploaded together, taken at `taken_at`. `deadline` is that of its oldest record. Both on the
     monotonic clock.
 
-    `segments` and `topic_id` are known once `is_uploaded`.
+    `segments` and `topic_id` are known once `is_uploaded`. With a `place` it is to be offered, so that any writer of
+    the topic may commit it; it `is_offered` once somebody might. One that has a `failure` may be there or not. One that
+    `is_late` was uploaded anew, perhaps after something behind it had been offered.
     """
 
     parts: list[Part]
     taken_at: float
     deadline: float
+    place: Place | None = None
     segments: list[PendingSegment] = field(default_factory=list)
     topic_id: str = ""
     is_uploaded: bool = False
+    is_offered: bool = False
+    is_late: bool = False
+    failure: KafkaException | None = None
 
     @property
     def is_unwanted(self) -> bool:
         """Whether nobody waits for any of it any more."""
         return all(part.told for part in self.parts)
 
+    @property
+    def others_will_see(self) -> bool:
+        """Whether others see it in the log before what comes behind it, as far as can be said now."""
+        return self.is_offered if self.is_uploaded else self.place is not None
+
 
 class Flights:
     """The flights of one writer. Whoever calls or looks holds `changed`, and those who wait on it are told."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, awaited: Awaited) -> None:
         self.changed = clock.condition()
         self.buffers: list[RecordBuffer] = []  # what they are taken from
         self.waiting: deque[Flight] = deque()  # for their upload or commit, in the order in which they were taken
+        self.open: list[Flight] = []  # those and the ones in a commit: nobody knows yet what becomes of them
         self.under_way: dict[Part, None] = {}  # in the order in which they were taken
         self.is_stopping = False
+        self._awaited = awaited
+        self._offers = 0
 
-    def take(self, now: float) -> Flight:
-        """A flight of what waits in the buffers, in its place among the others."""
+    def take(self, now: float, *, as_of: int, offering: bool) -> Flight:
+        """A flight of what waits in the buffers, in its place among the others.
+
+        `offering`: so that others may commit it; of no use behind what they cannot see.
+        """
         parts = list(_oldest(self.buffers))
         flight = Flight(parts, now, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts))
+        if offering and all(other.others_will_see for other in self.open):
+            flight.place = self.place(as_of, follows=bool(self.open))
         self.waiting.append(flight)
+        self.open.append(flight)
         self.under_way.update(dict.fromkeys(parts))
         return flight
 
+    def place(self, as_of: int, *, follows: bool) -> Place:
+        """The next place. As long as they are given in the order of the records, the versions do not matter more than
+        that each was reached before the next place was given."""
+        self._offers += 1
+        return Place(self._offers - 1, follows, as_of)
+
     def uploaded(self, flight: Flight) -> None:
         """Its upload has ended. Without segments nothing of it is there, and nothing will be."""
-        if flight.segments:
+        if flight not in self.open:
+            self.forget(flight)  # nobody waited for it any more
+        elif flight.segments:
             flight.is_uploaded = True
-        elif flight in self.waiting:
+        else:
             self.waiting.remove(flight)
+            self.settled([flight])
         self.changed.notify_all()
 
     def front(self) -> Flight | None:
         """The flight that comes next, if it has been uploaded. Those that nobody wants are dropped."""
         while self.waiting and self.waiting[0].is_unwanted:
-            self.waiting.popleft()
+            self.settled([self.waiting.popleft()])
             self.changed.notify_all()
         return self.waiting[0] if self.waiting and self.waiting[0].is_uploaded else None
 
     def take_uploaded(self, topic_id: str) -> Iterator[Flight]:
         """Those in front that were uploaded for this topic, to be committed."""
-        while (flight := self.front()) is not None and flight.topic_id == topic_id:
+        while (flight := self.front()) is not None and flight.topic_id == topic_id and flight.failure is None:
             yield self.waiting.popleft()
         self.changed.notify_all()
+
+    def take_lost(self) -> Iterator[Flight]:
+        """Those in front whose upload has failed, and that may be there all the same."""
+        while (flight := self.front()) is not None and flight.failure is not None:
+            yield self.waiting.popleft()
 
     def put_back(self, flights: Sequence[Flight]) -> None:
         """To be tried again before all others."""
         self.waiting.extendleft(reversed(flights))
         self.changed.notify_all()
+
+    def settled(self, flights: Sequence[Flight]) -> None:
+        """Their clients know what became of them, or that nobody knows."""
+        self.open = [flight for flight in self.open if flight not in flights]
+        for flight in flights:
+            self.forget(flight)
+
+    def forget(self, flight: Flight) -> None:
+        """Whether its files are in the log is not asked any more."""
+        for segment in flight.segments:
+            self._awaited.forget(segment.path)
 
 
 def _oldest(buffers: Sequence[RecordBuffer]) -> Iterator[Part]:

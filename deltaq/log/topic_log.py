@@ -13,6 +13,7 @@ from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
 from deltaq.log.actions import Action, Add, CommitInfo, Entry, Metadata, Remove, Txn
 from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
+from deltaq.log.offers import WRITER_CHARS, Awaited, Ledger, OfferId, parse_offer, writer_of
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import (
     RewrittenSegment,
@@ -40,21 +41,37 @@ from deltaq.log.topic_state import (
     delete_actions,
     parse_head,
 )
-from deltaq.store import Store
+from deltaq.store import Store, StoreError
 from deltaq.version import __version__
 
-__all__ = ["AlreadyCommitted", "Appended", "Overtaken", "SharedTopicLog", "TopicLog", "UploadsGone"]
+__all__ = [
+    "AlreadyCommitted",
+    "Appended",
+    "Fate",
+    "OutRun",
+    "Overtaken",
+    "SharedTopicLog",
+    "TakenAlong",
+    "TopicLog",
+    "UploadsGone",
+]
 
 ENGINE = f"deltaq/{__version__}"
 
 _APPEND = "WRITE"
 """The operation of entries that append records."""
 
+_SETTLE = "SETTLE"
+"""The operation of entries that change nothing, and take a slot or withdraw what was offered."""
+
 TURN_TIMEOUT_S = 5.0
 """How long maintenance keeps the writer beside it waiting at most, if the store does not answer."""
 
-_WRITER_CHARS = 16
-"""How many characters at the start of its tokens a writer has in all of them."""
+OFFERS_BEHIND = 6
+"""How many versions behind the log's end an offer may be to be looked for. What is older its own writer commits."""
+
+OFFERS_MAX = 256
+"""Files of others that one entry takes along at most."""
 
 
 class AlreadyCommitted(Exception):
@@ -70,6 +87,30 @@ class UploadsGone(Exception):
     def __init__(self, paths: frozenset[str]) -> None:
         super().__init__(f"{len(paths)} uploaded files may be gone")
         self.paths = paths
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What the log says, as far as it is known, about files that others may commit.
+
+    `landed` are in it, with their offsets. `unseen` are paths of which that cannot be told any more.
+    """
+
+    landed: Mapping[str, DataFile]
+    unseen: frozenset[str]
+
+
+class TakenAlong(Exception):
+    """Others have committed some of the segments; nothing was written. `landed` and `unseen` are those of `Fate`."""
+
+    def __init__(self, fate: Fate) -> None:
+        super().__init__(f"{len(fate.landed)} files are in the topic already, {len(fate.unseen)} may be")
+        self.landed = fate.landed
+        self.unseen = fate.unseen
+
+
+class OutRun(Exception):
+    """Somebody else has taken the slot; nothing was written. Whoever did so may take us along next time."""
 
 
 class Overtaken(Exception):
@@ -89,12 +130,15 @@ class Appended:
     """Segments that got their offsets, with what the commit cost.
 
     `others` has the number of appends of each other writer since the append before; nothing after the first one.
+    `taken_along` counts the files of others in the same entry, `files_seen` all that came since the append before.
     """
 
     files: tuple[DataFile, ...]
     lost_races: int
     seconds: float
     others: Mapping[str, int]
+    taken_along: int = 0
+    files_seen: int = 0
 
 
 class TopicLog:
@@ -124,7 +168,11 @@ class TopicLog:
         self._beside = beside
         self._between = between
         self._last: TopicHead | None = None
-        self._writer = clock.unique_id()[-_WRITER_CHARS:]
+        self.writer = clock.unique_id()[-WRITER_CHARS:]
+        self.awaited = Awaited() if beside is None else beside.awaited
+        self._ledger = Ledger()
+        self._files_seen = 0  # added by appends since our last one
+        self._appended_by = ""  # the writer of the newest append
         self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
         self._adopted: TopicLog | None = None  # while another position is taken over: that one
         self._settings: tuple[Metadata, TopicSettings] | None = None
@@ -268,8 +316,11 @@ class TopicLog:
         if self._adopted is not None:
             # All is understood and checked already, and doing so again would take time that a writer wants.
             self._last, self.index = self._adopted._last, self._adopted.index.copy()
+            self._ledger, self._appended_by = self._adopted._ledger.copy(), self._adopted._appended_by
             return
         self._last = None
+        self._ledger = Ledger(state.version)
+        self.awaited.note((state.files[path] for path in self.awaited.paths.copy() if path in state.files), self.folder)
         self.index = OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
             self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
@@ -280,9 +331,14 @@ class TopicLog:
 
     def advancing(self, entry: Entry, path: str) -> None:
         self._last = self._checked(entry, path)
-        writer = (entry.txn_id or "")[:_WRITER_CHARS]
-        if self._others is not None and writer != self._writer and _is_append(entry):
-            self._others[writer] += 1
+        self._ledger.note(entry)
+        self.awaited.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
+        writer = writer_of(entry.txn_id)
+        if _is_append(entry):
+            self._appended_by = writer
+            self._files_seen += sum(isinstance(action, Add) for action in entry.actions)
+            if self._others is not None and writer != self.writer:
+                self._others[writer] += 1
         for action in entry.actions:
             if isinstance(action, Add):
                 self._index(action)
@@ -362,18 +418,31 @@ class TopicLog:
         topic_id: str,
         deadline: float,
         txn: Txn | None = None,
+        *,
+        shared: bool = False,
+        tries: int | None = None,
     ) -> Appended:
         """Append uploaded segments in one commit.
 
         `take_segments()` is asked anew for each slot tried and may return more than before. `topic_id` is the topic the
         rows were meant for: UnknownTopic if another one has taken its name. With `txn`, AlreadyCommitted if the topic
         has that transaction version or a later one. UploadsGone if segments have waited for too long.
+        `shared`: take along what others offer, too. TakenAlong if others have committed some of these segments. OutRun
+        if others have taken as many slots as `tries`.
         """
         txn_id = self._new_token()
         # Bound to the topic's id: what an earlier topic of this name has taken says nothing about this one.
         own = None if txn is None else replace(txn, app_id=f"{txn.app_id}/{topic_id}")
+        taken_along = 0
 
         def write(state: TableState) -> Draft:
+            nonlocal taken_along, tries
+            segments = take_segments()
+            self.check_taken(segments)  # before anything else: what is in the log has not failed
+            if tries is not None:
+                if tries == 0:
+                    raise OutRun
+                tries -= 1
             head = self.live_head
             if head.topic_id != topic_id:
                 raise UnknownTopic(
@@ -383,22 +452,83 @@ class TopicLog:
                 raise AlreadyCommitted
             now = self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
-            segments = take_segments()
             _check_uploads(segments, head)
-            after, actions = appended(head, state.version + 1, segments, now, log_append_time)
+            others = self._offered(head) if shared and own is None else []
+            after, actions = appended(head, state.version + 1, [*segments, *others], now, log_append_time)
             info = self._info(txn_id, max(now, head.time_ms), _APPEND, blind=own is None)
             if own is not None:
                 # Trying again is safe: if the entry stands, the table has its transaction.
                 return Draft(info, [own, *actions], lambda _: False)
 
             def may_stand(later: TableState) -> bool:
-                return may_have_left(head, after, self._last, later.files.values(), self.folder)
+                # Others may have committed what we took along, at the same offsets or at others.
+                is_blurred = any(segment.path in later.files for segment in others)
+                return is_blurred or may_have_left(head, after, self._last, later.files.values(), self.folder)
 
-            return Draft(info, actions, may_stand)
+            taken_along = len(others)
+            mine = frozenset(segment.path for segment in segments if segment.path not in self.awaited.paths)
+            return Draft(info, actions, may_stand, mine)
 
         committed = self._log.commit(write, deadline)
-        others, self._others = self._others, Counter()
-        return Appended(self._files(committed.entry), committed.lost_races, committed.seconds, others or {})
+        others, seen = self.others_since()
+        files = self._files(committed.entry)
+        return Appended(files, committed.lost_races, committed.seconds, others, taken_along, seen)
+
+    def others_since(self) -> tuple[Mapping[str, int], int]:
+        """The number of appends of each other writer since this was last asked, or since the append before; and of
+        files in all appends."""
+        others, seen = self._others, self._files_seen
+        self._others, self._files_seen = Counter(), 0
+        return others or {}, seen
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the newest append, as far as is known, is by this writer."""
+        return self._appended_by == self.writer
+
+    def check_taken(self, segments: Sequence[PendingSegment]) -> None:
+        """Raises TakenAlong if others have committed some of these uploads, as far as is known, or if that was
+        missed."""
+        fate = self._fate(segments)
+        if fate.landed or fate.unseen:
+            raise TakenAlong(fate)
+
+    def withdraw(self, segments: Sequence[PendingSegment], deadline: float) -> Fate:
+        """See to it that nobody adds these offers of ours any more, by an entry of our own; what became of them until
+        then. Raises what `DeltaLog.commit` raises: then they may be added yet."""
+        txn_id = self._new_token()
+
+        def write(_: TableState) -> Draft:
+            fate = self._fate(segments)
+            if len(fate.landed) + len(fate.unseen) == len(segments):
+                raise TakenAlong(fate)  # there is nothing to withdraw
+            return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
+
+        try:
+            self._log.commit(write, deadline)
+        except TakenAlong as found:
+            return Fate(found.landed, found.unseen)
+        return self._fate(segments)
+
+    def _fate(self, segments: Sequence[PendingSegment]) -> Fate:
+        """What is known of those that others may commit."""
+        offers = [segment for segment in segments if segment.path in self.awaited.paths]
+        landed = {path: self.awaited.landed[path] for s in offers if (path := s.path) in self.awaited.landed}
+        unseen = {s.path for s in offers if s.as_of < self._ledger.followed} - landed.keys()
+        return Fate(landed, frozenset(unseen))
+
+    def _offered(self, head: TopicHead) -> list[PendingSegment]:
+        """What others have uploaded, and may be committed next."""
+        folder, after = names.offers_folder(self.folder), max(0, self.version - OFFERS_BEHIND)
+        found = []
+        try:
+            for entry in self._store.glance(folder, names.offers_after(self.folder, after)):
+                offer = parse_offer(entry.key.removeprefix(self.folder))
+                if offer is not None and offer.segment.size == entry.size:
+                    found.append(offer)
+        except StoreError:
+            return []  # theirs is to commit them, ours only to help
+        return list(self._ledger.takable(found, head, self.version, self.writer))[:OFFERS_MAX]
 
     # --- maintenance ---
 
@@ -482,19 +612,42 @@ class TopicLog:
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never
         will stand."""
+        version, what = self._log.parse_token(token)
+        if (offered := OfferId.parse(what)) is not None:
+            return self._settle_offer(token, version, offered, deadline)
         txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
-            return Draft(self._info(txn_id, self._now(), "SETTLE", blind=True), [])
+            return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
 
         entry = self._log.settle(token, write, deadline)
         return None if entry is None else self._files(entry)
+
+    def _settle_offer(self, token: str, as_of: int, offered: OfferId, deadline: float) -> tuple[DataFile, ...] | None:
+        """What became of an offer. An entry in its writer's name ends it: nobody adds behind that what was offered
+        before, and a create of that writer's that is still on its way finds its slot filled."""
+        txn_id = offered.writer + self._clock.unique_id()[-WRITER_CHARS:]
+
+        def write(_: TableState) -> Draft:
+            return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
+
+        def is_it(add: Add) -> bool:
+            offer = parse_offer(add.path)
+            return offer is not None and offer.id == offered
+
+        found = self._log.settle_in(token, as_of, write, is_it, deadline)
+        return None if found is None else (data_file(found, self.folder),)
+
+    def offer_token(self, segment: PendingSegment) -> str | None:
+        """What finds an offer again whose outcome is unknown; None if the segment is none."""
+        offer = parse_offer(segment.path)
+        return None if offer is None else self._log.token(segment.as_of, str(offer.id))
 
     def _files(self, entry: Entry) -> tuple[DataFile, ...]:
         return tuple(data_file(action, self.folder) for action in entry.actions if isinstance(action, Add))
 
     def _new_token(self) -> str:
-        return self._writer + self._clock.unique_id()[-_WRITER_CHARS:]
+        return self.writer + self._clock.unique_id()[-WRITER_CHARS:]
 
     def _now(self) -> int:
         return max(self._clock.time_ms(), 0 if self._last is None else self._last.time_ms)
@@ -515,6 +668,20 @@ class SharedTopicLog:
     def version(self) -> int:
         """A version that the log has reached."""
         return self._log.version
+
+    @property
+    def writer(self) -> str:
+        """What all tokens of the writer begin with."""
+        return self._log.writer
+
+    @property
+    def awaited(self) -> Awaited:
+        """What the writer has offered."""
+        return self._log.awaited
+
+    def offer_token(self, segment: PendingSegment) -> str | None:
+        """See `TopicLog.offer_token`."""
+        return self._log.offer_token(segment)
 
     @contextmanager
     def turn(self) -> Iterator[TopicLog]:

@@ -19,6 +19,7 @@ from deltaq.log.linger import AdaptiveLinger
 from deltaq.log.topic_log import SharedTopicLog, TopicLog
 from deltaq.log.topic_sight import TopicSight
 from deltaq.log.topic_view import NewTopicPlan, TopicView
+from deltaq.log.turns import Turns
 from deltaq.log.upload_threads import UploadThreads
 from deltaq.store import Store
 
@@ -41,13 +42,13 @@ class TopicWriter:
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
         self._care = Care()
-        self._flights = flights = Flights(clock)
+        self._flights = flights = Flights(clock, self.log.awaited)
         self._reports = reports = FlightReports(topic, clock, flights)
         self._sight = sight = TopicSight(topic, self.log, clock, flights)
-        linger = AdaptiveLinger()
+        turns, linger = Turns(), AdaptiveLinger()
         upload = FlightUpload(store, topic, clock, self.log, sight, reports, self._care)
-        about = flights, upload, reports, linger
-        self._uploads = UploadThreads(topic, clock, *about, is_remote=store.is_remote)
+        about = flights, upload, reports, turns, linger
+        self._uploads = UploadThreads(topic, clock, self.log, *about, is_remote=store.is_remote)
         self._commits = FlightCommit(topic, clock, self.log, *about, sight, self._care, self._uploads)
         self._is_running = False
         self._threads: list[Thread] = []
@@ -78,6 +79,7 @@ class TopicWriter:
         """Write what is put into `buffer` from now on."""
         with self._flights.changed:
             self._flights.buffers.append(buffer)
+            self._uploads.agree()
             while self._is_running and not self._uploads.is_running:
                 self._flights.changed.wait()  # the threads of earlier buffers are just ending
             if not self._is_running:

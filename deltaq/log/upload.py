@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pyarrow as pa
 
 from deltaq import names
@@ -14,7 +17,11 @@ from deltaq.log.segment import encode_segment
 from deltaq.log.topic_state import PendingSegment
 from deltaq.store import Store, StoreRefused, StoreUnavailable
 
-__all__ = ["pause_before_retry", "upload_segment"]
+__all__ = ["NothingSent", "pause_before_retry", "upload_segment"]
+
+
+class NothingSent(Unavailable):
+    """The store refused the file at once: it is not there, and will not appear later."""
 
 
 def upload_segment(
@@ -27,12 +34,13 @@ def upload_segment(
     deadline: float,
     clock: Clock,
     as_of: int,
+    named: Callable[[PendingSegment], str | None] = lambda _: None,
 ) -> tuple[PendingSegment, pa.RecordBatch]:
     """Encode records whose partitions are chosen, and upload them; the segment and the rows that are in it. They are in
     the topic once they are committed.
 
     `settings` are the topic's; where its `compression.type` is `producer`, `compression` and `compression_level` count.
-    `as_of` is the version up to which the topic's log is known.
+    `as_of` is the version up to which the topic's log is known. `named(segment)` may give it a path of its own.
     Tries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
     """
     if settings.compression_type != "producer":
@@ -40,20 +48,9 @@ def upload_segment(
     timed = settings.message_timestamp_type == "CreateTime"
     batch, shares = by_partition(columns, timed=timed)
     encoded = encode_segment(batch, [rows for _, rows in shares], compression, compression_level)
-    path = names.data_file_name(clock.unique_id())
-    failures = 0
-    while True:
-        try:
-            store.put(names.topic_folder(topic) + path, encoded.data)
-            break
-        except StoreRefused as error:
-            raise Unavailable(str(error), retriable=False) from error
-        except StoreUnavailable as error:
-            failures += 1
-            pause_before_retry(clock, topic, failures, deadline, str(error))
     earliest, latest = columns.timestamp_bounds or bounds_of(columns.timestamps)
     segment = PendingSegment(
-        path,
+        names.data_file_name(clock.unique_id()),
         len(encoded.data),
         encoded.rows,
         encoded.crc32,
@@ -66,7 +63,26 @@ def upload_segment(
         timed,
         as_of,
     )
+    path = named(segment)
+    if path is not None:
+        segment = replace(segment, path=path)
+    _put(store, topic, names.topic_folder(topic) + segment.path, encoded.data, deadline, clock)
     return segment, batch
+
+
+def _put(store: Store, topic: str, key: str, data: bytes | memoryview, deadline: float, clock: Clock) -> None:
+    failures = 0
+    while True:
+        try:
+            store.put(key, data)
+        except StoreRefused as error:
+            refusal = Unavailable if failures else NothingSent
+            raise refusal(str(error), retriable=False) from error
+        except StoreUnavailable as error:
+            failures += 1
+            pause_before_retry(clock, topic, failures, deadline, str(error))
+        else:
+            return
 
 
 def pause_before_retry(clock: Clock, topic: str, failures: int, deadline: float, reason: str) -> None:

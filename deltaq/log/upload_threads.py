@@ -13,6 +13,8 @@ from deltaq.log.flight_reports import FlightReports, defect
 from deltaq.log.flight_upload import FlightUpload
 from deltaq.log.flights import Flight, Flights
 from deltaq.log.linger import AdaptiveLinger, FlightTimes, LoneRecords
+from deltaq.log.topic_log import SharedTopicLog
+from deltaq.log.turns import Turns
 
 __all__ = ["FLIGHTS_AHEAD_MAX", "UPLOADS_MAX", "UploadThreads"]
 
@@ -23,6 +25,9 @@ UPLOADS_MAX = 4
 """How many flights are uploaded at once. More than one only of whole batches: where less waits, larger flights cost
 less."""
 
+_COMPANY_LOOK_S = 0.001
+"""Shortest wait for what is offered already, before more is."""
+
 
 class UploadThreads:
     """Takes flights and uploads them. `reliefs` are the threads beside the first, `uploads` the flights in their
@@ -32,18 +37,22 @@ class UploadThreads:
         self,
         topic: str,
         clock: Clock,
+        log: SharedTopicLog,
         flights: Flights,
         upload: FlightUpload,
         reports: FlightReports,
+        turns: Turns,
         linger: AdaptiveLinger,
         *,
         is_remote: bool,
     ) -> None:
         self._topic = topic
         self._clock = clock
+        self._log = log
         self._flights = flights
         self._upload = upload
         self._reports = reports
+        self._turns = turns
         self._linger = linger
         self._lone = LoneRecords()
         self._flight_times = FlightTimes()
@@ -80,17 +89,20 @@ class UploadThreads:
                 self.reliefs -= 1
 
     def _carry(self, flight: Flight) -> None:
-        """Upload a flight, or report why it cannot be."""
+        """Upload a flight, or report why it cannot be. What may be there all the same is left to who commits."""
+        failure: KafkaException | None = None
         try:
             self._upload.first(flight)
         except KafkaException as error:
-            self._reports.failed(flight.parts, error)
+            failure = error
         except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
-            self._reports.failed(flight.parts, defect(error, "writing", self._topic))
-        finally:
-            with self._flights.changed:
-                self.uploads -= 1
-                self._flights.uploaded(flight)
+            failure = defect(error, "writing", self._topic)
+        if failure is not None and not flight.is_offered:
+            self._reports.failed(flight.parts, failure)
+        with self._flights.changed:
+            self.uploads -= 1
+            flight.failure = failure
+            self._flights.uploaded(flight)
 
     # --- when ---
 
@@ -105,6 +117,7 @@ class UploadThreads:
                     self.is_running = False
                     flights.changed.notify_all()
                     return None
+                self.agree()
                 wait_s = self._wait_s()
                 if wait_s is not None and wait_s <= 0:
                     flight = self._taken()
@@ -117,13 +130,19 @@ class UploadThreads:
         with self._flights.changed:
             return self._taken() if self._is_relief_due() else None
 
+    def agree(self) -> None:
+        """Commits are shared with other processes only if no producer here minds. The writer's lock is held."""
+        if self._flights.buffers:
+            self._turns.is_on = all(buffer.settings.group_commit for buffer in self._flights.buffers)
+
     def _is_relief_due(self) -> bool:
         """Whether a whole batch waits, and is to be uploaded now. Not in a crowd, where the turn of others comes first:
-        then larger flights are better than more of them."""
+        then larger flights are better than more of them; unless one commits for all."""
         flights = self._flights
         has_room = self.uploads < UPLOADS_MAX and len(flights.waiting) < FLIGHTS_AHEAD_MAX
-        is_free = has_room and not flights.is_stopping and not self._linger.extra_s
-        return is_free and any(buffer.is_full for buffer in flights.buffers)
+        is_free = has_room and not flights.is_stopping
+        has_turn = self._linger.extra_s == 0 or self._turns.in_company(self._clock.monotonic())
+        return is_free and has_turn and any(buffer.is_full for buffer in flights.buffers)
 
     def _wait_s(self) -> float | None:
         """Seconds until records should be taken; None while there are none, or while enough are uploaded already."""
@@ -132,17 +151,22 @@ class UploadThreads:
             return None
         now = self._clock.monotonic()
         waits = [buffer.due_in(now, self._linger_s) for buffer in flights.buffers]
-        return min((wait for wait in waits if wait is not None), default=None)
+        due = [wait for wait in waits if wait is not None]
+        if due and flights.open and self._turns.in_company(now) and not any(b.is_full for b in flights.buffers):
+            # One small file at a time is enough: whoever commits for all takes more of them with the next.
+            return max(_COMPANY_LOOK_S, self._turns.company_left_s(now), *due)
+        return min(due, default=None)
 
     def _linger_s(self, produced_at: float, linger_s: float) -> float:
         """Seconds that records should wait, the oldest of which was produced then and may wait `linger_s` seconds: less
-        than that where it would be of no use, more in a crowd."""
+        than that where it would be of no use, more in a crowd in which each commits for itself."""
+        in_company = self._turns.in_company(self._clock.monotonic())
         if self._lone.is_next(produced_at, linger_s):
             linger_s = 0.0
-        elif not self._flights.under_way and self._linger.is_alone and not self._is_remote:
+        elif not (self._flights.under_way or in_company or self._is_remote) and self._linger.is_alone:
             # Not of an object store: there each request has its price, and more of them make each take longer.
             linger_s = self._flight_times.enough_s(linger_s)
-        return max(linger_s, self._linger.extra_s)
+        return linger_s if in_company else max(linger_s, self._linger.extra_s)
 
     def learn(self, landed: Sequence[Flight], now: float) -> None:
         """These were committed at `now`."""
@@ -153,13 +177,14 @@ class UploadThreads:
         """Nothing may be under way any more: have it seen whether what waits has waited long enough."""
         with self._flights.changed:
             own = [buffer.settings.linger_s for buffer in self._flights.buffers]
-            if any(self._linger_s(0.0, own_s) < own_s for own_s in own):
+            in_company = self._turns.in_company(self._clock.monotonic())
+            if in_company or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
                 self._flights.changed.notify_all()
 
     def _taken(self) -> Flight:
         """A flight of what waits, in its place among the others. The writer's lock is held."""
         now = self._clock.monotonic()
-        flight = self._flights.take(now)
+        flight = self._flights.take(now, as_of=self._log.version, offering=self._turns.in_company(now))
         self.uploads += 1
         records = sum(len(part.records) for part in flight.parts)
         linger_s = max(part.buffer.settings.linger_s for part in flight.parts)

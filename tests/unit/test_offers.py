@@ -1,0 +1,278 @@
+"""Files that any writer may commit: their names, and the rules by which they may be added."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq import OutcomeUnknown
+from deltaq.log.actions import CommitInfo, Entry
+from deltaq.log.offers import Ledger, Offer, OfferId, offer_path, parse_offer
+from deltaq.log.topic_log import Fate, TakenAlong, TopicLog
+from deltaq.log.topic_state import PendingSegment, TopicHead, appended
+from deltaq.store import MemoryStore
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+
+WRITER, OTHER = "0123456789abcdef", "fedcba9876543210"
+TOPIC_ID = "5898bb7a1f1e439a9098cd76c8c5f14a"
+HEAD = TopicHead(TOPIC_ID, (0, 0), (0, 0), 0)
+FOREVER = float("inf")
+
+
+def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> PendingSegment:
+    rows = sum(count for _, count in shares)
+    return PendingSegment(
+        "", 1426, rows, 2**32 - 1, 884, 7, shares, 1_795_258_300_133, 1_795_258_300_140, 1, True, as_of
+    )
+
+
+def offer(number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed) -> Offer:
+    pending = segment(as_of, changed.get("shares", ((0, 3),)))
+    path = offer_path(OfferId(writer, number), pending, changed.get("topic_id", TOPIC_ID), follows=follows)
+    found = parse_offer(path or "")
+    assert found is not None
+    return found
+
+
+numbers = st.integers(0, 2**40)
+
+
+@given(
+    numbers, numbers, st.integers(0, 2**32 - 1), numbers, st.booleans(), st.booleans(),
+    st.lists(st.integers(1, 1000), min_size=1, max_size=20),
+)  # fmt: skip
+def test_a_name_says_all_that_a_commit_needs(number, size, crc32, as_of, timed, follows, counts):
+    shares = tuple((2 * partition, count) for partition, count in enumerate(counts))
+    pending = replace(segment(as_of, shares), size=size, crc32=crc32, timed=timed)
+    path = offer_path(OfferId(WRITER, number % 10**12), pending, TOPIC_ID, follows=follows)
+    assert path is not None
+    assert len(path.rpartition("/")[2]) <= 255
+    found = parse_offer(path)
+    assert found is not None
+    assert found.id == OfferId(WRITER, number % 10**12)
+    assert (found.segment, found.follows) == (replace(pending, path=path), follows)
+
+
+def test_what_does_not_fit_into_a_name_is_not_offered():
+    shares = tuple((partition, 1000) for partition in range(100))
+    assert offer_path(OfferId(WRITER, 0), segment(0, shares), TOPIC_ID, follows=False) is None
+
+
+@given(st.data())
+def test_a_name_that_was_changed_is_no_offer(data):
+    path = offer(12, 34).segment.path
+    at = data.draw(st.integers(0, len(path) - 1))
+    changed = path[:at] + data.draw(st.sampled_from("0aZ-_/.f")) + path[at + 1 :]
+    assert parse_offer(changed) is None or changed == path
+
+
+@pytest.mark.parametrize("path", ["", "c6122fd253ab4b4eb9f0b70a925483cb.parquet", "shared/x.parquet", "shared/", "ü"])
+def test_other_names_are_no_offers(path):
+    assert parse_offer(path) is None
+
+
+# --- what may be added -----------------------------------------------------------------------------------------------
+
+
+def entry(version: int, writer: str, *offers: Offer) -> Entry:
+    _, actions = appended(HEAD, version, [one.segment for one in offers], 0, log_append_time=False)
+    info = CommitInfo(writer + "0" * 16, 0, "WRITE")
+    return Entry(version, info, tuple(actions))
+
+
+def takable(ledger: Ledger, *offers: Offer, version: int = 5, head: TopicHead = HEAD, own: str = OTHER) -> list[int]:
+    paths = [one.path for one in ledger.takable(offers, head, version, own)]
+    return [one.id.number for path in paths if (one := parse_offer(path)) is not None]
+
+
+def test_offers_are_taken_along_in_the_order_of_their_writer_and_once():
+    ledger = Ledger(-1)
+    both = offer(1, 3, follows=True), offer(0, 2)
+    assert takable(ledger, *both) == [0, 1]
+    ledger.note(entry(4, OTHER, both[1]))
+    assert takable(ledger, *both) == [1]
+    ledger.note(entry(5, OTHER, both[0]))
+    assert takable(ledger, *both) == []
+
+
+def test_an_offer_waits_for_the_one_before_it():
+    assert takable(Ledger(-1), offer(1, 3, follows=True)) == []
+    assert takable(Ledger(-1), offer(1, 3)) == [1], "its writer knew what became of the one before"
+
+
+def test_an_offer_whose_successor_is_in_the_log_is_left_out():
+    ledger = Ledger(-1)
+    ledger.note(entry(4, OTHER, offer(8, 3)))
+    assert takable(ledger, offer(7, 3)) == []
+
+
+def test_an_entry_of_a_writer_withdraws_what_it_has_offered_before():
+    ledger = Ledger(-1)
+    ledger.note(entry(4, WRITER))
+    assert takable(ledger, offer(0, 3)) == []
+    assert takable(ledger, offer(1, 4)) == [1]
+
+
+def test_what_may_have_been_added_before_our_knowledge_begins_is_left_out():
+    assert takable(Ledger(4), offer(0, 3), offer(1, 4)) == [1]
+    assert takable(Ledger(-1), offer(0, 6)) == [], "its writer knows entries that we do not know"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        replace(HEAD, topic_id="another"),
+        replace(HEAD, deleted=True),
+        replace(HEAD, uploads_from=4),
+        replace(HEAD, next_offsets=(0,), start_offsets=(0,)),
+    ],
+    ids=["another life", "deleted", "void", "a partition too many"],
+)
+def test_the_topic_decides_too(head):
+    about = offer(0, 3, shares=((1, 2),))
+    assert takable(Ledger(-1), about) == [0]
+    assert takable(Ledger(-1), about, head=head) == []
+
+
+def test_a_ledger_of_very_many_writers_forgets_all_and_is_careful_then(monkeypatch):
+    monkeypatch.setattr("deltaq.log.offers.WRITERS_MAX", 3)
+    ledger = Ledger(-1)
+    for version in range(8):
+        ledger.note(entry(version, f"{version:016x}"))
+    assert ledger.since == 3
+    assert takable(ledger, offer(0, 2), version=7) == []
+
+
+# --- in a log --------------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Two positions in one topic's log, and offers that are put there by hand."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore("test")
+        self.clock = ManualClock(auto_advance=True)
+        self.ours, self.theirs = (TopicLog(self.store, "t", self.clock, indexed=True) for _ in range(2))
+        self.topic_id = self.ours.create(1, "{}", {}, FOREVER).topic_id
+        self.theirs.load()
+        self.numbers = iter(range(100))
+
+    def offer(self, log: TopicLog, *, follows: bool = False) -> PendingSegment:
+        pending = segment(log.version)
+        path = offer_path(OfferId(log.writer, next(self.numbers)), pending, self.topic_id, follows=follows)
+        assert path is not None
+        log.awaited.expect(path, log.version)
+        self.store.put(log.folder + path, b"." * pending.size)
+        return replace(pending, path=path)
+
+    def append(self, log: TopicLog, *segments: PendingSegment, shared: bool = True) -> list[str]:
+        appended = log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
+        return [file.path for file in appended.files]
+
+
+def test_who_commits_takes_along_what_others_have_uploaded_and_they_learn_of_it():
+    crowd = Crowd()
+    first, second, mine = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True), crowd.offer(crowd.ours)
+    assert crowd.append(crowd.ours, mine) == [mine.path, first.path, second.path]
+    with pytest.raises(TakenAlong) as taken:
+        crowd.append(crowd.theirs, first, second)
+    offsets = [taken.value.landed[one.path].batches[0].base_offset for one in (first, second)]
+    assert offsets == [3, 6]
+    assert crowd.theirs.version == crowd.ours.version == 1, "nothing was written"
+
+
+def test_an_append_of_a_transaction_or_of_a_writer_alone_takes_nothing_along():
+    crowd = Crowd()
+    crowd.offer(crowd.theirs)
+    assert crowd.append(crowd.ours, shared=False) == []
+
+
+def test_an_offer_is_settled_as_not_done_and_nobody_adds_it_behind_that():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    token = crowd.theirs.offer_token(lost)
+    assert token is not None
+    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+    assert crowd.append(crowd.ours) == []
+    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+def test_an_offer_that_was_taken_along_is_settled_as_done():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    files = TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.offer_token(lost) or "", FOREVER)
+    assert files is not None
+    assert [file.path for file in files] == [lost.path]
+
+
+def test_an_offer_cannot_be_settled_when_the_entries_behind_it_are_gone():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours, shared=False)
+    crowd.store.put("topics/t/_deltaq/log_start/00000000000000000002", b"")
+    with pytest.raises(OutcomeUnknown):
+        crowd.ours.settle(crowd.theirs.offer_token(lost) or "", crowd.clock.monotonic() + 5)
+
+
+def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours, shared=False)
+    token = crowd.theirs.offer_token(lost) or ""
+    away = FaultyStore(crowd.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
+    with pytest.raises(OutcomeUnknown):
+        TopicLog(away, "t", crowd.clock).settle(token, crowd.clock.monotonic() + 5)
+    assert TopicLog(away, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+def test_what_is_withdrawn_by_its_writer_is_not_taken_along():
+    crowd = Crowd()
+    offered = crowd.offer(crowd.theirs)
+    assert crowd.theirs.withdraw([offered], FOREVER) == Fate({}, frozenset())
+    assert crowd.append(crowd.ours) == []
+    behind = crowd.offer(crowd.theirs)
+    assert crowd.append(crowd.ours) == [behind.path]
+
+
+def test_what_was_taken_along_before_it_was_withdrawn_has_its_offsets():
+    crowd = Crowd()
+    taken, left = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True)
+    crowd.store.delete(crowd.ours.folder + left.path)  # it is not there yet
+    assert crowd.append(crowd.ours) == [taken.path]
+    fate = crowd.theirs.withdraw([taken, left], FOREVER)
+    assert {path: file.batches[0].base_offset for path, file in fate.landed.items()} == {taken.path: 0}
+    crowd.store.put(crowd.ours.folder + left.path, b"." * left.size)
+    assert crowd.append(crowd.ours) == []
+
+
+def test_nothing_is_withdrawn_where_all_is_there():
+    crowd = Crowd()
+    taken = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    crowd.theirs.catch_up()
+    assert list(crowd.theirs.withdraw([taken], FOREVER).landed) == [taken.path]
+    assert crowd.theirs.version == 1, "nothing was written"
+
+
+def test_what_cannot_be_seen_any_more_cannot_be_withdrawn():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    crowd.theirs._ledger = Ledger(crowd.ours.version)
+    crowd.theirs.awaited.landed.clear()
+    assert crowd.theirs.withdraw([lost], FOREVER) == Fate({}, frozenset({lost.path}))
+
+
+def test_what_was_missed_cannot_be_told():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    crowd.theirs._ledger = Ledger(crowd.ours.version)
+    crowd.theirs.awaited.landed.clear()
+    with pytest.raises(TakenAlong) as taken:
+        crowd.theirs.check_taken([lost])
+    assert taken.value.unseen == {lost.path}

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from deltaq import Consumer, Topic, TopicPartition
 from deltaq.log.actions import Add, parse_entry
+from deltaq.log.offers import parse_offer, writer_of
 from deltaq.names import entry_version, topic_folder, topic_log
 from deltaq.store import open_store
 from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
@@ -121,16 +122,20 @@ _ROOT_FOLDER = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Findings:
-    """What a scene came to. `kills`: how many of those of writers found records on their way in which place."""
+    """What a scene came to. `kills`: how many of those of writers found records on their way in which place.
+
+    `taken_along`: the files that another writer has committed than the one that uploaded them.
+    """
 
     sends: Counter[str] = field(default_factory=Counter)
     commits: Counter[str] = field(default_factory=Counter)
     kills: Counter[str] = field(default_factory=Counter)
     stored: int = 0
     orphans: int = 0
+    taken_along: int = 0
 
     def __str__(self) -> str:
-        parts = {"records": self.stored, "orphan files": self.orphans}
+        parts = {"records": self.stored, "orphan files": self.orphans, "files taken along": self.taken_along}
         counts = [f"{name} {count}" for name, count in parts.items()]
         counts += [f"{count} sends {outcome}" for outcome, count in sorted(self.sends.items())]
         counts += [f"{count} offset commits {outcome}" for outcome, count in sorted(self.commits.items())]
@@ -265,8 +270,11 @@ class Scene:
         findings = Findings(stored=len(stored))
         findings.sends = Counter(operation.outcome for operation in operations if operation.kind == "send")
         findings.commits = Counter(operation.outcome for operation in operations if operation.kind == "commit")
-        uploaded = [self._values(path) for path in set(self._data_files()) - set(self._named_files())]
+        named = dict(self._named_files())
+        uploaded = [self._values(path) for path in set(self._data_files()) - named.keys()]
         findings.orphans = len(uploaded)
+        offers = {path: found for path in named if (found := parse_offer(path.removeprefix(topic_folder(TOPIC))))}
+        findings.taken_along = sum(named[path] != offer.id.writer for path, offer in offers.items())
         self._phases(findings, operations, {value for *_, value in stored}, set().union(*uploaded))
         return findings
 
@@ -320,11 +328,13 @@ class Scene:
             if entry.key.endswith(".parquet") and not entry.key.startswith(log):
                 yield entry.key
 
-    def _named_files(self) -> Iterator[str]:
+    def _named_files(self) -> Iterator[tuple[str, str]]:
+        """Each file that the log has added, with the writer whose entry it is in."""
         store = open_store(self.root)
         for entry in store.list(topic_log(TOPIC)):
             version = entry_version(entry.key)
             if version is not None:
-                for action in parse_entry(store.get(entry.key), version, entry.key).actions:
+                parsed = parse_entry(store.get(entry.key), version, entry.key)
+                for action in parsed.actions:
                     if isinstance(action, Add):
-                        yield topic_folder(TOPIC) + action.path
+                        yield topic_folder(TOPIC) + action.path, writer_of(parsed.txn_id)

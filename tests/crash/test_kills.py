@@ -37,6 +37,41 @@ def test_on_a_server_too_writers_and_a_reader_that_are_killed_lose_double_and_sk
     assert findings.kills, "no kill found anything on its way"
 
 
+def killed_in_a_crowd(root: str, folder: Path) -> Findings:
+    """Writers that commit for each other, and one that does not: killed several times, and standing still past their
+    timeouts with files that others may commit."""
+    with Scene(root, folder, seed=4) as scene:
+        says = {"w1": "true", "w2": "true", "w3": "true", "w4": "false"}
+        times = {"w1": 1_000, "w2": 1_000, "w3": 20_000, "w4": 20_000}
+        writers = [
+            scene.writer(name, **{"deltaq.group.commit": word, "message.timeout.ms": times[name]})
+            for name, word in says.items()
+        ]
+        for victim in (*writers, *writers):
+            scene.kill(victim)
+        for sleeper in writers[:2]:
+            scene.pause(sleeper, 1.5)
+        scene.settle()
+        return scene.judge()
+
+
+@pytest.mark.fault("P1", "P3")
+def test_writers_that_commit_for_each_other_and_are_killed_lose_double_and_misplace_nothing(local_root, tmp_path):
+    findings = killed_in_a_crowd(local_root, tmp_path)
+    assert findings.sends["ok"] > 0
+    assert findings.taken_along > 0
+    assert findings.kills, "no kill found anything on its way"
+
+
+@pytest.mark.s3_server
+@pytest.mark.fault("P1", "P3")
+def test_on_a_server_too_writers_that_commit_for_each_other_may_be_killed(s3_server_root, tmp_path):
+    findings = killed_in_a_crowd(s3_server_root, tmp_path)
+    assert findings.sends["ok"] > 0
+    assert findings.taken_along > 0
+    assert findings.kills, "no kill found anything on its way"
+
+
 @pytest.mark.fault("C2", "C3")
 def test_writers_and_readers_that_stand_still_past_their_timeouts_lose_double_and_skip_nothing(local_root, tmp_path):
     with Scene(local_root, tmp_path, seed=2) as scene:

@@ -41,10 +41,11 @@ def token_in(error: KafkaError) -> str | None:
 class Sender:
     """Produces its messages, one after the other, whoever kills it; it never sends one twice."""
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, stage: Stage, name: str, group_commit: str) -> None:
         self.name = name
         self.is_done = False
         self._stage = stage
+        self._group_commit = group_commit
         self._sent = 0
 
     def act(self, machine: Machine) -> None:
@@ -55,16 +56,30 @@ class Sender:
             "message.timeout.ms": script.timeout_ms,
             "num.partitions": script.partitions,
             "client.id": self.name,
+            "batch.num.messages": script.batch_messages,
+            "deltaq.group.commit": self._group_commit,
         }
         with Producer(conf, store=machine.store, clock=machine.clock) as producer:
             while self._sent < script.messages:
                 for _ in range(min(1 + stage.pick(5), script.messages - self._sent)):
                     self._send(producer, machine)
                 producer.poll(0)
+                self._resolve(producer)
                 if stage.chance(0.1):
                     producer.flush(5.0)
                 machine.clock.sleep(stage.between(0, script.rest_s))
         self.is_done = True
+
+    def _resolve(self, producer: Producer) -> None:
+        """Now and then, ask at once what became of a message of ours."""
+        stage = self._stage
+        mine = [known for known in stage.tokens if known[0].startswith(f"{self.name}:")]
+        if mine and stage.chance(0.3):
+            value, token = mine[stage.pick(len(mine))]
+            try:
+                stage.resolved.append((value, producer.resolve(TOPIC, token, 5.0)))
+            except KafkaException:
+                stage.network.count("an unknown outcome stayed unknown")
 
     def _send(self, producer: Producer, machine: Machine) -> None:
         stage = self._stage

@@ -14,6 +14,7 @@ from tests.simulation.truth import (
     Record,
     TruthEntry,
     data_files,
+    offer_of,
     read_log,
     values_in,
 )
@@ -51,6 +52,7 @@ class Audit:
     ends: list[int] = field(default_factory=list)
     live: dict[str, LoggedFile] = field(default_factory=dict)
     before: list[Snapshot] = field(default_factory=list)  # the live files after each entry of this life
+    offers: dict[str, int] = field(default_factory=dict)  # by writer, the number of the newest in the log
     lived: dict[str, tuple[float, float]] = field(default_factory=dict)  # path -> when it came and went
 
     def take(self, entry: TruthEntry) -> None:
@@ -76,6 +78,7 @@ class Audit:
 
     def _append(self, entry: TruthEntry) -> None:
         for file in entry.adds:
+            self._offer(entry, file.path)
             self.lived[file.path] = entry.landed, float("inf")
             if file.is_rewrite:
                 continue
@@ -90,6 +93,17 @@ class Audit:
                 self.places[record.value].append(place)
                 if record.key is not None:
                     self.of_key[place.topic_id, place.partition, record.key].append(place)
+
+    def _offer(self, entry: TruthEntry, path: str) -> None:
+        offer = offer_of(path)
+        if offer is None:
+            return
+        writer, number = offer
+        self.happened["an offer was committed"] += 1
+        self.happened["a file was taken along"] += writer != entry.writer
+        newest = self.offers.get(writer, -1)
+        self._claim(entry, number > newest, f"adds offer {number} of {writer} behind {newest}")
+        self.offers[writer] = number
 
     def _remove(self, entry: TruthEntry, starts: list[int], *, is_end: bool) -> None:
         lost = [path for path in entry.removes if path not in self.live]

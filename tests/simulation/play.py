@@ -79,7 +79,9 @@ def _direct(stage: Stage) -> None:
     script, clock = stage.script, stage.director.clock
     if not script.auto_create:
         _found(stage)
-    senders: list[Actor] = [Sender(stage, f"sender-{number}") for number in range(script.producers)]
+    senders: list[Actor] = [
+        Sender(stage, f"sender-{number}", script.group_commit(number)) for number in range(script.producers)
+    ]
     others: list[Actor] = [Reader(stage, f"reader-{number}") for number in range(script.readers)]
     others += [Member(stage, f"member-{number}") for number in range(script.members)]
     others += [Maintainer(stage, f"maintainer-{number}") for number in range(script.maintainers)]
@@ -135,6 +137,9 @@ def _drain(stage: Stage) -> None:
 def _settled(stage: Stage, stored: set[str]) -> list[str]:
     """Whether the outcomes that were unknown can be found out, and are what the log says."""
     machine, problems = stage.world.machine("settler"), []
+    for value, stands in stage.resolved:
+        if stands != (value in stored):
+            problems.append(f"{value!r} was settled as {stands} long ago, and the log says otherwise")
     with Producer({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock) as producer:
         for value, token in stage.tokens:
             try:

@@ -22,6 +22,8 @@ class Script:
     `pauses` are of seconds, `sleeps` longer than a head is trusted. `topic` has the topic's settings. `maintainers`
     rest up to `maintenance_rest_s` between rounds and go by the numbers in `upkeep`, as do clients, with `caretaking`.
     `reset`: what readers do about an offset that is gone. `orphan`: somebody has uploaded a file and not committed it.
+    `company`: writers take along what others have uploaded even if they commit seldom, all but as many as `loners`.
+    With `batch_messages` a batch is full, and does not wait for the one before it.
     """
 
     producers: int
@@ -51,6 +53,15 @@ class Script:
     upkeep: MaintenanceSettings = DEFAULT_SETTINGS
     reset: str = "earliest"
     orphan: bool = False
+    company: bool = False
+    loners: int = 0
+    batch_messages: int = 10_000
+
+    def group_commit(self, number: int) -> str:
+        """What this producer says about committing for others."""
+        if not self.company:
+            return "auto"
+        return "false" if number < self.loners else "true"
 
     @property
     def is_compacted(self) -> bool:
@@ -100,6 +111,9 @@ def script_of(seed: int, kind: str | None = None) -> Script:
         caretaking=sometimes(0.4),
         upkeep=_upkeep(chance),
         reset=chance.choice(["earliest", "error"]),
+        company=sometimes(0.7),
+        loners=chance.choice([0, 0, 1]),
+        batch_messages=chance.choice([2, 10_000]),
     )
 
 

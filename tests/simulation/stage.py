@@ -41,6 +41,7 @@ class Stage:
         self.may_be_missing = script.auto_create or script.lives  # the topic, at times
         self.is_calm = False  # the faults are over: what has not come by now never comes
         self.tokens: list[tuple[str, str]] = []  # (value, token) of sends whose outcome is unknown
+        self.resolved: list[tuple[str, bool]] = []  # (value, whether it is in the log) of those that were settled
         self.surprises: list[str] = []  # what no client should have been told
 
     def chance(self, probability: float) -> bool:

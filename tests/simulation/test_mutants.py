@@ -12,12 +12,15 @@ import pytest
 
 from deltaq.errors import Unavailable
 from deltaq.group import group_log, group_state
-from deltaq.log import topic_log
+from deltaq.log import offers, topic_log
 from deltaq.log.actions import CommitInfo
 from deltaq.log.delta_log import DeltaLog
 from deltaq.log.fetcher import Fetcher
+from deltaq.log.flight_commit import FlightCommit
+from deltaq.log.flights import Flight, Flights
+from deltaq.log.offers import Ledger
 from deltaq.log.rewrites import rewritten
-from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_log import Fate, TopicLog
 from deltaq.maintenance import file_compaction, key_compaction, plan
 from deltaq.maintenance.log_clean_up import LogCleaner
 from deltaq.maintenance.retention import plan_retention
@@ -160,6 +163,130 @@ def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(key_compaction, "_kept", kept)
 
 
+def does_not_read_what_others_took_along(patch: pytest.MonkeyPatch) -> None:
+    """Goes past a slot without a look at the files in it, and takes them along again."""
+    note = Ledger.note
+    patch.setattr(Ledger, "note", lambda self, entry: note(self, replace(entry, actions=())))
+
+
+def takes_along_what_was_there_before_its_knowledge_begins(patch: pytest.MonkeyPatch) -> None:
+    takable = Ledger.takable
+
+    def careless(self, *arguments):
+        since, self.since = self.since, -1
+        found = list(takable(self, *arguments))
+        self.since = since
+        return found
+
+    patch.setattr(Ledger, "takable", careless)
+
+
+def takes_along_what_its_writer_has_given_up(patch: pytest.MonkeyPatch) -> None:
+    note = Ledger.note
+
+    def careless(self, entry):
+        note(self, entry)
+        self._committed.clear()
+
+    patch.setattr(Ledger, "note", careless)
+
+
+def takes_along_what_follows_something_else(patch: pytest.MonkeyPatch) -> None:
+    takable = Ledger.takable
+
+    def careless(self, offers, *arguments):
+        return takable(self, [replace(offer, follows=False) for offer in offers], *arguments)
+
+    patch.setattr(Ledger, "takable", careless)
+
+
+def takes_along_what_a_sweep_has_voided(patch: pytest.MonkeyPatch) -> None:
+    takable = Ledger.takable
+    patch.setattr(
+        Ledger, "takable", lambda self, offers, head, *more: takable(self, offers, replace(head, uploads_from=0), *more)
+    )
+
+
+def takes_along_what_was_meant_for_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offers, "topic_mark", lambda _: bytes(8))
+
+
+def calls_what_others_may_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FlightCommit, "_unknown", lambda self, flight, error: Unavailable("no answer in time"))
+
+
+def calls_a_failure_what_it_has_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TopicLog, "withdraw", lambda self, segments, deadline: self._fate(segments))
+
+
+def calls_a_failure_what_others_added_before_it_was_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    withdraw = TopicLog.withdraw
+
+    def careless(self, *arguments):
+        withdraw(self, *arguments)
+        return Fate({}, frozenset())
+
+    patch.setattr(TopicLog, "withdraw", careless)
+
+
+def withdraws_in_the_name_of_somebody_else(patch: pytest.MonkeyPatch) -> None:
+    withdraw = TopicLog.withdraw
+
+    def careless(self, *arguments):
+        mine, self.writer = self.writer, "0" * 16
+        try:
+            return withdraw(self, *arguments)
+        finally:
+            self.writer = mine
+
+    patch.setattr(TopicLog, "withdraw", careless)
+
+
+def does_not_say_that_something_comes_before(patch: pytest.MonkeyPatch) -> None:
+    """Of several that are uploaded at once, any may be added first."""
+    place = Flights.place
+    patch.setattr(Flights, "place", lambda self, as_of, follows: place(self, as_of, follows=False))
+
+
+def offers_what_is_behind_something_that_others_do_not_see(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Flight, "others_will_see", True)
+
+
+def does_not_recognise_its_own_file(patch: pytest.MonkeyPatch) -> None:
+    """Commits a file that somebody else has committed already."""
+    patch.setattr(TopicLog, "check_taken", lambda self, segments: None)
+    patch.setattr(topic_log, "check_files", lambda *arguments: None)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("mutation", "kind"),
+    [
+        (does_not_read_what_others_took_along, "all goes well"),
+        (takes_along_what_was_there_before_its_knowledge_begins, "sleepers"),
+        (takes_along_what_its_writer_has_given_up, "storm"),
+        (takes_along_what_follows_something_else, "storm"),
+        (takes_along_what_a_sweep_has_voided, "upkeep"),
+        (takes_along_what_was_meant_for_an_earlier_life, "a bit of all"),
+        (calls_what_others_may_commit_a_failure, "storm"),
+        (calls_a_failure_what_it_has_not_withdrawn, "storm"),
+        (calls_a_failure_what_others_added_before_it_was_withdrawn, "storm"),
+        (withdraws_in_the_name_of_somebody_else, "storm"),
+        (does_not_say_that_something_comes_before, "storm"),
+        (offers_what_is_behind_something_that_others_do_not_see, "storm"),
+        (does_not_recognise_its_own_file, "all goes well"),
+    ],
+)
+def test_a_group_commit_that_does_not_get_through(mutation: Callable[[pytest.MonkeyPatch], None], kind, monkeypatch):
+    mutation(monkeypatch)
+    logging.disable(logging.CRITICAL)
+    try:
+        found = next((seed for seed in range(SEEDS_MAX) if problems(seed, kind, company=True)), None)
+    finally:
+        logging.disable(logging.NOTSET)
+    assert found is not None, f"{SEEDS_MAX} seeds did not notice"
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "mutation",
@@ -202,9 +329,11 @@ def test_a_deltaq_that_does_not_get_through(mutation: Callable[[pytest.MonkeyPat
     assert found is not None, f"{SEEDS_MAX} seeds did not notice"
 
 
-def problems(seed: int, kind: str) -> str:
+def problems(seed: int, kind: str, *, company: bool = False) -> str:
     # Many members of one partition: so that somebody is always there to be fenced.
     script = replace(script_of(seed, kind), partitions=1, producers=4, members=3)
+    if company:
+        script = replace(script, company=True, members=0, lives=kind == "a bit of all", batch_messages=2)
     if kind == "upkeep":
         script = replace(script, members=0, maintainers=2, orphan=True)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ __all__ = [
     "Record",
     "TruthEntry",
     "data_files",
+    "offer_of",
     "read_log",
     "values_in",
 ]
@@ -87,6 +89,7 @@ class TruthEntry:
     adds: tuple[LoggedFile, ...]
     removes: tuple[str, ...]
     has_data_change: bool
+    writer: str
 
 
 def read_log(disk: Disk) -> Iterator[TruthEntry]:
@@ -111,6 +114,7 @@ def read_log(disk: Disk) -> Iterator[TruthEntry]:
             tuple(_file(disk, topic_id, add) for add in adds),
             tuple(remove["path"] for remove in removes),
             any(action["dataChange"] for action in (*adds, *removes)),
+            info["txnId"][:16],
         )
 
 
@@ -121,6 +125,12 @@ def data_files(disk: Disk) -> set[str]:
         for key in disk.history
         if key.startswith(FOLDER) and key.endswith(".parquet") and "/_" not in key
     }
+
+
+def offer_of(path: str) -> tuple[str, int] | None:
+    """Writer and number of a file that others might commit."""
+    found = re.fullmatch(r"shared/[0-9]{20}/[0-9]{20}-([0-9a-f]{16})-([0-9]+)f?-[A-Za-z0-9_-]+\.parquet", path)
+    return None if found is None else (found[1], int(found[2]))
 
 
 def values_in(disk: Disk, path: str) -> tuple[bool, frozenset[str]]:

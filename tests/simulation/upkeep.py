@@ -9,9 +9,12 @@ from typing import Any
 from unittest.mock import patch
 
 from deltaq import KafkaException, consumer, producer
+from deltaq.log import turns
 from deltaq.log.delta_log import CLEAN_UP_GRACE_S
 from deltaq.log.fetcher import Fetcher
-from deltaq.log.topic_log import Overtaken, TopicLog, UploadsGone
+from deltaq.log.flight_commit import FlightCommit
+from deltaq.log.flights import Flights
+from deltaq.log.topic_log import Fate, Overtaken, TopicLog, UploadsGone
 from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine
@@ -80,10 +83,36 @@ def witnessed(stage: Stage) -> Iterator[None]:
         put(TopicLog, "rewrite", _counting(TopicLog.rewrite, Overtaken, lambda: count(given_up)))
         put(TopicLog, "append", _counting(TopicLog.append, UploadsGone, lambda: count("uploads were void")))
         put(Fetcher, "_gone", _counting(Fetcher._gone, None, lambda: count("a file was gone that a reader was in")))
+        unknown = FlightCommit._unknown
+        put(FlightCommit, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
+        put(TopicLog, "withdraw", _noting(TopicLog.withdraw, lambda fate: count(_of_a_withdrawal(fate))))
+        place = Flights.place
+        put(Flights, "place", _noting(place, lambda found: found.follows and count("an offer was made behind another")))
+        if stage.script.company:
+            put(turns, "COMPANY_S", 600.0)
+            put(turns, "LOAD_MIN", 0.0)
+            put(turns, "_INTERVAL_MAX_S", 1.0)
+            put(turns, "_PATIENCE", 0.2)
         if stage.script.caretaking:
             for module, name in ((producer, "TopicCaretaker"), (consumer, "GroupCaretaker")):
                 put(module, name, partial(getattr(module, name), settings=stage.script.upkeep))
         yield
+
+
+def _of_a_withdrawal(fate: Fate) -> str:
+    return "an offer that had failed was in the log" if fate.landed else "an offer was withdrawn"
+
+
+def _noting(method: Callable[..., Any], note: Callable[[Any], object]) -> Any:
+    """`method`, with its results noted."""
+
+    @wraps(method)
+    def noted(*arguments: Any, **named: Any) -> Any:
+        result = method(*arguments, **named)
+        note(result)
+        return result
+
+    return noted
 
 
 def _counting(method: Callable[..., Any], error: type[Exception] | None, count: Callable[[], None]) -> Any:

@@ -57,6 +57,7 @@ class UploadThreads:
         self._lone = LoneRecords()
         self._flight_times = FlightTimes()
         self._is_remote = is_remote
+        self._waits_for_landing = False  # of what is open
         self.is_running = False
         self.uploads = 0
         self.reliefs = 0
@@ -152,7 +153,11 @@ class UploadThreads:
         now = self._clock.monotonic()
         waits = [buffer.due_in(now, self._linger_s) for buffer in flights.buffers]
         due = [wait for wait in waits if wait is not None]
-        if due and flights.open and self._turns.in_company(now) and not any(b.is_full for b in flights.buffers):
+        in_company = self._turns.in_company(now)
+        self._waits_for_landing = bool(
+            due and flights.open and in_company and not any(b.is_full for b in flights.buffers)
+        )
+        if self._waits_for_landing:
             # One small file at a time is enough: whoever commits for all takes more of them with the next.
             return max(_COMPANY_LOOK_S, self._turns.company_left_s(now), *due)
         return min(due, default=None)
@@ -177,8 +182,8 @@ class UploadThreads:
         """Nothing may be under way any more: have it seen whether what waits has waited long enough."""
         with self._flights.changed:
             own = [buffer.settings.linger_s for buffer in self._flights.buffers]
-            in_company = self._turns.in_company(self._clock.monotonic())
-            if in_company or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
+            # Not asked anew whether we are in company: that may just have ended.
+            if self._waits_for_landing or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
                 self._flights.changed.notify_all()
 
     def _taken(self) -> Flight:

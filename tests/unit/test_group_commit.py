@@ -343,3 +343,26 @@ def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
     assert reports.names == [None, None]
     assert len(offers_in(store)) == 1
     assert values(store, 2) == [b"first", b"late"]
+
+
+def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class HeldLog(FaultyStore):
+        gate = threading.Event()
+
+        def create(self, key, data):
+            assert self.gate.wait(60)
+            super().create(key, data)
+
+    store = HeldLog(MemoryStore("test"))
+    store.gate.set()
+    with in_company(store) as producer:
+        store.gate.clear()
+        uploads = writer_in(producer)._uploads
+        producer.produce("t", "on its way")
+        eventually(lambda: uploads._flights.open, "the first")
+        producer.produce("t", "waits for that")
+        eventually(lambda: uploads._waits_for_landing, "the wait")
+        monkeypatch.setattr(turns, "COMPANY_S", 0.0)
+        store.gate.set()
+        eventually(lambda: producer.poll(0) is not None and not len(producer), "both")
+    assert values(store, 3) == [b"first", b"on its way", b"waits for that"]

@@ -97,15 +97,8 @@ def settled(look: Look, in_flight_ms: int) -> frozenset[str]:
 
 
 def is_due(look: Look, now_ms: int, grace_ms: int) -> bool:
-    """Whether a look is so old that what it found may go.
-
-    One that was noted late, by a process that stood still, is not old by then: so it can be taken back in time.
-    """
-    return _known_since_ms(look) + grace_ms <= now_ms
-
-
-def _known_since_ms(look: Look) -> int:
-    return max(look.time_ms, look.noted_ms)
+    """Whether a look is so old that what it found may go."""
+    return look.time_ms + grace_ms <= now_ms
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -149,7 +142,7 @@ class Sweeper:
                 continue
             look = self._read(entry)
             if look is not None:
-                self._times_ms[entry.key] = _known_since_ms(look)
+                self._times_ms[entry.key] = look.time_ms
                 if is_due(look, now_ms, grace_ms):
                     yield look
 

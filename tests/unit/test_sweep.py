@@ -107,25 +107,16 @@ def test_a_file_is_as_old_as_it_was_when_the_look_began(topic: WrittenTopic, clo
     assert settled(look, 60_000) == {"old.parquet"}
 
 
-MOMENTS_MS = st.integers(0, 100)
-
-
-@given(
-    st.dictionaries(st.integers(0, 99), st.tuples(MOMENTS_MS, MOMENTS_MS), max_size=6),
-    st.integers(0, 200),
-    st.integers(0, 50),
-)
-def test_looks_are_due_when_the_grace_period_is_over_since_they_began_and_were_noted_oldest_first(
-    times_ms: dict[int, tuple[int, int]], now_ms: int, grace_ms: int
+@given(st.dictionaries(st.integers(0, 99), st.integers(0, 100), max_size=6), st.integers(0, 200), st.integers(0, 50))
+def test_looks_are_due_when_the_grace_period_is_over_oldest_first(
+    times_ms: dict[int, int], now_ms: int, grace_ms: int
 ) -> None:
-    clock = ManualClock()
-    store = MemoryStore("test", clock)
-    for version, (time_ms, noted_ms) in times_ms.items():
-        clock.set_wall_clock(noted_ms)
+    store, clock = MemoryStore("test"), ManualClock()
+    for version, time_ms in times_ms.items():
         body = {"version": version, "time": time_ms, "took": 0, "names": {}}
         store.put(look_key("topics/t/", version), json.dumps(body).encode())
     sweeper = Sweeper(store, TopicLog(store, "t", clock, indexed=True), clock, Pacer(clock))
-    due = [version for version in sorted(times_ms) if now_ms - max(times_ms[version]) >= grace_ms]
+    due = [version for version in sorted(times_ms) if now_ms - times_ms[version] >= grace_ms]
     for _ in range(2):  # what is remembered of the first time makes no difference
         assert [look.version for look in sweeper.due(now_ms, grace_ms)] == due
 
@@ -194,7 +185,7 @@ def test_a_note_of_a_version_that_is_not_there_stops_no_writer(
 ) -> None:
     body = {"version": version, "took": 0, "time": 0, "names": {"a.parquet": 0}}
     topic.store.create(look_key("topics/t/", version), json.dumps(body).encode())
-    clock.advance(DAY_S)
+    clock.advance(HOUR_S)
     topic.maintain()
     assert list(topic.store.list(looks_folder("topics/t/"))) == []
     assert topic.log.live_head.uploads_from == 0

@@ -135,7 +135,6 @@ class _Followed:
     looks: int = 0  # how often the end of the log was seen
     entries_ahead: int = 1  # how many of its entries to ask for at once
     is_at_end: bool = False  # nothing followed at the last look
-    has_more: bool = False  # at the last look of a remote store all entries that were asked for were there
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -372,7 +371,9 @@ class Fetcher:
 
         Records that somebody waits for are not kept back by a look at what may follow them.
         """
-        found, at_once, may_stop = 0, followed.entries_ahead, self._needs_no_end(followed)
+        found, at_once = 0, followed.entries_ahead
+        # Once only: behind more than was asked for there may be much more, to be asked for together.
+        may_stop = followed.is_at_end and self._needs_no_end(followed)
         while found < ENTRIES_AT_ONCE:
             there = followed.log.read_following(at_once)
             found += there
@@ -382,10 +383,9 @@ class Fetcher:
                 break
             if self._store.is_remote:
                 at_once = min(max(1, 2 * (found - followed.entries_ahead)), REQUESTS_MAX)
-            if may_stop and not followed.has_more:
+            if may_stop:
                 break
         if self._store.is_remote:
-            followed.has_more = not followed.is_at_end
             followed.entries_ahead = min(max(1, found), REQUESTS_MAX)
 
     def _needs_no_end(self, followed: _Followed) -> bool:

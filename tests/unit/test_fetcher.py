@@ -356,6 +356,7 @@ def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_s
     log = NotedLog(store, "t", indexed=True)
     log.load()
     followed = _Followed(log, None, loaded=True, published=log.version, cursors={0: _Cursor(offset, 1)})
+    followed.is_at_end = True
     with Fetching(store, **settings) as fetching:
         for grown, looks in zip((1, 3, 3, 0), turns, strict=True):
             fill(store, grown)

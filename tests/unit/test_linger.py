@@ -201,17 +201,23 @@ def sending(*, is_remote: bool = False) -> Iterator[tuple[Producer, TimedStore, 
         yield producer, store, clock
 
 
+def leaves_after(seconds: float, producer: Producer, store: TimedStore, clock: ManualClock) -> None:
+    """What was produced just now leaves then, and not before."""
+    puts = store.puts
+    clock.until_waiting(2)  # the writer, and whoever looks after the topic
+    clock.advance(seconds - 0.01 * LINGER_S)
+    clock.until_waiting(2)
+    assert store.puts == puts
+    clock.advance(0.01 * LINGER_S)
+    while len(producer):
+        producer.poll(0)
+
+
 def test_while_nothing_is_on_its_way_a_message_leaves_once_it_has_waited_as_long_as_a_commit_takes():
     with sending() as (producer, store, clock):
         for value in (b"waits", b"for this one"):
             producer.produce("t", value)
-        clock.until_waiting(2)  # the writer, and whoever looks after the topic
-        clock.advance(0.49 * LINGER_S)
-        clock.until_waiting(2)
-        assert store.puts == 1
-        clock.advance(0.01 * LINGER_S)
-        while len(producer):
-            producer.poll(0)
+        leaves_after(0.5 * LINGER_S, producer, store, clock)
         assert rows_of_files(producer) == [1, 2]
 
 
@@ -219,13 +225,7 @@ def test_on_an_object_store_a_message_waits_for_all_of_its_time():
     with sending(is_remote=True) as (producer, store, clock):
         for value in (b"waits", b"for this one"):
             producer.produce("t", value)
-        clock.until_waiting(2)
-        clock.advance(0.99 * LINGER_S)
-        clock.until_waiting(2)
-        assert store.puts == 1
-        clock.advance(0.01 * LINGER_S)
-        while len(producer):
-            producer.poll(0)
+        leaves_after(1.0 * LINGER_S, producer, store, clock)
         assert rows_of_files(producer) == [1, 2]
 
 
@@ -239,13 +239,7 @@ def test_beside_others_who_write_a_message_waits_for_all_of_its_time():
             producer.produce("t", b"beside the other")
             assert producer.flush() == 0
         producer.produce("t", b"waits")
-        clock.until_waiting(2)
-        clock.advance(0.99 * LINGER_S)
-        clock.until_waiting(2)
-        assert store.puts == 3
-        clock.advance(0.01 * LINGER_S)
-        while len(producer):
-            producer.poll(0)
+        leaves_after(1.0 * LINGER_S, producer, store, clock)
 
 
 def test_while_something_is_on_its_way_a_message_waits_and_leaves_when_that_has_landed():

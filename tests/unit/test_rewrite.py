@@ -166,7 +166,7 @@ def test_beside_others_a_merge_makes_files_that_take_little_memory(
     if gently:
         assert len(sizes) > 1
         assert max(sizes) < 30_000
-        assert store.operations["get"] <= 20 * len(sizes), "nothing is read only to find that it is too much"
+        assert store.operations["get"] == 60, "each of 60 batches once: nothing is read to find that it is too much"
     else:
         assert len(sizes) == 1
 

@@ -8,6 +8,8 @@ PYTHON ?= python3
 ARGS ?=
 # Half as many again as there are processors: tests that wait for processes and clocks leave half of them idle.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) * 3 // 2)")
+# Who has nothing left takes tests from the others: one of minutes does not hold up what was dealt out behind it.
+PARALLEL := --numprocesses $(WORKERS) --dist worksteal
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := .venv/.installed
@@ -31,11 +33,11 @@ examples: $(INSTALLED) ## Run every example, one after the other
 ##@ Work on it
 test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commit" chooses
 	@java -version >/dev/null 2>&1 || echo "No Java here: the tests that need it will not run; the report ends with how to get it."
-	@$(PY) -m pytest --numprocesses $(WORKERS) $(ARGS)
+	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-minio: $(INSTALLED) servers ## Run what can run on an object store on MinIO, and the contract of stores on versitygw too
-	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m s3_server $(ARGS)
-	@$(PY) -m tests.servers.versitygw -- $(PY) -m pytest -m s3_server tests/contract $(ARGS)
+	@$(PY) -m tests.servers.minio -- $(PY) -m pytest $(PARALLEL) -m s3_server $(ARGS)
+	@$(PY) -m tests.servers.versitygw -- $(PY) -m pytest $(PARALLEL) -m s3_server tests/contract $(ARGS)
 
 crash: $(INSTALLED) servers ## Kill writers, readers and MinIO a hundred times each on local disk and on MinIO; 20 minutes
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash/test_soak.py $(ARGS)

@@ -8,9 +8,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.queues import SimpleQueue
 
 from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.play import play
+from tests.simulation.processors import PROCESSORS, keep_to
 
 __all__ = ["SOMETIMES", "Result", "missing", "results", "run_seed"]
 
@@ -86,6 +88,15 @@ def results(seeds: range) -> Iterator[Result]:
     if len(seeds) == 1:
         yield run_seed(seeds[0])
         return
-    # Not forked: the caller may have threads.
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
+    context = multiprocessing.get_context("spawn")  # not forked: the caller may have threads
+    processors: SimpleQueue[int] = context.SimpleQueue()
+    for processor in PROCESSORS:
+        processors.put(processor)
+    with ProcessPoolExecutor(len(PROCESSORS) or os.cpu_count(), context, _begin, (processors,)) as pool:
         yield from pool.map(run_seed, seeds, chunksize=5)
+
+
+def _begin(processors: SimpleQueue[int]) -> None:
+    """What each process does first: take a processor for itself."""
+    if not processors.empty():
+        keep_to(processors.get())

@@ -25,6 +25,7 @@ __all__ = ["EPOCH_S", "Killed", "Process", "Scheduler", "SimulationError"]
 T = TypeVar("T")
 
 NEVER = float("inf")
+ALWAYS = -NEVER
 EPOCH_S = 1_700_000_000.0
 """What the wall clocks show at the start of a simulation."""
 TICK_S = 1e-6
@@ -41,17 +42,27 @@ class Killed(BaseException):
 
 
 class Task:
-    """One thread. `ready_at`: the simulated time from which it may run; NEVER while it waits without a limit."""
+    """One thread. `able_at`: the simulated time from which it may run; NEVER while it waits without a limit."""
 
     def __init__(self, process: Process, name: str, number: int, ready_at: float) -> None:
         self.process = process
         self.name = f"{process.name}/{name}"
         self.number = number
-        self.ready_at = ready_at
+        self.wait_until(ready_at)
         self.baton = threading.Lock()
         self.baton.acquire()
         self.is_done = False
         self.joining: list[Task] = []
+
+    def wait_until(self, ready_at: float) -> None:
+        """Let it run from `ready_at` on, not while its process stands still; to unwind, if that was killed, at once."""
+        self.ready_at = ready_at
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Its process was stopped or killed: see again from when on it may run."""
+        # Kept, because the scheduler looks at it of every task at every step.
+        self.able_at = ALWAYS if self.process.is_killed else max(self.ready_at, self.process.paused_until)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for its end, as `threading.Thread.join`."""
@@ -80,9 +91,14 @@ class Process:
 
     def kill(self) -> None:
         """End all its threads, wherever they are; what they have sent may still arrive."""
+        self.end()
+        self.scheduler.note(f"kill {self.name}")
+
+    def end(self) -> None:
+        """Kill it without a word in the trace."""
         self.is_killed = True
         self.paused_until = 0.0
-        self.scheduler.note(f"kill {self.name}")
+        self.scheduler.look_again(self)
 
     def suspend(self, seconds: float, *, machine: bool = False) -> None:
         """Stop its threads for a while, as SIGSTOP does; time goes on. `machine`: as a laptop's lid does, so that
@@ -91,6 +107,7 @@ class Process:
         if machine:
             self.asleep_s += until - max(self.paused_until, self.scheduler.now)
         self.paused_until = until
+        self.scheduler.look_again(self)
         self.scheduler.note(f"suspend {self.name} {seconds:.6f}")
 
 
@@ -144,8 +161,7 @@ class Scheduler:
         """Kill what is left and wait until it has ended. Idempotent."""
         self._main = None
         self._time_max = NEVER
-        for task in self._tasks:
-            task.process.is_killed = True
+        self._kill_all()
         if self._tasks:
             self._resume()
 
@@ -195,12 +211,12 @@ class Scheduler:
         if task.process.is_killed:
             raise Killed
         # What is left of a wait may be too little to move a large number: it would be waited for again and again.
-        task.ready_at = self.now + (max(seconds, TICK_S) if seconds > 0 else 0.0)
+        task.wait_until(self.now + (max(seconds, TICK_S) if seconds > 0 else 0.0))
         following = self._next()
         if following is not task:
             self._hand_over(following)
             task.baton.acquire()
-        task.ready_at = self.now
+        task.wait_until(self.now)
         if task.process.is_killed:
             raise Killed
 
@@ -211,7 +227,13 @@ class Scheduler:
 
     def ready(self, task: Task) -> None:
         """Let a task that waits go on."""
-        task.ready_at = min(task.ready_at, self.now)
+        task.wait_until(min(task.ready_at, self.now))
+
+    def look_again(self, process: Process) -> None:
+        """A process was stopped or killed."""
+        for task in self._tasks:
+            if task.process is process:
+                task.look_again()
 
     # --- taking turns ---
 
@@ -240,7 +262,8 @@ class Scheduler:
         """Whose turn it is; simulated time moves on when nobody can run now."""
         self.steps += 1
         while True:
-            able = [task for task in self._tasks if task.process.is_killed or self._able_at(task) <= self.now]
+            now = self.now
+            able = [task for task in self._tasks if task.able_at <= now]
             if able:
                 chosen = able[0] if len(able) == 1 else able[int(self.random.random() * len(able))]
                 self._digest.update(b"%d;" % chosen.number)
@@ -248,23 +271,23 @@ class Scheduler:
                     self._fail(f"no end after {STEPS_MAX} steps; {chosen.name} runs")
                     continue
                 return chosen
-            soonest = min(map(self._able_at, self._tasks))
+            soonest = min([task.able_at for task in self._tasks])
             if soonest > self._time_max:
                 waiting = "".join(f"\n  {task.name}" for task in self._tasks)
                 self._fail(f"stuck at {self.now:.3f} s; waiting without an end in sight:{waiting}")
             else:
                 self.now = soonest
 
-    def _able_at(self, task: Task) -> float:
-        return max(task.ready_at, task.process.paused_until)
-
     def _fail(self, reason: str) -> None:
         """Remember the first failure and kill everything: the main task ends too, and `run` raises."""
         if self._failure is None:
             recent = "\n".join(self.recent)
             self._failure = SimulationError(f"{reason}\nThe last events:\n{recent}")
-        for task in self._tasks:
-            task.process.is_killed = True
+        self._kill_all()
+
+    def _kill_all(self) -> None:
+        for process in {task.process for task in self._tasks}:
+            process.end()
 
 
 class ProcessClock:

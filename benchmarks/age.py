@@ -19,10 +19,10 @@ from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, at_most, known_cores
 from benchmarks.footprint import Footprint, measure_footprint, read_through
 from benchmarks.history import Verdict, summed
-from benchmarks.machine import OthersLoad
+from benchmarks.machine import OthersLoad, drop_from_page_cache
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
-from deltaq import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition
+from deltaq import OFFSET_END, Consumer, KafkaError, Message, Producer, TopicPartition, names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -304,7 +304,13 @@ def _open_at_end(subject: _Subject) -> None:
 
 
 def _open_at_time(subject: _Subject, commit: int) -> None:
-    """From a moment before a commit: its first record of each partition is the first one to come."""
+    """From a moment before a commit: its first record of each partition is the first one to come.
+
+    What is old is on the disk, and is looked for there on both topics: the few files of the young one would be in
+    memory, because they are read again and again, and most of the old one's not.
+    """
+    if "://" not in subject.root:
+        drop_from_page_cache(Path(subject.root, names.topic_folder(subject.topic)))
     start = perf_counter_ns()
     with _consumer(subject) as consumer:
         consumer.assign(consumer.offsets_for_times(subject.partitions(subject.times_ms[commit])))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
+import os
 import random
 import re
 import statistics
@@ -32,6 +35,7 @@ from benchmarks.footprint import Footprint, Part, read_through
 from benchmarks.history import judge
 from benchmarks.latency import Latencies, LatencyPlan
 from benchmarks.load import Load
+from benchmarks.machine import describe, drop_from_page_cache
 from benchmarks.maintenance import Care, CarePlan, Window, live_files
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
@@ -186,6 +190,30 @@ def test_a_target_is_judged_by_the_median_run():
     runs = tuple(Run("consume_500", 1_000_000, None, seconds, 1.0, None) for seconds in (1.0, 1.5, 1.6))
     (target,) = Throughput(runs).targets()
     assert (target.name, target.aim, target.found, target.met) == ("consume(500)", ">= 800,000/s", "666,667/s", False)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system's page cache takes no advice")
+def test_what_is_dropped_from_the_page_cache_is_not_in_memory(tmp_path):
+    if describe(str(tmp_path))["store"] == "local tmpfs":
+        pytest.skip("what is on tmpfs is always in memory")
+    file = tmp_path / "data.parquet"
+    with file.open("wb") as opened:
+        opened.write(os.urandom(100 * mmap.PAGESIZE))
+        os.fsync(opened.fileno())
+    assert pages_in_memory(file) > 50
+    drop_from_page_cache(tmp_path)
+    assert pages_in_memory(file) == 0
+
+
+def pages_in_memory(file: Path) -> int:
+    """How many pages of a file the system has in memory, as mincore(2) tells."""
+    with file.open("rb+") as opened, mmap.mmap(opened.fileno(), 0) as mapped:
+        pages = (ctypes.c_ubyte * (len(mapped) // mmap.PAGESIZE))()
+        at = (ctypes.c_ubyte * len(mapped)).from_buffer(mapped)
+        failed = ctypes.CDLL(None).mincore(ctypes.byref(at), ctypes.c_size_t(len(mapped)), pages)
+        del at
+    assert not failed
+    return sum(page & 1 for page in pages)
 
 
 @pytest.mark.parametrize(("others", "said"), [(0.02, "0.02 cores busy"), (0.7, "too many"), (None, "unknown")])

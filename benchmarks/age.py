@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -54,12 +54,13 @@ _SPARK = "Spark's first batch"
 @dataclass(frozen=True, slots=True)
 class AgePlan:
     """The two lives that are compared, and how often each operation is measured on each. Without `spark_rounds`, and
-    where there is no Java, Spark is left out."""
+    where there is no Java, Spark is left out. `rest_s`: how long nothing happens between making and measuring."""
 
     old: Life
     young: Life
     rounds: int
     spark_rounds: int
+    rest_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,9 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
     grown_s = (perf_counter_ns() - started) / 1e9
     young = _subject(root, "young", plan.young, payloads, tell)
     sizes = [measure_footprint(root, subject.topic, subject.life.payload_bytes, 0) for subject in (young, old)]
+    if plan.rest_s:
+        tell(f"  {plan.rest_s:,.0f} s of rest, until the file system uses what was deleted again")
+        sleep(plan.rest_s)
     tell(f"  measured in turns, {plan.rounds} rounds")
     _measure(young, old, plan.rounds)
     if plan.spark_rounds:

@@ -38,9 +38,10 @@ ENTRIES_AT_ONCE = 256
 GAP_CHECK_S = 1.0, 64.0
 """How long a topic has to be quiet before its log is listed for a gap, the first time and, doubling, at most."""
 
-FIRST_READ_BYTES = 1024 * 1024
-"""How much of a large file is fetched at first from a new position. It doubles with each read up to `fetch.max.bytes`,
-so that neither the first record waits for much nor a long scan for many requests."""
+FIRST_READ_BYTES = 512 * 1024
+"""How much of a large file is fetched at first from a new position: less than a row group of a compacted one, so no
+more than one of these. It doubles with each read up to `fetch.max.bytes`, so that neither the first record waits for
+much nor a long scan for many requests."""
 
 CREATE_TIMEOUT_S = 30.0
 

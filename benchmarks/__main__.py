@@ -19,6 +19,7 @@ from benchmarks.ageing import Life
 from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
 from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
 from benchmarks.fairness import Crowd, measure_crowds
+from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
 from benchmarks.latency import LatencyPlan, measure_latencies
 from benchmarks.load import Load
 from benchmarks.machine import describe
@@ -47,6 +48,7 @@ SUITES: dict[str, Suite[Any]] = {
     ),
     "throughput": Suite(ThroughputPlan(1_000_000, 3), ThroughputPlan(200_000, 1), measure_speeds, usual=True),
     "trace": Suite(FULL_TRACE, QUICK_TRACE, measure_trace, usual=True),
+    "flow": Suite(FULL_FLOW, QUICK_FLOW, measure_flows),
     "fairness": Suite((Crowd(16, 60.0), Crowd(16, 60.0, rate=100)), (Crowd(4, 5.0),), measure_crowds),
     "age": Suite(
         # ext4 without a journal looks through the numbers of all files deleted within five minutes for each new file:

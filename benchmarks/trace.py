@@ -5,16 +5,15 @@ from __future__ import annotations
 import random
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from time import monotonic_ns
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from benchmarks.client import subscribe
-from benchmarks.counting_store import CountingStore
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
@@ -25,9 +24,10 @@ from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
+from benchmarks.timed_store import Span, TimedStore
 from deltaq import Consumer, Producer, Topic
-from deltaq.names import topic_folder, topic_log
-from deltaq.store import Store, open_store
+from deltaq.names import topic_folder
+from deltaq.store import open_store
 
 __all__ = ["FULL_TRACE", "QUICK_TRACE", "STAGES", "Trace", "TracePlan", "measure_trace"]
 
@@ -161,9 +161,6 @@ def _traced(
 
 # --- the two processes -----------------------------------------------------------------------------------------------
 
-_Span = tuple[int, int]
-_Answer = TypeVar("_Answer")
-
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
@@ -171,8 +168,8 @@ class _Sent:
 
     produced: Sequence[int]
     acknowledged: Sequence[int]
-    puts: list[_Span]
-    creates: list[_Span]
+    puts: list[Span]
+    creates: list[Span]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,43 +177,13 @@ class _Read:
     """Of each message when it came, and when its requests began and ended."""
 
     consumed: Consumed
-    entries: list[_Span]
-    files: list[_Span]
-
-
-class _TimedStore(CountingStore):
-    """Notes when requests for the topic's data files (`.parquet`) and log entries that found what they asked for began
-    and ended."""
-
-    def __init__(self, inner: Store, topic: str) -> None:
-        super().__init__(inner, topic_log(topic))
-        self.spans: dict[str, list[_Span]] = {"put": [], "create": [], "get entry": [], "get data": []}
-        self._folder = topic_folder(topic)
-
-    def get(self, key: str) -> bytes:
-        kind = "get entry" if key.startswith(self._log_folder) else "get data"
-        return self._timed(kind, key, lambda: super(_TimedStore, self).get(key))
-
-    def peek(self, key: str) -> bytes:
-        return self._timed("get entry", key, lambda: super(_TimedStore, self).peek(key))
-
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
-        self._timed("put", key, lambda: super(_TimedStore, self).put(key, data, between))
-
-    def create(self, key: str, data: bytes | memoryview) -> None:
-        self._timed("create", key, lambda: super(_TimedStore, self).create(key, data))
-
-    def _timed(self, kind: str, key: str, request: Callable[[], _Answer]) -> _Answer:
-        start = monotonic_ns()
-        answer = request()
-        if key.startswith(self._folder) and key.endswith((".parquet", ".json")):
-            self.spans[kind].append((start, monotonic_ns()))
-        return answer
+    entries: list[Span]
+    files: list[Span]
 
 
 def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
     payloads, chance = TimedPayloads(plan.messages), random.Random(plan.messages)
-    store = _TimedStore(open_store(root), topic)
+    store = TimedStore(open_store(root), topic)
     produced, acknowledged = array("q"), array("q")
 
     def told(error: object, _: object) -> None:
@@ -234,7 +201,7 @@ def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
             produced.append(monotonic_ns())
             producer.produce(topic, payload)
             producer.flush()
-    return _Sent(produced, acknowledged, store.spans["put"], store.spans["create"])
+    return _Sent(produced, acknowledged, list(store.puts.values()), list(store.creates.values()))
 
 
 def _pause(chance: random.Random) -> None:
@@ -242,13 +209,12 @@ def _pause(chance: random.Random) -> None:
 
 
 def _read(root: str, topic: str, plan: TracePlan) -> _Read:
-    store = _TimedStore(open_store(root), topic)
+    store = TimedStore(open_store(root), topic)
     conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     with Consumer(conf, store=store) as consumer:
         subscribe(consumer, topic)
-        for spans in store.spans.values():
-            spans.clear()  # of opening the topic
+        store.forget()  # what opening the topic took
         reader_is_ready()
         load = Load(rate=plan.messages, linger_ms=0.0, seconds=1.0, warmup_s=0.0)  # only its total counts
         consumed = consume_all(consumer, TimedPayloads(plan.messages), load, 0.0)
-    return _Read(consumed, store.spans["get entry"], store.spans["get data"])
+    return _Read(consumed, list(store.entries.values()), list(store.files.values()))

@@ -196,14 +196,14 @@ def test_the_first_record_of_a_position_waits_for_little_and_a_long_scan_makes_f
     store = Metered(a_store())
     size = one_file(store, 20_000, 1000)
     group = size // 200
-    with Fetching(store, read_bytes_max=8 * FIRST_READ_BYTES) as fetching:
+    with Fetching(store, read_bytes_max=16 * FIRST_READ_BYTES) as fetching:
         fetching.assign(3000)
         assert fetching.records(17_000) == {0: list(range(3000, 20_000))}
         footer, *parts = store.answers
         assert footer < size / 100
-        for part, limit in zip(parts, [1, 2, 4, 8, 8], strict=True):
+        for part, limit in zip(parts, [1, 2, 4, 8, 16, 16], strict=True):
             assert part <= limit * FIRST_READ_BYTES
-        for part, limit in zip(parts[:-1], [1, 2, 4, 8], strict=True):
+        for part, limit in zip(parts[:-1], [1, 2, 4, 8, 16], strict=True):
             assert part > limit * FIRST_READ_BYTES - 2 * group
         assert sum(parts) < 0.85 * size + 2 * group, "no row group twice"
         store.answers.clear()

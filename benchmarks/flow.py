@@ -1,0 +1,220 @@
+"""Flow: where messages spend their way at a steady load, stage by stage, and what a commit costs each process."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate, pairwise
+from time import monotonic_ns, process_time
+from uuid import uuid4
+
+from benchmarks.client import subscribe
+from benchmarks.distribution import Distribution, distribution
+from benchmarks.finding import Chart, Table, Target, cores_cell, known_cores
+from benchmarks.history import Verdict, judge
+from benchmarks.latency import Consumed, after_warmup, consume_all
+from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
+from benchmarks.machine import OthersLoad
+from benchmarks.payload import TimedPayloads
+from benchmarks.rendezvous import reader_is_ready, send_to_reader
+from benchmarks.suite import Place
+from benchmarks.timed_store import Span, TimedStore
+from benchmarks.trace import STAGES
+from deltaq import Consumer, Producer, Topic
+from deltaq.names import data_key, topic_folder, topic_log
+from deltaq.store import Store, open_store
+
+__all__ = ["FULL_FLOW", "QUICK_FLOW", "Flow", "FlowPlan", "Flows", "measure_flows"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """The loads, one after the other."""
+
+    loads: tuple[Load, ...]
+
+
+FULL_FLOW = FlowPlan((Load(10_000, 5.0, 10.0, 3.0), Load(10_000, 20.0, 10.0, 3.0), Load(70_000, 5.0, 10.0, 3.0)))
+QUICK_FLOW = FlowPlan((Load(10_000, 20.0, 2.0, 1.0),))
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The outcome of one load: what each of `STAGES` took, in the same order, and all of them, over the messages that
+    count.
+
+    `traced`: of how many of these every request is known; one that was made again after a failure may not be.
+    `cpu_s`: of the producer, the consumer and all others, the store's server among them, from start to end.
+    """
+
+    load: Load
+    verdict: Verdict
+    commits: int
+    stages: tuple[Distribution, ...]
+    whole: Distribution
+    traced: int
+    cpu_s: tuple[float, float, float | None]
+    others_cores: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """The outcome of a plan."""
+
+    flows: tuple[Flow, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        return all(flow.verdict.is_clean for flow in self.flows)
+
+    @property
+    def others_cores(self) -> tuple[float, ...]:
+        return known_cores(flow.others_cores for flow in self.flows)
+
+    def tables(self) -> Iterator[Table]:
+        """The stages of each load, and what its commits cost."""
+        for flow in self.flows:
+            counted = round(flow.load.rate * flow.load.seconds)
+            title = f"{flow.load}: ms on the way from `produce` to `poll`; {flow.traced:,} of {counted:,} messages"
+            named = *zip(STAGES, flow.stages, strict=True), ("all", flow.whole)
+            rows = [(name, *(f"{ms:.2f}" for ms in (took.p50, took.p90, took.p99, took.max))) for name, took in named]
+            yield Table(title, ("stage", "p50", "p90", "p99", "max"), tuple(rows))
+        head = "load", "commits/s", "producer", "consumer", "others", "cores", "messages"
+        yield Table("CPU ms for each commit, warm-up included", head, tuple(map(_cost_row, self.flows)))
+
+    def charts(self) -> Iterator[Chart]:
+        return iter(())
+
+    def targets(self) -> Iterator[Target]:
+        return iter(())
+
+
+def _cost_row(flow: Flow) -> tuple[str, ...]:
+    commits = max(1, flow.commits)
+    cells = ("-" if cpu_s is None else f"{1000 * cpu_s / commits:.2f}" for cpu_s in flow.cpu_s)
+    seconds = flow.load.warmup_s + flow.load.seconds
+    return (
+        str(flow.load),
+        f"{commits / seconds:.0f}",
+        *cells,
+        cores_cell(flow.others_cores),
+        str(flow.verdict),
+    )
+
+
+def measure_flows(plan: FlowPlan, place: Place) -> Iterator[Flows]:
+    """Carry a plan out: one outcome. Raises what either process raised."""
+    flows = []
+    for load in plan.loads:
+        place.tell(f"flow at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        flows.append(_measured(place.root, load))
+    yield Flows(tuple(flows))
+
+
+def _measured(root: str, load: Load) -> Flow:
+    topic = f"flow-{uuid4().hex[:12]}"
+    Topic(topic, conf={"bootstrap.servers": root}).create()
+    others, began = OthersLoad(), monotonic_ns()
+    sent, read = send_to_reader(partial(_send, root, topic, load), partial(_read, root, topic, load))
+    others_cores, seconds = others.cores(), (monotonic_ns() - began) / 1e9
+    commits = _commits(open_store(root), topic)
+    stages, whole = _stages(load, commits, sent, read)
+    return Flow(
+        load,
+        judge(load.total, read.consumed.sequences, read.consumed.foreign),
+        len(commits),
+        tuple(map(distribution, zip(*stages, strict=True))),
+        distribution(whole),
+        len(whole),
+        (sent.cpu_s, read.consumed.cpu_s, None if others_cores is None else others_cores * seconds),
+        others_cores,
+    )
+
+
+# --- which requests a message waited for -----------------------------------------------------------------------------
+
+
+def _commits(store: Store, topic: str) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Of each log entry that adds files its key, and of each file its key and the number of its messages."""
+    commits = []
+    for key in sorted(entry.key for entry in store.list(topic_log(topic)) if entry.key.endswith(".json")):
+        adds = [action["add"] for line in store.get(key).splitlines() if "add" in (action := json.loads(line))]
+        files = [
+            (data_key(topic_folder(topic), add["path"]), int(json.loads(add["stats"])["numRecords"])) for add in adds
+        ]
+        if files:
+            commits.append((key, files))
+    return commits
+
+
+def _stages(
+    load: Load, commits: Sequence[tuple[str, Sequence[tuple[str, int]]]], sent: _Sent, read: _Read
+) -> tuple[list[list[int]], list[int]]:
+    """What each stage took of each message that counts and whose requests are all known, and all of them, in ns.
+
+    One producer and one partition: message n is the nth of the log.
+    """
+    files = [(entry, file) for entry, added in commits for file, _ in added]
+    ends = list(accumulate(rows for _, added in commits for _, rows in added))
+    stages, whole = [], []
+    for at in after_warmup(load, read.consumed):
+        entry, file = files[bisect_right(ends, read.consumed.sequences[at])]
+        known = sent.puts.get(file), sent.creates.get(entry), read.entries.get(entry), read.files.get(file)
+        spans = [span for span in known if span is not None]
+        if len(spans) == len(known):
+            moments = [read.consumed.sent_ns[at], *(moment for span in spans for moment in span)]
+            moments.append(read.consumed.received_ns[at])
+            stages.append([later - sooner for sooner, later in pairwise(moments)])
+            whole.append(moments[-1] - moments[0])
+    return stages, whole
+
+
+# --- the two processes -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """The producer's requests for data files and log entries, by key."""
+
+    puts: Mapping[str, Span]
+    creates: Mapping[str, Span]
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The consumer's requests, by key, and what came of them."""
+
+    consumed: Consumed
+    entries: Mapping[str, Span]
+    files: Mapping[str, Span]
+
+
+def _send(root: str, topic: str, load: Load) -> _Sent:
+    payloads, failures, store = TimedPayloads(load.rate), DeliveryFailures(), TimedStore(open_store(root), topic)
+    # Maintenance would merge files, and the consumer read them instead.
+    conf = {"bootstrap.servers": root, **failures.conf, "linger.ms": load.linger_ms, "maintenance.enable": False}
+    cpu_s = process_time()
+    with Producer(conf, store=store) as producer:
+        producer.list_topics(topic)
+        for due in due_messages(load, monotonic_ns()):
+            for sequence in due:
+                send_patiently(producer, topic, payloads.make(sequence))
+            producer.poll(0)
+        producer.flush()
+    failures.check()
+    return _Sent(store.puts, store.creates, process_time() - cpu_s)
+
+
+def _read(root: str, topic: str, load: Load) -> _Read:
+    store = TimedStore(open_store(root), topic)
+    conf = {"bootstrap.servers": root, "group.id": topic, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    cpu_s = process_time()
+    with Consumer(conf, store=store) as consumer:
+        subscribe(consumer, topic)
+        reader_is_ready()
+        consumed = consume_all(consumer, TimedPayloads(load.rate), load, cpu_s)
+    return _Read(consumed, store.entries, store.files)

@@ -1,0 +1,62 @@
+"""A flow finds for each message the requests that it waited for, among those of all others."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from benchmarks.flow import FlowPlan, _Read, _Sent, _stages, measure_flows
+from benchmarks.latency import Consumed
+from benchmarks.load import Load
+from benchmarks.suite import Place
+from benchmarks.trace import STAGES
+
+LOAD = Load(rate=1000, linger_ms=5.0, seconds=0.004, warmup_s=0.001)
+COMMITS = [("0.json", [("a", 2)]), ("1.json", [("b", 1), ("c", 2)])]
+SENT = _Sent({"a": (10, 20), "b": (11, 22), "c": (12, 25)}, {"0.json": (30, 40), "1.json": (50, 60)}, 0.0)
+
+
+def consumed(*sequences: int) -> Consumed:
+    return Consumed(
+        array("q", sequences), array("q", sequences), array("q", [100 + sequence for sequence in sequences]), 0, 0.0
+    )
+
+
+def test_each_message_is_traced_through_its_own_file_and_entry() -> None:
+    read = _Read(consumed(0, 1, 2, 3, 4), {"0.json": (41, 42), "1.json": (58, 62)}, dict.fromkeys("abc", (70, 80)))
+    stages, whole = _stages(LOAD, COMMITS, SENT, read)
+    assert stages == [
+        [9, 10, 10, 10, 1, 1, 28, 10, 21],  # message 1, the second of file a; 0 was before the clock began to count
+        [9, 11, 28, 10, -2, 4, 8, 10, 22],  # 2: file b, read before its writer had its answer
+        [9, 13, 25, 10, -2, 4, 8, 10, 23],
+        [8, 13, 25, 10, -2, 4, 8, 10, 24],
+    ]
+    assert whole == [100] * 4 == [sum(stage) for stage in stages]
+
+
+@pytest.mark.parametrize("lacking", ["puts", "creates", "entries", "files"])
+def test_a_message_one_of_whose_requests_is_not_known_is_left_out(lacking: str) -> None:
+    spans = {
+        "puts": dict(SENT.puts),
+        "creates": dict(SENT.creates),
+        "entries": {"0.json": (41, 42), "1.json": (58, 62)},
+        "files": dict.fromkeys("abc", (70, 80)),
+    }
+    del spans[lacking]["1.json" if lacking in {"creates", "entries"} else "c"]
+    sent = _Sent(spans["puts"], spans["creates"], 0.0)
+    _, whole = _stages(LOAD, COMMITS, sent, _Read(consumed(0, 1, 2, 3, 4), spans["entries"], spans["files"]))
+    assert len(whole) == (1 if lacking in {"creates", "entries"} else 2)
+
+
+def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
+    told: list[str] = []
+    (flows,) = measure_flows(FlowPlan((Load(2000, 5.0, 0.4, 0.2),)), Place(str(tmp_path), "", told.append))
+    (flow,) = flows.flows
+    assert flows.is_clean
+    assert flow.traced == flow.whole.count == 800
+    assert len(flow.stages) == len(STAGES)
+    assert 2 <= flow.commits <= 1200
+    assert flow.cpu_s[0] > 0 < flow.cpu_s[1]
+    assert [len(table.rows) for table in flows.tables()] == [len(STAGES) + 1, 1]

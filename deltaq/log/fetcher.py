@@ -35,6 +35,10 @@ _log = logging.getLogger("deltaq.log")
 ENTRIES_AT_ONCE = 256
 """Log entries read before records are fetched again, so that a long log does not keep records back."""
 
+KEEPING_UP_LOOKS = 2
+"""Looks in a row that find all they ask for without a sign of being behind. Who asks for more than there is may have to
+wait until that is written, and keeps back what was found."""
+
 GAP_CHECK_S = 1.0, 64.0
 """How long a topic has to be quiet before its log is listed for a gap, the first time and, doubling, at most."""
 
@@ -136,6 +140,7 @@ class _Followed:
     looks: int = 0  # how often the end of the log was seen
     entries_ahead: int = 1  # how many of its entries to ask for at once
     is_at_end: bool = False  # nothing followed at the last look
+    full_looks: int = 0  # since then: each found all that was asked for
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -373,21 +378,20 @@ class Fetcher:
         Records that somebody waits for are not kept back by a look at what may follow them.
         """
         found, at_once = 0, followed.entries_ahead
-        # Once only: behind more than was asked for there may be much more, to be asked for together.
-        may_stop = followed.is_at_end and self._needs_no_end(followed)
-        while found < ENTRIES_AT_ONCE:
+        one_look = self._needs_no_end(followed)
+        while True:
             there = followed.log.read_following(at_once)
             found += there
             followed.is_at_end = there < at_once
-            if followed.is_at_end:
-                followed.looks += 1
+            followed.full_looks = 0 if followed.is_at_end else followed.full_looks + 1
+            followed.looks += followed.is_at_end
+            if followed.is_at_end or one_look or found >= ENTRIES_AT_ONCE:
                 break
             if self._store.is_remote:
                 at_once = min(max(1, 2 * (found - followed.entries_ahead)), REQUESTS_MAX)
-            if may_stop:
-                break
         if self._store.is_remote:
-            followed.entries_ahead = min(max(1, found), REQUESTS_MAX)
+            is_behind = one_look and followed.full_looks > KEEPING_UP_LOOKS
+            followed.entries_ahead = min(2 * at_once if is_behind else max(1, found), REQUESTS_MAX)
 
     def _needs_no_end(self, followed: _Followed) -> bool:
         """Whether the next records of a remote store may be fetched before the end of its log was seen: nobody has to

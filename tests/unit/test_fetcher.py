@@ -342,9 +342,9 @@ def looks_until_the_end(fetching, followed) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("settings", "offset", "turns"),
     [
-        ({}, 0, [[[1], [1]], [[1], [1, 1, 2]], [[2], [2]], [[1]]]),
-        ({"report_end": True}, 0, [[[1, 1]], [[1, 1, 2]], [[3, 1]], [[3]]]),
-        ({}, OFFSET_END, [[[1, 1]], [[1, 1, 2]], [[3, 1]], [[3]]]),
+        ({}, 0, [[[1], [1]], [[1], [1], [1], [2]], [[1], [1], [1], [2], [4], [8], [8], [8]], [[5]]]),
+        ({"report_end": True}, 0, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 6, 8, 8, 8]], [[8]]]),
+        ({}, OFFSET_END, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 6, 8, 8, 8]], [[8]]]),
     ],
     ids=["records", "ends", "a position at the end"],
 )
@@ -358,7 +358,7 @@ def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_s
     followed = _Followed(log, None, loaded=True, published=log.version, cursors={0: _Cursor(offset, 1)})
     followed.is_at_end = True
     with Fetching(store, **settings) as fetching:
-        for grown, looks in zip((1, 3, 3, 0), turns, strict=True):
+        for grown, looks in zip((1, 3, 30, 0), turns, strict=True):
             fill(store, grown)
             before = log.version
             assert looks_until_the_end(fetching, followed) == looks

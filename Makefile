@@ -9,7 +9,7 @@ ARGS ?=
 # Half as many again as there are processors: tests that wait for processes and clocks leave half of them idle.
 WORKERS ?= $(shell $(PYTHON) -c "import os; print((os.cpu_count() or 1) * 3 // 2)")
 # Who has nothing left takes tests from the others: one of minutes does not hold up what was dealt out behind it.
-PARALLEL := --numprocesses $(WORKERS) --dist worksteal
+PARALLEL = --numprocesses $(WORKERS) --dist worksteal
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := .venv/.installed
@@ -61,7 +61,7 @@ docs: $(INSTALLED) ## Write docs/reference and the links of the guarantees to th
 bench: $(INSTALLED) ## Measure latency and speed, or with ARGS="--only fairness" how a crowd shares a topic
 	@$(PY) -m benchmarks $(ARGS)
 
-bench-age: $(INSTALLED) ## Measure what a topic costs after 100,000 commits against after 100; 10 minutes
+bench-age: $(INSTALLED) ## Measure what a topic costs after 100,000 commits against after 100; 20 minutes
 	@$(PY) -m benchmarks --only age $(ARGS)
 
 bench-minio: $(INSTALLED) servers ## Measure latency and speed on MinIO, started for it

@@ -182,7 +182,7 @@ def measure_ages(plan: AgePlan, place: Place) -> Iterator[Age]:
 
 def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
     """Make both topics below `root`, measure one and the other in turns, and read them through."""
-    others, payloads = OthersLoad(), TimedPayloads(plan.old.commits)
+    payloads = TimedPayloads(plan.old.commits)
     started = perf_counter_ns()
     tell(f"  the old topic: {plan.old.commits:,} commits in {plan.old.days:g} days")
     old = _subject(root, "old", plan.old, payloads, tell)
@@ -192,11 +192,13 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
     if plan.rest_s:
         tell(f"  {plan.rest_s:,.0f} s of rest, until the file system uses what was deleted again")
         sleep(plan.rest_s)
+    others = OthersLoad()
     tell(f"  measured in turns, {plan.rounds} rounds")
     _measure(young, old, plan.rounds)
     if plan.spark_rounds:
         tell(f"  Spark, {plan.spark_rounds} rounds")
         _measure_spark(young, old, plan.spark_rounds)
+    others_cores = known_cores([others.cores()])
     tell("  everything is read and compared")
     found = [read_through(root, s.topic, s.life.partitions, s.sent, payloads) for s in (young, old)]
     small, large = (
@@ -209,7 +211,7 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
         for operation in (*_OPERATIONS, _SPARK)
         if operation in young.taken
     )
-    return Age(plan, summed([found[0][0], found[1][0]]), costs, small, large, grown_s, known_cores([others.cores()]))
+    return Age(plan, summed([found[0][0], found[1][0]]), costs, small, large, grown_s, others_cores)
 
 
 def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, tell: Tell) -> _Subject:

@@ -47,7 +47,8 @@ class Flow:
     count.
 
     `traced`: of how many of these every request is known; one that was made again after a failure may not be.
-    `cpu_s`: of the producer, the consumer and all others, the store's server among them, from start to end.
+    `sent_s`: how long sending took, to the last acknowledgement. `cpu_s`: of the producer, the consumer and all others,
+    the store's server among them, from start to end.
     """
 
     load: Load
@@ -56,6 +57,7 @@ class Flow:
     stages: tuple[Distribution, ...]
     whole: Distribution
     traced: int
+    sent_s: float
     cpu_s: tuple[float, float, float | None]
     others_cores: float | None
 
@@ -95,10 +97,9 @@ class Flows:
 def _cost_row(flow: Flow) -> tuple[str, ...]:
     commits = max(1, flow.commits)
     cells = ("-" if cpu_s is None else f"{1000 * cpu_s / commits:.2f}" for cpu_s in flow.cpu_s)
-    seconds = flow.load.warmup_s + flow.load.seconds
     return (
         str(flow.load),
-        f"{commits / seconds:.0f}",
+        f"{commits / flow.sent_s:.0f}",
         *cells,
         cores_cell(flow.others_cores),
         str(flow.verdict),
@@ -129,6 +130,7 @@ def _measured(root: str, load: Load) -> Flow:
         tuple(map(distribution, zip(*stages, strict=True))),
         distribution(whole),
         len(whole),
+        sent.seconds,
         (sent.cpu_s, read.consumed.cpu_s, None if others_cores is None else others_cores * seconds),
         others_cores,
     )
@@ -181,6 +183,7 @@ class _Sent:
 
     puts: Mapping[str, Span]
     creates: Mapping[str, Span]
+    seconds: float
     cpu_s: float
 
 
@@ -200,13 +203,15 @@ def _send(root: str, topic: str, load: Load) -> _Sent:
     cpu_s = process_time()
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
-        for due in due_messages(load, monotonic_ns()):
+        start_ns = monotonic_ns()
+        for due in due_messages(load, start_ns):
             for sequence in due:
                 send_patiently(producer, topic, payloads.make(sequence))
             producer.poll(0)
         producer.flush()
+        seconds = (monotonic_ns() - start_ns) / 1e9
     failures.check()
-    return _Sent(store.puts, store.creates, process_time() - cpu_s)
+    return _Sent(store.puts, store.creates, seconds, process_time() - cpu_s)
 
 
 def _read(root: str, topic: str, load: Load) -> _Read:

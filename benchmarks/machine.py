@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -46,10 +47,10 @@ def drop_from_page_cache(folder: Path) -> None:
     system cannot."""
     if not hasattr(os, "posix_fadvise"):
         return
-    for path in folder.iterdir():
-        if path.is_file():
-            with path.open("rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    for path in filter(Path.is_file, folder.iterdir()):
+        # What is looked after in the background may be gone by now.
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class OthersLoad:

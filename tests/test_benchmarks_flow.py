@@ -15,7 +15,7 @@ from benchmarks.trace import STAGES
 
 LOAD = Load(rate=1000, linger_ms=5.0, seconds=0.004, warmup_s=0.001)
 COMMITS = [("0.json", [("a", 2)]), ("1.json", [("b", 1), ("c", 2)])]
-SENT = _Sent({"a": (10, 20), "b": (11, 22), "c": (12, 25)}, {"0.json": (30, 40), "1.json": (50, 60)}, 0.0)
+SENT = _Sent({"a": (10, 20), "b": (11, 22), "c": (12, 25)}, {"0.json": (30, 40), "1.json": (50, 60)}, 1.0, 0.0)
 
 
 def consumed(*sequences: int) -> Consumed:
@@ -45,7 +45,7 @@ def test_a_message_one_of_whose_requests_is_not_known_is_left_out(lacking: str) 
         "files": dict.fromkeys("abc", (70, 80)),
     }
     del spans[lacking]["1.json" if lacking in {"creates", "entries"} else "c"]
-    sent = _Sent(spans["puts"], spans["creates"], 0.0)
+    sent = _Sent(spans["puts"], spans["creates"], 1.0, 0.0)
     _, whole = _stages(LOAD, COMMITS, sent, _Read(consumed(0, 1, 2, 3, 4), spans["entries"], spans["files"]))
     assert len(whole) == (1 if lacking in {"creates", "entries"} else 2)
 

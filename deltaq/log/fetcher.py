@@ -39,13 +39,16 @@ KEEPING_UP_LOOKS = 2
 """Looks in a row that find all they ask for without a sign of being behind. Who asks for more than there is may have to
 wait until that is written, and keeps back what was found."""
 
+FAR_BEHIND_LOOKS = 6
+"""Looks in a row that find all they ask for, more and more, and are the sign of being far behind."""
+
 GAP_CHECK_S = 1.0, 64.0
 """How long a topic has to be quiet before its log is listed for a gap, the first time and, doubling, at most."""
 
 FIRST_READ_BYTES = 512 * 1024
-"""How much of a large file is fetched at first from a new position: less than a row group of a compacted one, so no
-more than one of these. It doubles with each read up to `fetch.max.bytes`, so that neither the first record waits for
-much nor a long scan for many requests."""
+"""How much of a large file is fetched at first from a new position: less than a row group of a compacted one that is
+not compressed, so no more than one of these. It doubles with each read up to `fetch.max.bytes`, so that neither the
+first record waits for much nor a long scan for many requests."""
 
 CREATE_TIMEOUT_S = 30.0
 
@@ -140,7 +143,7 @@ class _Followed:
     looks: int = 0  # how often the end of the log was seen
     entries_ahead: int = 1  # how many of its entries to ask for at once
     is_at_end: bool = False  # nothing followed at the last look
-    full_looks: int = 0  # since then: each found all that was asked for
+    full_looks: int = 0  # the last ones in a row that found all they asked for
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -179,6 +182,7 @@ class Fetcher:
         self._epochs = 0
         self._closed = False
         self._idle_s = store.pace.busy_s
+        self._found_at = clock.monotonic()
         self._thread = clock.start_thread(self._run, f"deltaq-fetch-{name}")
 
     # --- what the consumer calls ---
@@ -304,9 +308,12 @@ class Fetcher:
             while self._is_full() and not self._closed:
                 self._changed.wait(1.0)
         pace = self._store.pace
+        now = self._clock.monotonic()
         if found:
-            self._idle_s = pace.busy_s
-        elif not self._watch.wait(max(pace.busy_s, min(self._idle_s, self._settings.wait_max_s))):
+            self._idle_s, self._found_at = pace.busy_s, now
+            return
+        is_steady = now - self._found_at < pace.steady_s
+        if not self._watch.wait(max(pace.busy_s, min(self._idle_s, self._settings.wait_max_s))) and not is_steady:
             self._idle_s = min(self._idle_s * 1.5, max(pace.busy_s, pace.idle_s))
 
     def _is_full(self) -> bool:
@@ -375,10 +382,12 @@ class Fetcher:
         the last look; then one, so as not to ask for much that nobody has written yet; and twice as many while there
         are more.
 
-        Records that somebody waits for are not kept back by a look at what may follow them.
+        Records that somebody waits for are not kept back by a look at what may follow them, unless very many do:
+        then what is read next may have been merged since.
         """
         found, at_once = 0, followed.entries_ahead
-        one_look = self._needs_no_end(followed)
+        needs_no_end = self._needs_no_end(followed)
+        one_look = needs_no_end and followed.full_looks < FAR_BEHIND_LOOKS
         while True:
             there = followed.log.read_following(at_once)
             found += there
@@ -388,17 +397,20 @@ class Fetcher:
             if followed.is_at_end or one_look or found >= ENTRIES_AT_ONCE:
                 break
             if self._store.is_remote:
-                at_once = min(max(1, 2 * (found - followed.entries_ahead)), REQUESTS_MAX)
+                at_once = 1 if followed.full_looks == 1 else min(2 * at_once, REQUESTS_MAX)
         if self._store.is_remote:
-            is_behind = one_look and followed.full_looks > KEEPING_UP_LOOKS
+            is_behind = needs_no_end and followed.full_looks > KEEPING_UP_LOOKS
             followed.entries_ahead = min(2 * at_once if is_behind else max(1, found), REQUESTS_MAX)
 
     def _needs_no_end(self, followed: _Followed) -> bool:
         """Whether the next records of a remote store may be fetched before the end of its log was seen: nobody has to
-        be told of it, and no position depends on it."""
-        if not self._store.is_remote or self._settings.report_end or followed.published is None:
+        be told of it, and no position depends on it, as the end itself does, and one beyond what is known of the
+        log."""
+        head = followed.head
+        if not self._store.is_remote or self._settings.report_end or head is None:
             return False
-        return all(cursor.offset >= 0 for cursor in self._cursors(followed).values())
+        cursors = self._cursors(followed).items()
+        return all(0 <= c.offset <= head.next_offsets[p] for p, c in cursors if p < head.partitions)
 
     def _check_quiet(self, followed: _Followed) -> None:
         """A lost entry looks like the end of the log. So one that stays quiet is listed, now and then."""
@@ -460,11 +472,18 @@ class Fetcher:
             wanted = stored.get(partition, cursor.offset)
             if wanted is not None and wanted > head.next_offsets[partition] and self._is_new_doubt(cursor, followed):
                 continue
+            if not followed.is_at_end and self._means_the_end(wanted):
+                continue  # what is known of the log may be long past
             offset = self._real_offset(topic, partition, wanted, followed, head)
             if isinstance(offset, PartitionError):
                 self._stop(cursor, offset)
             else:
                 cursor.offset = offset
+
+    def _means_the_end(self, wanted: int | None) -> bool:
+        if wanted is None:
+            return self._settings.reset == "latest"
+        return wanted == OFFSET_END or wanted <= OFFSET_TAIL_BASE
 
     def _is_new_doubt(self, cursor: _Cursor, followed: _Followed) -> bool:
         """Whether an offset beyond the end may be there all the same, at an end that was not seen yet.

@@ -73,10 +73,12 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How to poll this store for a new object: seconds between two looks, when busy and when idle."""
+    """How to poll this store for a new object: seconds between two looks, when busy and when idle; and for how long
+    after something was found one still counts as busy."""
 
     busy_s: float
     idle_s: float
+    steady_s: float = 0.0
 
 
 class Watch(Protocol):

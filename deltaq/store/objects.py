@@ -31,8 +31,9 @@ __all__ = ["Connection", "ObjectStore", "open_object_store"]
 PACE = Pace(busy_s=0.01, idle_s=0.5)
 """Every look is a request that is paid for, and on some servers a look delays the write it waits for."""
 
-NEAR_PACE = Pace(busy_s=0.005, idle_s=0.5)
-"""Of a server that answers in less than `NEAR_S`: most likely one's own."""
+NEAR_PACE = Pace(busy_s=0.005, idle_s=0.5, steady_s=0.03)
+"""Of a server that answers in less than `NEAR_S`: most likely one's own. It is looked at as often for longer than a
+producer lingers that wants its messages soon: else the look that finds them would come late by half of that time."""
 
 NEAR_S = 0.003
 

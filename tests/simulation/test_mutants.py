@@ -150,7 +150,9 @@ def merges_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
     def oldest(table: pa.Table) -> pa.Table:
-        grouped = table.filter(pc.is_valid(table["key"])).group_by("key").aggregate([("offset", "min")])
+        grouped = (
+            table.filter(pc.is_valid(table["key"])).group_by("key", use_threads=False).aggregate([("offset", "min")])
+        )
         return pa.table({"key": grouped["key"], "offset": grouped["offset_min"]})
 
     def kept(part, newest, *, drop_tombstones):

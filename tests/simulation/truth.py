@@ -178,7 +178,7 @@ def _file(disk: Disk, topic_id: str, add: dict[str, Any]) -> LoggedFile:
 
 @lru_cache(maxsize=4096)
 def _rows(content: bytes) -> list[dict[str, Any]]:
-    table = pq.read_table(io.BytesIO(content))
+    table = pq.read_table(io.BytesIO(content), use_threads=False)
     times = table.schema.get_field_index("_timestamp")
     table = table.set_column(times, "_timestamp", table.column("_timestamp").cast(pa.int64()))
     rows: list[dict[str, Any]] = table.to_pylist()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,7 @@ from deltaq import (
     UnknownTopic,
 )
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.log import fetcher
 from deltaq.log import segment as segment_module
 from deltaq.log.fetcher import (
     FIRST_READ_BYTES,
@@ -38,9 +41,10 @@ from deltaq.log.fetcher import (
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.parallel import REQUESTS_MAX
 from deltaq.log.topic_log import TopicLog
+from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
-from deltaq.store import MemoryStore, Store
-from deltaq.testing import Effect, Fault, FaultyStore, Rule
+from deltaq.store import MemoryStore, Pace, Store
+from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.compaction import compact
 from tests.doubles.reading import PATIENCE_S, eventually
 
@@ -342,11 +346,12 @@ def looks_until_the_end(fetching, followed) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("settings", "offset", "turns"),
     [
-        ({}, 0, [[[1], [1]], [[1], [1], [1], [2]], [[1], [1], [1], [2], [4], [8], [8], [8]], [[5]]]),
-        ({"report_end": True}, 0, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 6, 8, 8, 8]], [[8]]]),
-        ({}, OFFSET_END, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 6, 8, 8, 8]], [[8]]]),
+        ({}, 0, [[[1], [1]], [[1], [1], [1], [2]], [[1], [1], [1], [2], [4], [8], [8, 8]], [[8]]]),
+        ({"report_end": True}, 0, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 4, 8, 8, 8]], [[8]]]),
+        ({}, OFFSET_END, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 4, 8, 8, 8]], [[8]]]),
+        ({}, 1000, [[[1, 1]], [[1, 1, 2]], [[3, 1, 2, 4, 8, 8, 8]], [[8]]]),
     ],
-    ids=["records", "ends", "a position at the end"],
+    ids=["records", "ends", "a position at the end", "a position beyond what is known"],
 )
 def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_somebody_needs_the_end(
     settings, offset, turns
@@ -355,14 +360,60 @@ def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_s
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)
     log.load()
-    followed = _Followed(log, None, loaded=True, published=log.version, cursors={0: _Cursor(offset, 1)})
-    followed.is_at_end = True
+    followed = _Followed(log, None, loaded=True, cursors={0: _Cursor(offset, 1)})
     with Fetching(store, **settings) as fetching:
+        fetching.fetcher._publish(followed)
         for grown, looks in zip((1, 3, 30, 0), turns, strict=True):
             fill(store, grown)
             before = log.version
             assert looks_until_the_end(fetching, followed) == looks
             assert log.version == before + grown
+
+
+@pytest.mark.parametrize("far", [True, False])
+@pytest.mark.parametrize("wanted", [OFFSET_END, OFFSET_TAIL_BASE - 5, OFFSET_STORED])
+def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_was_seen(wanted, far, monkeypatch):
+    monkeypatch.setattr(fetcher, "ENTRIES_AT_ONCE", 4)
+    store = FarStore(a_store()) if far else a_store()
+    fill(store, 1)
+    log = TopicLog(store, "t", indexed=True)
+    log.load()
+    with Fetching(store, reset="latest") as fetching:
+        followed = _Followed(log, None, loaded=True, cursors={0: _Cursor(wanted, 1)})
+        fetching.fetcher._publish(followed)
+        fill(store, 20)
+        rounds = 0
+        while followed.cursors[0].offset < 0:
+            fetching.fetcher._tail(followed)
+            fetching.fetcher._resolve("t", followed)
+            rounds += 1
+        assert rounds > 1, "it was seen in one look: nothing is tested"
+        end = log.live_head.next_offsets[0]
+        assert end == 21
+        assert followed.cursors[0].offset == (end - 5 if wanted == OFFSET_TAIL_BASE - 5 else end)
+
+
+def test_looks_grow_rare_only_when_nothing_was_found_for_longer_than_a_steady_producer_lingers():
+    with Fetching(FarStore(a_store())) as fetching:
+        resting = fetching.fetcher
+    waits, clock = [], ManualClock()
+
+    class SteadyStore(FaultyStore):
+        pace = Pace(busy_s=0.005, idle_s=0.1, steady_s=0.012)
+
+    class Waiting:
+        def wait(self, timeout_s):
+            waits.append(round(timeout_s, 6))
+            clock.advance(timeout_s)
+            return False
+
+    resting._store = SteadyStore(a_store())
+    resting._settings = replace(resting._settings, wait_max_s=1.0)
+    waiting: Any = Waiting()
+    resting._watch, resting._clock = waiting, clock
+    for found in (True, False, False, False, False, False, True, False):
+        resting._rest(found)
+    assert waits == [0.005, 0.005, 0.005, 0.005, 0.0075, 0.005]
 
 
 def test_an_end_is_told_only_when_it_was_seen():
@@ -396,7 +447,7 @@ def test_entries_are_asked_for_as_many_at_once_as_there_were_last_time_where_the
             assert log.version == before + grown
             looks.append(log.asked)
     if far:
-        assert looks == [[1, 1, 2], [3, 1], [3, 1], [3], [1, 1], [1, 1, 2, 6, REQUESTS_MAX, REQUESTS_MAX]]
+        assert looks == [[1, 1, 2], [3, 1], [3, 1], [3], [1, 1], [1, 1, 2, 4, REQUESTS_MAX, REQUESTS_MAX]]
     else:
         assert looks == [[1] * (grown + 1) for grown in (3, 3, 3, 0, 1, 20)]
 

@@ -315,8 +315,7 @@ def _open_at_time(subject: _Subject, commit: int) -> None:
     What is old is on the disk, and is looked for there on both topics: the few files of the young one would be in
     memory, because they are read again and again, and most of the old one's not.
     """
-    if "://" not in subject.root:
-        drop_from_page_cache(Path(subject.root, names.topic_folder(subject.topic)))
+    drop_from_page_cache(Path(subject.root, names.topic_folder(subject.topic)))
     start = perf_counter_ns()
     with _consumer(subject) as consumer:
         consumer.assign(consumer.offsets_for_times(subject.partitions(subject.times_ms[commit])))

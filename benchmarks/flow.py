@@ -16,7 +16,7 @@ from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Chart, Table, Target, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Consumed, after_warmup, consume_all
-from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
+from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import reader_is_ready, send_to_reader
@@ -44,9 +44,8 @@ QUICK_FLOW = FlowPlan((Load(10_000, 20.0, 2.0, 1.0),))
 @dataclass(frozen=True, slots=True)
 class Flow:
     """The outcome of one load: what each of `STAGES` took, in the same order, and all of them, over the messages that
-    count.
+    count and of which every request is known; one that was made again after a failure may not be.
 
-    `traced`: of how many of these every request is known; one that was made again after a failure may not be.
     `sent_s`: how long sending took, to the last acknowledgement. `cpu_s`: of the producer, the consumer and all others,
     the store's server among them, from start to end.
     """
@@ -56,7 +55,6 @@ class Flow:
     commits: int
     stages: tuple[Distribution, ...]
     whole: Distribution
-    traced: int
     sent_s: float
     cpu_s: tuple[float, float, float | None]
     others_cores: float | None
@@ -80,7 +78,7 @@ class Flows:
         """The stages of each load, and what its commits cost."""
         for flow in self.flows:
             counted = round(flow.load.rate * flow.load.seconds)
-            title = f"{flow.load}: ms on the way from `produce` to `poll`; {flow.traced:,} of {counted:,} messages"
+            title = f"{flow.load}: ms on the way from `produce` to `poll`; {flow.whole.count:,} of {counted:,} messages"
             named = *zip(STAGES, flow.stages, strict=True), ("all", flow.whole)
             rows = [(name, *(f"{ms:.2f}" for ms in (took.p50, took.p90, took.p99, took.max))) for name, took in named]
             yield Table(title, ("stage", "p50", "p90", "p99", "max"), tuple(rows))
@@ -129,7 +127,6 @@ def _measured(root: str, load: Load) -> Flow:
         len(commits),
         tuple(map(distribution, zip(*stages, strict=True))),
         distribution(whole),
-        len(whole),
         sent.seconds,
         (sent.cpu_s, read.consumed.cpu_s, None if others_cores is None else others_cores * seconds),
         others_cores,
@@ -203,11 +200,9 @@ def _send(root: str, topic: str, load: Load) -> _Sent:
     cpu_s = process_time()
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
-        start_ns = monotonic_ns()
-        for due in due_messages(load, start_ns):
-            for sequence in due:
-                send_patiently(producer, topic, payloads.make(sequence))
-            producer.poll(0)
+        start_ns, _ = send_steadily(
+            load, lambda number: send_patiently(producer, topic, payloads.make(number)), lambda: producer.poll(0)
+        )
         producer.flush()
         seconds = (monotonic_ns() - start_ns) / 1e9
     failures.check()

@@ -88,4 +88,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv
 	@$(PIP) install --constraint constraints.txt pip
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[minio,spark]' --group lint --group test
+	@# Hundreds of processes start in the tests: where none may write its bytecode, each would compile all anew.
+	@$(PY) -m compileall -q $(CODE)
 	@touch $@

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable
@@ -46,11 +46,9 @@ class FlightReports:
                 offsets.setdefault(batch.partition, batch.base_offset)
         append_time = files[-1].append_time_ms
         for part in flight.parts:
-            columns = part.columns
-            about = append_time, None, now, self._topic, part.bytes, part.epoch_ms
-            self._tell(part, Report(part.records, part.partitions, columns, dict(offsets), *about))
-            if len(flight.parts) > 1 and columns is not None:
-                for count in columns.partitions.value_counts():
+            self._tell(part, dict(offsets), append_time, None, now)
+            if len(flight.parts) > 1 and part.columns is not None:
+                for count in part.columns.partitions.value_counts():
                     offsets[count["values"].as_py()] += count["counts"].as_py()
 
     def failed(self, parts: Sequence[Part], error: KafkaException) -> None:
@@ -60,16 +58,49 @@ class FlightReports:
             error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True))
         now = self._clock.monotonic()
         for part in parts:
-            records = part.records
-            partitions = part.partitions or ([row[2] for row in records.rows] if isinstance(records, RowBlock) else ())
-            about = error, now, self._topic, part.bytes, part.epoch_ms
-            self._tell(part, Report(records, partitions, part.columns, {}, None, *about))
+            self._tell(part, {}, None, error, now)
 
-    def _tell(self, part: Part, report: Report) -> None:
+    def refused(self, part: Part, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
+        """Take the rows with these numbers out of a part that has `records` and `partitions`, and report them; the others.
+
+        Whoever reports the part meanwhile does so for all of its rows or for those that are left.
+        """
+        alike: dict[int, list[int]] = {}
+        for at, error in refusals.items():
+            alike.setdefault(id(error), []).append(at)
+        refused: list[Part] = []
+        with self._flights.changed:
+            for numbers in alike.values():
+                share = part.bytes * len(numbers) // len(records)
+                partitions = [part.partitions[at] for at in numbers]
+                refused.append(Part(part.buffer, records.picked(numbers), share, partitions, told=part.told))
+            kept = [at for at in range(len(records)) if at not in refusals]
+            part.bytes -= sum(other.bytes for other in refused)
+            part.records = left = records.picked(kept)
+            part.partitions = [part.partitions[at] for at in kept]
+        for other, numbers in zip(refused, alike.values(), strict=True):
+            self.failed([other], refusals[numbers[0]])
+        if not kept:
+            self.failed([part], refusals[0])  # no rows any more, but what is left of the bytes
+        return left
+
+    def _tell(
+        self,
+        part: Part,
+        next_offsets: Mapping[int, int],
+        append_time_ms: int | None,
+        error: KafkaException | None,
+        now: float,
+    ) -> None:
         """Report what became of a part, unless its client has been told already."""
         with self._flights.changed:
             if part.told:
                 return
             part.told = True
             self._flights.under_way.pop(part, None)
+            records, partitions = part.records, part.partitions
+            if not partitions and isinstance(records, RowBlock):
+                partitions = [row[2] for row in records.rows]
+            about = append_time_ms, error, now, self._topic, part.bytes, part.epoch_ms
+            report = Report(records, partitions, part.columns, next_offsets, *about)
         part.buffer.report(report)

@@ -57,7 +57,8 @@ class FlightUpload:
         """
         plan = next((part.buffer.plan for part in flight.parts if part.buffer.plan is not None), None)
         view = self._sight.known(plan, flight.deadline)
-        parts = [part for part in flight.parts if self._encode(part, view)]
+        # Of what was purged meanwhile nothing is written: nobody would be told of what is refused in it.
+        parts = [part for part in flight.parts if not part.told and self._encode(part, view)]
         # In the order of their segments: that is the order in which offsets are given.
         flight.parts = list(chain.from_iterable(by_encoding(parts)))
         flight.topic_id = view.topic_id
@@ -81,7 +82,7 @@ class FlightUpload:
             )
             refusals = self._refusals(records, part.partitions, view, unchecked=part.buffer.unchecked)
             if refusals:
-                records = self._refuse(part, records, refusals)
+                records = self._reports.refused(part, records, refusals)
             if len(records):
                 part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
                 part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, view.schema)
@@ -113,24 +114,6 @@ class FlightUpload:
                 if size > limit
             }
         return found
-
-    def _refuse(self, part: Part, records: RowBlock, refusals: dict[int, KafkaException]) -> RowBlock:
-        """Report the rows that are refused, and take them out of the part; the others."""
-        partitions = part.partitions
-        alike: dict[int, list[int]] = {}
-        for at, error in refusals.items():
-            alike.setdefault(id(error), []).append(at)
-        for numbers in alike.values():
-            share = part.bytes * len(numbers) // len(records)
-            refused = Part(part.buffer, records.picked(numbers), share, [partitions[at] for at in numbers])
-            part.bytes -= share
-            self._reports.failed([refused], refusals[numbers[0]])
-        kept = [at for at in range(len(records)) if at not in refusals]
-        part.records = left = records.picked(kept)
-        part.partitions = [partitions[at] for at in kept]
-        if not kept:
-            self._reports.failed([part], refusals[0])  # no rows any more, but what is left of the bytes
-        return left
 
     # --- uploading ---
 

@@ -142,6 +142,7 @@ class Flights:
         """Those in front whose upload has failed, and that may be there all the same."""
         while (flight := self.front()) is not None and flight.failure is not None:
             yield self.waiting.popleft()
+        self.changed.notify_all()  # there is room again for what waits in the buffers
 
     def put_back(self, flights: Sequence[Flight]) -> None:
         """To be tried again before all others."""

@@ -18,6 +18,7 @@ from deltaq import Consumer, KafkaError, KafkaException, Producer, QueueFull, To
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add, Entry, parse_entry
+from deltaq.log.flight_upload import FlightUpload
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_writer import TopicWriter
 from deltaq.log.upload_threads import UPLOADS_MAX
@@ -662,6 +663,48 @@ def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
     assert [message.value() for _, message in reports] == [b"flying", b"uploaded", b"next"]
     found = stored(store, 2)
     assert found == [b"flying", b"next"], "as in Kafka, what was in flight may be there; what only waited is not"
+
+
+@pytest.mark.fault("P14")
+def test_what_was_purged_before_its_topic_was_known_is_told_once_and_never_written():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    create(store, **{"cleanup.policy": "compact"})
+    store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
+    with make(store, linger_ms=20) as producer:
+        for number, key in enumerate(("k", None, "k", None)):
+            producer.produce("t", str(number), key=key, on_delivery=reports)
+        eventually(lambda: len(producer._lanes["t"].writer._flights.under_way) == 1)
+        producer.purge()
+        assert producer.flush(20) == 0
+        store.clear()
+        producer.produce("t", "next", key="k", on_delivery=reports)
+        assert producer.flush(20) == 0
+        assert len(producer) == 0
+    assert reports.names == ["_PURGE_INFLIGHT"] * 4 + [None]
+    assert stored(store, 1) == [b"next"]
+
+
+@pytest.mark.fault("P14")
+@pytest.mark.parametrize("keys", [("k", None, "k", None), (None, None)], ids=["some", "all"])
+def test_what_is_purged_just_before_some_of_it_is_refused_is_told_once(monkeypatch, keys):
+    store, reports, refusals = FaultyStore(MemoryStore("test")), Reports(), FlightUpload._refusals
+    create(store, **{"cleanup.policy": "compact"})
+
+    def refusals_late(self, *arguments, **settings):
+        found = refusals(self, *arguments, **settings)
+        producer.purge()
+        return found
+
+    store.add(Rule("get", ENTRY, Fault.error_before(), 3))  # so that `produce` does not know what the topic demands
+    with make(store, linger_ms=20) as producer:
+        monkeypatch.setattr(FlightUpload, "_refusals", refusals_late)
+        for key in keys:
+            producer.produce("t", "v", key=key, on_delivery=reports)
+        assert producer.flush(20) == 0
+        monkeypatch.undo()
+        producer.produce("t", "next", key="k", on_delivery=reports)
+        assert producer.flush(20) == 0
+    assert reports.names == ["_PURGE_INFLIGHT"] * len(keys) + [None]
 
 
 @pytest.mark.fault("P14")

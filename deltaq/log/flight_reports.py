@@ -61,7 +61,7 @@ class FlightReports:
             self._tell(part, {}, None, error, now)
 
     def refused(self, part: Part, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
-        """Take the rows with these numbers out of a part that has `records` and `partitions`, and report them; the others.
+        """Take the rows with these numbers out of a part with `records` and `partitions`, report them; the others.
 
         Whoever reports the part meanwhile does so for all of its rows or for those that are left.
         """

@@ -668,7 +668,7 @@ def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
 @pytest.mark.fault("P14")
 def test_what_was_purged_before_its_topic_was_known_is_told_once_and_never_written():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    create(store, **{"cleanup.policy": "compact"})
+    create(store, "t", 1, **{"cleanup.policy": "compact"})
     store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
     with make(store, linger_ms=20) as producer:
         for number, key in enumerate(("k", None, "k", None)):
@@ -688,7 +688,7 @@ def test_what_was_purged_before_its_topic_was_known_is_told_once_and_never_writt
 @pytest.mark.parametrize("keys", [("k", None, "k", None), (None, None)], ids=["some", "all"])
 def test_what_is_purged_just_before_some_of_it_is_refused_is_told_once(monkeypatch, keys):
     store, reports, refusals = FaultyStore(MemoryStore("test")), Reports(), FlightUpload._refusals
-    create(store, **{"cleanup.policy": "compact"})
+    create(store, "t", 1, **{"cleanup.policy": "compact"})
 
     def refusals_late(self, *arguments, **settings):
         found = refusals(self, *arguments, **settings)

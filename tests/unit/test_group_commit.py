@@ -18,6 +18,7 @@ from deltaq.log.actions import Entry, parse_entry
 from deltaq.log.offers import Offer, parse_offer, writer_of
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_writer import TopicWriter
+from deltaq.log.upload_threads import FLIGHTS_AHEAD_MAX
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
@@ -366,3 +367,21 @@ def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monke
         store.gate.set()
         eventually(lambda: producer.poll(0) is not None and not len(producer), "both")
     assert values(store, 3) == [b"first", b"on its way", b"waits for that"]
+
+
+def test_who_waits_for_room_goes_on_when_lost_uploads_are_given_up():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    limits = {"batch_num_messages": 1, "message_timeout_ms": 300, "linger_ms": 5}
+    with in_company(store, reports, **limits) as producer:
+        store.add(Rule("put", DATA, Fault.error_before(), EVER), Rule("create", ENTRY, Fault.slow(), times=1))
+        flights, sent = writer_in(producer)._flights, 0
+        while len(flights.waiting) < FLIGHTS_AHEAD_MAX or not all(flight.failure for flight in flights.waiting):
+            producer.produce("t", "lost")
+            sent += 1
+            SYSTEM_CLOCK.sleep(0.02)
+        assert store.blocked == 1, "the first to be given up"
+        store.clear()
+        store.release()
+        eventually(lambda: producer.poll(0) is not None and not len(producer), "each is told")
+    assert len(reports) == 1 + sent
+    assert reports.names.count("_MSG_TIMED_OUT") > FLIGHTS_AHEAD_MAX

@@ -138,6 +138,7 @@ class DeltaLog:
         self._log_folder = folder + names.LOG_FOLDER
         self._proven_at = float("-inf")
         self._is_partial = False  # loading has begun and not succeeded: `state` is neither old nor new
+        self._is_end_open = False
         self._looked_at = 0.0  # when the look began that found no further entry
         self._crowded = False  # others wrote between our last two commits, so they probably have again
 
@@ -148,13 +149,19 @@ class DeltaLog:
         """Whether the last `load` failed half way: `state` is then not to be relied on."""
         return self._is_partial
 
-    def load(self) -> bool:
+    @property
+    def is_end_open(self) -> bool:
+        """Whether nobody has looked yet if the position is the end of the log or a gap in it: `check_end` does."""
+        return self._is_end_open
+
+    def load(self, *, to_end: bool = True) -> bool:
         """Move to the newest version, from the newest checkpoint or from version 0. False if there is no such table.
 
+        Unless `to_end`, that may leave the `is_end_open`: for who looks for what is old, and would list the log in vain.
         Raises Corrupt, Incompatible, Unavailable.
         """
         self._is_partial = True
-        exists = self._load()
+        exists = self._load(to_end)
         self._is_partial = False
         return exists
 
@@ -163,18 +170,19 @@ class DeltaLog:
         """When (`Clock.uptime`) clean-up had certainly not re-opened the slot behind the position."""
         return self._proven_at
 
-    def adopt(self, state: TableState, proven_at: float = float("-inf")) -> None:
+    def adopt(self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False) -> None:
         """Take over the position of another `DeltaLog` of this table, and with it what that one has verified.
 
         `state` is this log's own from now on.
         """
         self.state = state
         self._is_partial = False
+        self._is_end_open = is_end_open
         self._proven_at = proven_at
         if self._follower is not None:
             self._follower.restored(state)
 
-    def _load(self) -> bool:
+    def _load(self, to_end: bool) -> bool:
         for attempt in range(1, _LOAD_ATTEMPTS + 1):
             self._restore(None)
             started_at = self.clock.uptime()
@@ -191,6 +199,9 @@ class DeltaLog:
                 if not self._has_entries(start, is_last_look=attempt == _LOAD_ATTEMPTS):
                     return False
                 # Created, or cleaned up, between our look and the listing; or the store lists what it does not give.
+            elif start <= first and not to_end and listed is None:
+                self._is_end_open = True
+                return True
             elif start <= first and self._is_whole(listed):
                 return True
             elif start > first and attempt == _LOAD_ATTEMPTS and self._is_unreadable_from(start):
@@ -273,6 +284,7 @@ class DeltaLog:
             if following != first and not self._reading(lambda: self._is_proven(first)):
                 raise LogCleaned(self.folder)
             if following > newest:
+                self._is_end_open = False
                 return
             path = self._entry_key(following)
             if following not in versions and self._log_start() > following:

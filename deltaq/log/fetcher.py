@@ -151,6 +151,11 @@ class _Followed:
     cursors: dict[int, _Cursor] = field(default_factory=dict)
     layouts: dict[str, SegmentLayout] = field(default_factory=dict)  # of the large files that are being read, by path
 
+    @property
+    def knows_end(self) -> bool:
+        """Whether what the last look found is the end of the log, and no gap in it."""
+        return self.is_at_end and not self.log.is_end_open
+
 
 class Fetcher:
     """Fetches for one consumer. Every method may be called from any thread.
@@ -330,6 +335,9 @@ class Fetcher:
             if followed.head is None:
                 self._tell_missing(topic, followed)
                 return found
+            if followed.log.is_end_open and self._is_end_awaited(followed):
+                followed.log.check_end()
+                self._publish(followed)
             self._resolve(topic, followed)
             found = self._fetch(topic, followed) or found
             followed.failures = 0
@@ -360,7 +368,7 @@ class Fetcher:
         """Apply new log entries; whether there were any."""
         if not followed.loaded:
             if self._lookup.lend(followed.log):
-                followed.log.catch_up()  # whoever asks for the end means what it is now
+                followed.log.catch_up(to_end=False)  # whoever asks for the end means what it is now
             else:
                 followed.log.load()
             followed.loaded = True
@@ -411,6 +419,13 @@ class Fetcher:
             return False
         cursors = self._cursors(followed).items()
         return all(0 <= c.offset <= head.next_offsets[p] for p, c in cursors if p < head.partitions)
+
+    def _is_end_awaited(self, followed: _Followed) -> bool:
+        """Whether some position depends on where the log ends, or has come there."""
+        head = followed.head
+        assert head is not None  # noqa: S101 - the caller has looked
+        cursors = self._cursors(followed).items()
+        return any(p >= head.partitions or not 0 <= c.offset < head.next_offsets[p] for p, c in cursors)
 
     def _check_quiet(self, followed: _Followed) -> None:
         """A lost entry looks like the end of the log. So one that stays quiet is listed, now and then."""
@@ -472,7 +487,7 @@ class Fetcher:
             wanted = stored.get(partition, cursor.offset)
             if wanted is not None and wanted > head.next_offsets[partition] and self._is_new_doubt(cursor, followed):
                 continue
-            if not followed.is_at_end and self._means_the_end(wanted):
+            if not followed.knows_end and self._means_the_end(wanted):
                 continue  # what is known of the log may be long past
             offset = self._real_offset(topic, partition, wanted, followed, head)
             if isinstance(offset, PartitionError):
@@ -556,7 +571,7 @@ class Fetcher:
                 self._damaged(topic, cursors, read, outcome)
             else:
                 self._hand_over(topic, followed, cursors, outcome)
-        if self._settings.report_end and followed.is_at_end:
+        if self._settings.report_end and followed.knows_end:
             self._tell_ends(topic, head, cursors)
         return bool(reads)
 

@@ -54,14 +54,24 @@ class TopicLookup:
 
         Raises Unavailable, Corrupt, Incompatible.
         """
-        with self._current(topic) as log:
-            known = [_without_times(log.head, topic, *question) for question in asked]
-            times = [question for question, answer in zip(asked, known, strict=True) if answer is None]
-            try:
-                found = iter(offsets_for_times(self._store, log, times, self.layouts, self._clock) if times else ())
-            except UnknownTopic:  # it was deleted meanwhile
-                gone = UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
-                return [gone if answer is None else answer for answer in known]
+        asks_for_end = any(position == OFFSET_END for _, position in asked)
+        with self._current(topic, to_end=asks_for_end) as log:
+            answers = self._answers(log, topic, asked)
+            # What was found among old records stays so, whatever follows; that there is no such record may not.
+            if log.is_end_open and any(answer == OFFSET_END or isinstance(answer, UnknownTopic) for answer in answers):
+                log.check_end()
+                answers = self._answers(log, topic, asked)
+        return answers
+
+    def _answers(self, log: TopicLog, topic: str, asked: Sequence[tuple[int, int]]) -> list[int | UnknownTopic]:
+        """What the log, as far as it is known, answers to `offsets_for_times`."""
+        known = [_without_times(log.head, topic, *question) for question in asked]
+        times = [question for question, answer in zip(asked, known, strict=True) if answer is None]
+        try:
+            found = iter(offsets_for_times(self._store, log, times, self.layouts, self._clock) if times else ())
+        except UnknownTopic:  # it was deleted meanwhile
+            gone = UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
+            return [gone if answer is None else answer for answer in known]
         return [answer if answer is not None else _or_end(next(found)) for answer in known]
 
     def lend(self, log: TopicLog) -> bool:
@@ -80,8 +90,8 @@ class TopicLookup:
             return True
 
     @contextmanager
-    def _current(self, topic: str) -> Iterator[TopicLog]:
-        """The topic's log at its end, for one question."""
+    def _current(self, topic: str, *, to_end: bool = True) -> Iterator[TopicLog]:
+        """The topic's log at its end, for one question; unless `to_end`, at what may be a gap in it."""
         with self._guard:
             known = self._known.get(topic)
             if known is None:
@@ -91,7 +101,7 @@ class TopicLookup:
             with self._guard:
                 known.at_rest_since = None
             try:
-                known.log.catch_up()
+                known.log.catch_up(to_end=to_end)
             except InvalidConfig:  # the topic of another name: it must be told each time
                 with self._guard:
                     self._known.pop(topic, None)

@@ -231,13 +231,18 @@ class TopicLog:
             self._settings = metadata, TopicSettings.from_properties(metadata.configuration)
         return self._settings[1]
 
-    def load(self) -> bool:
-        """Go to the newest version; whether the topic exists.
+    @property
+    def is_end_open(self) -> bool:
+        """Whether nobody has looked yet if the position is the end of the log or a gap in it: `check_end` does."""
+        return self._log.is_end_open
+
+    def load(self, *, to_end: bool = True) -> bool:
+        """Go to the newest version; whether the topic exists. Unless `to_end`, that may leave the `is_end_open`.
 
         Raises InvalidConfig if the store takes this name and that of another topic for the same, Corrupt, Incompatible,
         Unavailable.
         """
-        self._log.load()
+        self._log.load(to_end=to_end)
         if self._others is not None:
             self._others.clear()  # who wrote before we came need not be there any more
         self._check_case()
@@ -264,8 +269,9 @@ class TopicLog:
         """Apply up to `count` next entries, asked for all at once; how many there were. Raises as `read_next`."""
         return self._log.read_following(count)
 
-    def catch_up(self) -> bool:
-        """Go to the newest version from where the position is; whether the topic exists.
+    def catch_up(self, *, to_end: bool = True) -> bool:
+        """Go to the newest version from where the position is; whether the topic exists. Unless `to_end`, that may
+        leave the `is_end_open`.
 
         Raises what `load` and `between` raise.
         """
@@ -274,12 +280,14 @@ class TopicLog:
                 if log.version > self.version and not log.delta_log.is_partial:
                     self.adopt(log)
         if self.version < 0:
-            return self.load()
+            return self.load(to_end=to_end)
         try:
             while self.read_next() is not None:
                 self._between()
         except LogCleaned:
-            self.load()
+            self.load(to_end=to_end)
+        if to_end and self.is_end_open:
+            self.check_end()
         return self.head is not None
 
     def check_end(self) -> None:
@@ -306,7 +314,8 @@ class TopicLog:
             raise ValueError("a position without an index cannot give one to another")
         self._adopted = other
         try:
-            self._log.adopt(other.copied_state(), other._log.proven_at)
+            open_end = other._log.is_end_open
+            self._log.adopt(other.copied_state(), other._log.proven_at, is_end_open=open_end)
         finally:
             self._adopted = None
 

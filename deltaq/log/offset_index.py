@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from operator import attrgetter
 
@@ -41,7 +41,12 @@ class OffsetIndex:
         """A file left the table; one that is not there is fine."""
         file = self.files.pop(path, None)
         for batch in () if file is None else file.batches:
-            self._batches[batch.partition].remove(batch)
+            batches = self._batches[batch.partition]
+            # Never looked for from the front: then a merge would cost as much as the topic is old.
+            at = bisect_left(batches, batch.base_offset, key=_BASE)
+            while batches[at].path != path:  # of a rewritten file, the old one and the new one may be there at once
+                at += 1
+            del batches[at]
 
     def find(self, partition: int, offset: int) -> Batch | None:
         """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at the end."""

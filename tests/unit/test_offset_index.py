@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +67,64 @@ def test_every_offset_is_found_where_it_was_appended_whatever_the_order_of_learn
                 assert found is not None
                 assert max(found.base_offset, asked) == at
                 assert found.path == f"{places[partition, at]}.parquet"
+
+
+@given(histories(), st.randoms())
+def test_of_a_file_and_the_one_that_takes_its_place_the_one_that_is_removed_goes(history, chance):
+    files, _, gone = history
+    index = OffsetIndex()
+    left = {file.path: file for number, file in enumerate(files) if number not in gone}
+    for file in left.values():
+        index.add(file)
+    for number, file in enumerate(list(left.values())):
+        shares = [(batch.partition, batch.base_offset, batch.rows) for batch in file.batches]
+        rewritten = file_of(len(files) + number, shares)
+        index.add(rewritten)  # as the entry of a rewrite may have it: what comes, before what goes
+        loser = chance.choice((file, rewritten))
+        index.remove(loser.path)
+        left[rewritten.path] = rewritten
+        del left[loser.path]
+    places = {
+        (batch.partition, batch.base_offset + at): file.path
+        for file in left.values()
+        for batch in file.batches
+        for at in range(batch.rows)
+    }
+    for (partition, offset), path in places.items():
+        found = index.find(partition, offset)
+        assert found is not None
+        assert found.path == path
+    for partition in range(PARTITIONS):
+        assert [batch.base_offset for batch in index.batches(partition)] == sorted(
+            batch.base_offset for file in left.values() for batch in file.batches if batch.partition == partition
+        )
+
+
+class SeenBatch(Batch):
+    """A batch that counts how often anything of any one is looked at."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __getattribute__(self, name):
+        SeenBatch.looks += 1
+        return super().__getattribute__(name)
+
+
+def looks_to_remove_the_newest(files: int) -> int:
+    index = OffsetIndex()
+    for number in range(files):
+        path = f"{number}.parquet"
+        batch = SeenBatch(0, number * 5, number * 5 + 5, 0, 5, False, path)
+        index.add(replace(file_of(number, []), path=path, batches=(batch,)))
+    SeenBatch.looks = 0
+    index.remove(f"{files - 1}.parquet")
+    return SeenBatch.looks
+
+
+@pytest.mark.parametrize("files", [1_000, 30_000])
+def test_to_remove_a_new_file_does_not_take_longer_the_more_older_ones_there_are(files):
+    assert looks_to_remove_the_newest(files) <= looks_to_remove_the_newest(10) + 2 * files.bit_length()
 
 
 @given(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -9,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
 from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, ListOffsetsResultInfo, OffsetSpec
@@ -22,6 +24,7 @@ from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import TopicChange, TopicHead
 from deltaq.log.topic_view import create_topic
+from deltaq.maintenance.pace import Pacer
 from deltaq.message import TopicPartition
 from deltaq.metadata import (
     ClusterMetadata,
@@ -44,6 +47,9 @@ R = TypeVar("R")
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 3600.0
 
+EXIT_WAIT_S = 2.0
+"""How long the exit of the process waits for what each client is still at."""
+
 
 class AdminClient:
     """Creates, describes, changes and deletes topics. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
@@ -52,7 +58,7 @@ class AdminClient:
     the time in seconds within which a change is committed or given up; `operation_timeout` is accepted and has no
     effect, since a change is everywhere as soon as it is committed.
 
-    Configuration as for `Producer`. Leaving the `with` block waits for what was asked.
+    Configuration as for `Producer`. Leaving the `with` block waits for what was asked and what is left to do for it.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class AdminClient:
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
         self._threads: list[Thread] = []
+        self._trims = Pacer(clock)
 
     # --- topics ---
 
@@ -312,6 +319,9 @@ class AdminClient:
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
         """Delete the records of partitions before an offset each, or with OFFSET_END all; one commit for each topic.
 
+        Once the futures are set nobody reads those records here any more. Files that hold others too are then rewritten
+        in the background, for other readers of the table.
+
         Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic that is only
         compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown, Unavailable.
         """
@@ -327,6 +337,7 @@ class AdminClient:
         topics: dict[str, dict[int, TopicPartition]] = {}
         for tp in topic_partition_offsets:
             topics.setdefault(tp.topic, {})[tp.partition] = tp
+        logs: list[TopicLog] = []
 
         def delete(topic: str) -> None:
             asked = topics[topic]
@@ -339,15 +350,19 @@ class AdminClient:
                 for tp in asked.values():
                     futures[tp].set_exception(error)
                 return
-            trim(self._store, log, self._clock)
             for partition, tp in asked.items():
                 if partition in wrong:
                     futures[tp].set_exception(wrong[partition])
                 else:
                     futures[tp].set_result(DeletedRecords(head.start_offsets[partition]))
+            logs.append(log)
 
-        self._begin(delete, list(topics))
+        # To rewrite files takes as long as they are large, so no topic's answer waits for it.
+        self._begin(delete, list(topics), lambda: self._trim(logs))
         return futures
+
+    def _trim(self, logs: list[TopicLog]) -> None:
+        in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._trims), logs)
 
     # --- the whole ---
 
@@ -443,13 +458,38 @@ class AdminClient:
         self._begin(lambda key: _settle(futures[key], lambda: work(key)), list(futures))
         return futures
 
-    def _begin(self, work: Callable[[K], None], items: list[K]) -> None:
+    def _begin(self, work: Callable[[K], None], items: list[K], then: Callable[[], None] = lambda: None) -> None:
         def run() -> None:
             in_parallel(self._clock, work, items)
+            then()
 
+        _CLIENTS.add(self)
         thread = self._clock.start_thread(run, "deltaq-admin")
         self._threads = [*(older for older in self._threads if older.is_alive()), thread]
 
+    def _stop(self) -> None:
+        """The process is about to exit: begin no more with what nobody waits for."""
+        self._trims.stop()
+
+    def _wait(self, timeout_s: float) -> None:
+        deadline = self._clock.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
+
+
+_CLIENTS: WeakSet[AdminClient] = WeakSet()
+
+
+def _end_threads() -> None:
+    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    clients = tuple(_CLIENTS)
+    for client in clients:
+        client._stop()
+    for client in clients:
+        client._wait(EXIT_WAIT_S)
+
+
+atexit.register(_end_threads)
 
 _NO_ACLS = "a log in a store has no ACLs: who may read and write is up to the permissions of the store"
 _NO_USERS = "a log in a store has no users of its own: credentials are those of the store"

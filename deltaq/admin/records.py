@@ -13,6 +13,7 @@ from deltaq.log.scan import FileGone
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.file_compaction import plan_trim
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.message import OFFSET_END
@@ -77,15 +78,17 @@ def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> 
     return log.live_head
 
 
-def trim(store: Store, log: TopicLog, clock: Clock) -> None:
+def trim(store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
     """Free the files that a new start goes through of what lies before it, for readers that know nothing of starts.
 
-    What does not succeed is done by the next maintenance.
+    Raises nothing: what does not succeed, or was stopped by the `pacer`, is done by the next maintenance.
     """
-    rewriter = Rewriter(store, log, clock)
+    rewriter = Rewriter(store, log, clock, pacer.step)
     try:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
             clean = plan.inputs[0].clean
             rewriter.rewrite(plan, clean=clean)
-    except (Overtaken, FileGone, KafkaException) as error:
+    except (Overtaken, FileGone, KafkaException, Stopped) as error:
         _log.info("files are left to be trimmed topic=%r reason=%s", log.topic, error)
+    except Exception:  # noqa: BLE001 - the records are deleted, whatever becomes of their files
+        _log.exception("files are left to be trimmed topic=%r", log.topic)

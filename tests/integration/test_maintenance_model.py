@@ -140,9 +140,9 @@ class Model(RuleBasedStateMachine):
     def delete_records(self, partition: int, share: float) -> None:
         start, end = self.starts[partition], self.ends[partition]
         offset = start + round((end - start) * share)
-        admin = AdminClient({"bootstrap.servers": self.root}, store=self.store, clock=self.clock)
         tp = TopicPartition("t", partition, offset)
-        assert admin.delete_records([tp])[tp].result(60).low_watermark == offset
+        with AdminClient({"bootstrap.servers": self.root}, store=self.store, clock=self.clock) as admin:
+            assert admin.delete_records([tp])[tp].result(60).low_watermark == offset
         self.starts[partition] = offset
         self.gone({place for place in self.live if place[0] == partition and place[1] < offset})
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any
 
 import pytest
 
-from deltaq import OFFSET_END, Consumer, KafkaError, Producer, Topic, TopicPartition
+from deltaq import OFFSET_END, Consumer, KafkaError, Producer, Topic, TopicPartition, names
 from deltaq.admin import AdminClient, DeletedRecords, OffsetSpec
+from deltaq.admin.client import _end_threads
+from deltaq.log.parallel import REQUESTS_MAX
 from deltaq.log.topic_log import TopicLog
-from deltaq.store import open_store
+from deltaq.store import MemoryStore, open_store
+from tests.doubles.written_topic import seen_by_consumers
 
 T0 = 1_700_000_000_000
 
@@ -87,13 +93,98 @@ def test_a_consumer_before_the_new_start_is_told_or_reset_as_it_wishes(root, adm
 
 
 def test_other_readers_of_the_table_see_no_deleted_record_either(root, admin):
-    deleted(admin, 4)
+    with admin:
+        deleted(admin, 4)
     rows = Topic("t", conf={"bootstrap.servers": root}).to_arrow()
     assert rows.column("value").to_pylist() == [b"v%d" % number for number in range(4, 10)]
     # What the files hold, whatever the log says about where the partition begins: others read these.
     log = TopicLog(open_store(root), "t", indexed=True)
     log.load()
     assert sum(file.segment.rows for file in log.index.files.values()) == 6
+
+
+class HookedStore(MemoryStore):
+    """A store that calls `at_put` before it puts anything: a rewritten file, since what is produced was put before."""
+
+    at_put: Callable[[], Any] = staticmethod(lambda: None)
+
+    def put(self, *args: Any, **keywords: Any) -> None:
+        self.at_put()
+        super().put(*args, **keywords)
+
+
+def one_file_topics(store: MemoryStore, count: int = 1) -> list[str]:
+    """Topics of which each has all its records in one file."""
+    conf = {"bootstrap.servers": store.url}
+    topics = [f"t{number}" for number in range(count)]
+    with AdminClient(conf, store=store) as admin, Producer(conf, store=store) as producer:
+        for future in admin.create_topics([Topic(name, partitions=1) for name in topics]).values():
+            future.result(30)
+        for name in topics:
+            for value in (b"a", b"b", b"c"):
+                producer.produce(name, value)
+    return topics
+
+
+def test_no_answer_waits_for_files_to_be_rewritten_however_many_topics_are_asked_about():
+    store = HookedStore("slow")
+    topics = one_file_topics(store, REQUESTS_MAX + 1)
+    may_go_on = Event()
+    store.at_put = lambda: may_go_on.wait(30)
+    with AdminClient({"bootstrap.servers": store.url}, store=store) as admin:
+        futures = admin.delete_records([TopicPartition(name, 0, 1) for name in topics], request_timeout=5)
+        try:
+            assert [future.result(10).low_watermark for future in futures.values()] == [1] * len(topics)
+        finally:
+            may_go_on.set()
+    for name in topics:
+        assert [record[4] for record in seen_by_consumers(store, name)] == [b"b", b"c"]
+        log = TopicLog(store, name, indexed=True)
+        log.load()
+        assert sum(file.segment.rows for file in log.index.files.values()) == 2
+
+
+def test_whatever_keeps_files_from_being_rewritten_the_records_are_deleted_and_the_log_says_so(caplog):
+    store = HookedStore("odd")
+    (topic,) = one_file_topics(store)
+
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    store.at_put = fail
+    caplog.set_level(logging.INFO, "deltaq.admin")
+    with AdminClient({"bootstrap.servers": store.url}, store=store) as admin:
+        future = admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0, 1)]
+        assert future.result(10).low_watermark == 1
+    assert "a defect" in caplog.text
+    assert topic in caplog.text
+    assert [record[4] for record in seen_by_consumers(store, topic)] == [b"b", b"c"]
+
+
+def test_the_end_of_the_program_stops_the_rewriting_of_files_and_waits_for_it(monkeypatch):
+    store = HookedStore("ending")
+    (topic,) = one_file_topics(store)
+    admin = AdminClient({"bootstrap.servers": store.url}, store=store)
+    writing, stopped = Event(), Event()
+    stop = admin._trims.stop
+
+    def is_stopped() -> None:
+        stop()
+        stopped.set()
+
+    def wait() -> None:
+        writing.set()
+        stopped.wait(30)
+
+    monkeypatch.setattr(admin._trims, "stop", is_stopped)
+    store.at_put = wait
+    future = admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0, 1)]
+    assert future.result(10).low_watermark == 1
+    assert writing.wait(10)
+    before = {entry.key for entry in store.list(names.topic_log(topic))}
+    _end_threads()
+    assert not any(thread.is_alive() for thread in admin._threads)
+    assert {entry.key for entry in store.list(names.topic_log(topic))} == before
 
 
 def test_partitions_of_several_topics_are_answered_one_by_one(root, admin):

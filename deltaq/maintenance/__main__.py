@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from deltaq.errors import KafkaException
@@ -10,7 +11,10 @@ from deltaq.maintenance.run import FAILURES, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; its exit status: 0, 1 if something failed, 2 for a root that cannot be used."""
+    """Run the command; its exit status: 0, 1 if something failed, 2 for a root that cannot be used.
+
+    Raises SystemExit(2) for a wrong argument, SystemExit(1) when nobody reads any more what it says.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m deltaq.maintenance",
         description="Keep the topics and groups under a root in good order: checkpoints, retention, compaction, "
@@ -30,18 +34,24 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"argument --interval: {given.interval:g} is not a number of seconds above 0")
     conf = dict(pair.split("=", 1) for pair in given.set)
 
-    def tell(line: str) -> None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-
     try:
-        done = run(given.root, once=given.once, dry_run=given.dry_run, interval_s=given.interval, conf=conf, tell=tell)
+        done = run(given.root, once=given.once, dry_run=given.dry_run, interval_s=given.interval, conf=conf, tell=_tell)
     except KafkaException as error:
         sys.stderr.write(f"{error.args[0].str()}\n")
         return 2
     except KeyboardInterrupt:
         return 0
     return 1 if done[FAILURES] else 0
+
+
+def _tell(line: str) -> None:
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at exit, and would complain then.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ P = TypeVar("P")
 
 FAILURES = "failures"
 
+_ROOT_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
+
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 """Kafka's default."""
 
@@ -162,19 +164,31 @@ def run(
     """Keep everything under `root` in good order: a round each `interval_s` seconds, for ever, or just `once`.
 
     With `dry_run`, only tell what would be done first. `conf` is a producer's configuration, for its settings `store.*`
-    and `offsets.retention.minutes`, which should be the same wherever the root is maintained. `tell` takes the lines of
-    progress. Returns, after `once`, what was done in numbers; `failures` counts what failed.
+    and `offsets.retention.minutes`, which should be the same wherever the root is maintained; another root in it is
+    refused. `tell` takes the lines of progress. Returns, after `once`, what was done in numbers; `failures` counts what
+    failed.
 
     Raises InvalidConfig for a root or an option that cannot be used, and, with `once` or `dry_run`, Unavailable if the
     store does not answer. Without them that is told, and tried again in the next round.
     """
-    config = parse_client_config("producer", {**(conf or {}), "bootstrap.servers": os.fspath(root)})
+    root = os.fspath(root)
+    for key in _ROOT_SETTINGS:
+        if (conf or {}).get(key, root) != root:  # not shown: it might hold credentials
+            raise InvalidConfig(f"{key} names another root than the one to be maintained: leave it out", key=key)
+    config = parse_client_config("producer", {**(conf or {}), "bootstrap.servers": root})
     store = open_root(config, clock) if store is None else store
     tell = tell or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000
     maintenance = Maintenance(store, clock, settings, tell=tell, offsets_retention_ms=retention_ms)
+
+    def tell_if_empty() -> None:
+        if not maintenance.is_of_use:
+            tell(f"there are no topics and no groups under {store.url}")
+
     if dry_run:
-        return maintenance.plan()
+        planned = maintenance.plan()
+        tell_if_empty()
+        return planned
     while True:
         try:
             done = maintenance.round()
@@ -185,8 +199,7 @@ def run(
             done = Counter({FAILURES: 1})
             tell(f"{store.url}: {error}")
         else:
-            if not maintenance.is_of_use:
-                tell(f"there are no topics and no groups under {store.url}")
+            tell_if_empty()
         if once:
             done += maintenance.finish()
         tell(_summary(done))

@@ -150,7 +150,10 @@ class LocalStore:
             with self._folder(prefix.split("/")[:-1]) as folder:
                 names = sorted(name[:-1] for name in _names(folder) if name.endswith("/"))
                 return [name for name in names if is_key(prefix + name) and _holds_an_object(folder, name)]
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError as error:
+            self._refuse_file_as_root("list_folders", prefix, error)
             return []
         except OSError as error:
             raise _outcome("list_folders", prefix, error) from error
@@ -190,6 +193,12 @@ class LocalStore:
             return open_beneath(root, parts, FOLDER)
         finally:
             os.close(root)
+
+    def _refuse_file_as_root(self, operation: str, prefix: str, error: NotADirectoryError) -> None:
+        """StoreRefused if it is the root itself that is no folder: who lists it would take it for an empty one."""
+        if not os.path.isdir(self._root):
+            reason = f"the root {self._root!r} is no folder; correct it, or move away what is there"
+            raise StoreRefused(operation, prefix, reason) from error
 
     @contextmanager
     def _folder(self, parts: Sequence[str]) -> Iterator[int]:
@@ -313,8 +322,10 @@ class LocalStore:
         try:
             with self._folder(base.split("/")[:-1]) as folder:
                 yield from self._walk(folder, base, prefix, start_after)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return
+        except NotADirectoryError as error:
+            self._refuse_file_as_root("list", prefix, error)
         except OSError as error:
             raise _outcome("list", prefix, error) from error
 

@@ -175,6 +175,28 @@ def test_a_root_where_nothing_is_yet_is_fine_and_stays_so(
     assert "failure" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("argument", ["--once", "--dry-run"])
+def test_a_root_without_topics_is_told_since_it_may_be_mistyped(
+    tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "mistyped"), argument]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("there are no topics and no groups under file://")
+    assert said[0].endswith("/mistyped")
+
+
+@pytest.mark.parametrize("argument", ["--once", "--dry-run"])
+def test_a_file_is_no_root(tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert main([str(file), argument]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert str(file) in said.err
+    assert len(said.err.splitlines()) == 1
+    assert file.read_text() == "x"
+
+
 @pytest.mark.parametrize("root", ["ftp://x/y", "s3://", ""])
 def test_a_root_that_cannot_be_used_is_told_in_one_line(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([root, "--once"]) == 2
@@ -203,6 +225,18 @@ def test_a_wrong_argument_is_told_before_anything_is_done(
 def test_a_setting_that_there_is_not_is_told(tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--once", "--set", setting]) == 2
     assert setting.split("=")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+def test_another_root_among_the_settings_is_refused(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, other = str(tmp_path / "root"), str(tmp_path / "other")
+    assert main([root, "--once", "--set", f"{name}={other}"]) == 2
+    said = capsys.readouterr().err
+    assert f"{name} names another root" in said
+    assert other not in said, "it might hold credentials"
+    assert main([root, "--once", "--set", f"{name}={root}"]) == 0
 
 
 def test_one_topic_that_is_damaged_does_not_keep_the_others_from_their_turn(
@@ -258,6 +292,17 @@ def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
     _, errors = service.communicate(timeout=60)
     assert (service.returncode, errors) == (0, "")
     assert [message.value() for message in messages_of(str(root), "t")] == [b"%d" % number for number in range(80)]
+
+
+@pytest.mark.parametrize("argument", ["--once", "--dry-run", "--interval=0.05"])
+def test_when_nobody_reads_what_it_says_it_ends_without_a_word(root: Path, argument: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "deltaq.maintenance", str(root), argument]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 # --- as a function ---------------------------------------------------------------------------------------------------

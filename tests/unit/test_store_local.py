@@ -599,3 +599,20 @@ def test_no_system_call_is_made_by_a_number_that_may_mean_another_one(monkeypatc
     monkeypatch.setattr(beneath, "_syscall", None)
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     assert not beneath._has_openat2()
+
+
+def test_a_root_that_is_a_file_is_refused_by_whoever_lists_it_and_a_missing_one_is_empty(
+    root: Path, store: LocalStore
+) -> None:
+    assert store.list_folders("") == []
+    assert list(store.list("a/")) == []
+    root.write_text("x")
+    for look in (lambda: store.list_folders("a/"), lambda: list(store.list("")), lambda: store.glance("a/")):
+        with pytest.raises(StoreRefused, match=r"the root '.*/root' is no folder"):
+            look()
+
+
+def test_a_file_where_a_folder_could_be_holds_no_objects(root: Path, store: LocalStore) -> None:
+    store.create("a", b"x")
+    assert store.list_folders("a/") == []
+    assert list(store.list("a/")) == []

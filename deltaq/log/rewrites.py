@@ -43,7 +43,7 @@ class RewrittenSegment:
     """An uploaded file with records that have their offsets already.
 
     `batches` are in the order of the rows, `offsets` the lowest and the highest of them. `version`: of the newest entry
-    whose records it has. `as_of` and `clean` are as in `PendingSegment` and `DataFile`.
+    whose records it has. `as_of` is as in `PendingSegment`, `clean` and `decoded_bytes` as in `DataFile`.
     """
 
     path: str
@@ -61,6 +61,7 @@ class RewrittenSegment:
     log_append_time: bool
     as_of: int
     clean: int | None = None
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def _add(segment: RewrittenSegment) -> Add:
         about["log_append_time"] = True
     if segment.clean is not None:
         about["clean"] = segment.clean
+    if segment.decoded_bytes:
+        about["decoded"] = segment.decoded_bytes
     batches = [_numbers(batch) for batch in segment.batches]
     return Add(
         path=segment.path,

@@ -106,6 +106,7 @@ class DataFile:
     `modified_ms`: when its newest records were uploaded. `append_time_ms`: the time of all records where the topic asks
     for log-append time; of those in a compacted file each has its own, and `log_append_time` says what it is. `clean`:
     in a file that key compaction has written, the time until which its tombstones stay, 0 without any; else None.
+    `decoded_bytes`: about how much memory its records take, of a file that maintenance has written; else 0.
     """
 
     path: str
@@ -117,6 +118,7 @@ class DataFile:
     append_time_ms: int | None
     log_append_time: bool
     clean: int | None
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def _data_file(path: str, size: int, modified_ms: int, file_tag: str, batches_ta
         None if append_time is None else _time(append_time),
         append_time is not None or about.get("log_append_time") is True,
         None if clean is None else _whole(clean),
+        _whole(about.get("decoded", 0)),
     )
 
 

@@ -2,12 +2,13 @@
 
 Files are looked at in the order of the log. Neighbours are merged once there are enough of them to make a file several
 times as large as each, so a record is written again once for each of the few sizes that its file grows through (the
-size-tiered compaction of log-structured stores). What is large by then is cut by ranges of partitions.
+size-tiered compaction of log-structured stores). What is large by then is cut by ranges of partitions. Large is also
+what decodes to as much as is written at once: a merge of such files would be cut into as many again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -16,6 +17,7 @@ from deltaq.log.topic_state import Batch, DataFile, TopicHead
 from deltaq.maintenance.settings import MaintenanceSettings
 
 __all__ = [
+    "DECODED_BYTES_AT_ONCE",
     "FileRewrite",
     "Ranges",
     "cut",
@@ -40,8 +42,13 @@ MERGED_TARGETS_MAX = 4
 MERGED_FILES_MAX = 128
 """How many files one merge takes at most: its entry names them all, and whoever commits next has to read that first."""
 
+DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
+"""About how much a new file decodes to at most. Well compressed records make a small file of very many bytes."""
+
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
+
+_BytesOf = Callable[[DataFile], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +79,28 @@ def is_alike(files: Sequence[DataFile]) -> bool:
 
 
 def plan_compaction(
-    index: OffsetIndex, head: TopicHead, target_bytes: int, settings: MaintenanceSettings, after: int | None = None
+    index: OffsetIndex,
+    head: TopicHead,
+    target_bytes: int,
+    settings: MaintenanceSettings,
+    after: int | None = None,
+    *,
+    decoded_max: int = DECODED_BYTES_AT_ONCE,
+    left_out: Container[str] = (),
 ) -> FileRewrite | None:
     """The next merge of small files; None if there is nothing to be gained.
 
-    With `after`, only of the smallest ones, and of those that came after that version: what can be merged while a
-    merge of older files is under way.
+    New files decode to about `decoded_max` bytes at most. The files `left_out` are not merged. With `after`, only of
+    the smallest ones, and of those that came after that version: what can be merged while a merge of older files is
+    under way.
     """
+    bytes_of = _bytes_by(target_bytes, decoded_max)
     units = [unit for unit in in_log_order(index) if after is None or _version(unit[0]) > after]
     for part in _TIERS if after is None else _TIERS[:1]:
-        for run in _runs(units, target_bytes // part):
-            if window := _window(run, target_bytes, settings.merge_files):
+        for run in _runs(units, target_bytes // part, bytes_of, left_out):
+            if window := _window(run, target_bytes, settings.merge_files, bytes_of):
                 files = tuple(file for unit in window for file in unit)
-                return FileRewrite(files, cut(files, head, target_bytes))
+                return FileRewrite(files, cut(files, head, target_bytes, decoded_max))
     return None
 
 
@@ -101,12 +117,16 @@ def plan_trim(index: OffsetIndex, head: TopicHead) -> FileRewrite | None:
     return None
 
 
-def cut(files: Sequence[DataFile], head: TopicHead, target_bytes: int) -> tuple[Ranges, ...]:
-    """The offsets of `files`, which follow each other, shared out among new files of about `target_bytes` each.
+def cut(
+    files: Sequence[DataFile], head: TopicHead, target_bytes: int, decoded_max: int | None = None
+) -> tuple[Ranges, ...]:
+    """The offsets of `files`, which follow each other, shared out among new files of about `target_bytes` each, which
+    decode to about `decoded_max` bytes at most.
 
     In the order of partitions, so each new file has as few as can be; offsets before the start are left out.
     """
-    sizes = {file.path: file.segment.size / max(1, file.segment.rows) for file in files}
+    bytes_of = _bytes_by(target_bytes, decoded_max)
+    sizes = {file.path: bytes_of(file) / max(1, file.segment.rows) for file in files}
     batches = sorted((batch for file in files for batch in file.batches), key=_place)
     live = [batch for batch in batches if batch.next_offset > head.start_offsets[batch.partition]]
     total = sum(batch.rows * sizes[batch.path] for batch in live)
@@ -141,7 +161,7 @@ def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
             offsets = min(batch.next_offset, end) - max(batch.base_offset, first)
             if offsets > 0:
                 share = batch.rows * offsets / (batch.next_offset - batch.base_offset)
-                size += file.segment.size * share / max(1, file.segment.rows)
+                size += max(file.segment.size, file.decoded_bytes) * share / max(1, file.segment.rows)
     return size
 
 
@@ -167,57 +187,69 @@ def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
     return tuple(parts)
 
 
-def _runs(units: Iterable[tuple[DataFile, ...]], limit: int) -> Iterator[list[tuple[DataFile, ...]]]:
+def _bytes_by(target_bytes: int, decoded_max: int | None) -> _BytesOf:
+    """Tells how many of a new file's `target_bytes` a file takes up: its size, or more if it decodes to a larger part
+    of `decoded_max` than that."""
+
+    def bytes_of(file: DataFile) -> int:
+        if decoded_max is None:
+            return file.segment.size
+        return max(file.segment.size, file.decoded_bytes * target_bytes // max(1, decoded_max))
+
+    return bytes_of
+
+
+def _runs(
+    units: Iterable[tuple[DataFile, ...]], limit: int, bytes_of: _BytesOf, left_out: Container[str]
+) -> Iterator[list[tuple[DataFile, ...]]]:
     """Neighbours that may be merged: small ones with the same kind of times, and all or none free of old values."""
 
     def kind(unit: tuple[DataFile, ...]) -> tuple[bool, bool, bool]:
-        is_small = _bytes(unit) < limit and is_alike(unit)
-        return is_small, unit[0].log_append_time, all(file.clean is not None for file in unit)
+        is_small = sum(map(bytes_of, unit)) < limit and is_alike(unit)
+        may_go = is_small and not any(file.path in left_out for file in unit)
+        return may_go, unit[0].log_append_time, all(file.clean is not None for file in unit)
 
-    for (is_small, _, _), run in groupby(units, key=kind):
-        if is_small:
+    for (may_go, _, _), run in groupby(units, key=kind):
+        if may_go:
             yield list(run)
 
 
-def _window(run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files: int) -> Sequence[tuple[DataFile, ...]]:
+def _window(
+    run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files: int, bytes_of: _BytesOf
+) -> Sequence[tuple[DataFile, ...]]:
     """The oldest neighbours of a run that are worth a merge; empty if none are."""
     parts = [run]
     while parts:
         part = parts.pop()
-        window = _oldest(part, target_bytes)
+        window = _oldest(part, target_bytes, bytes_of)
         files = [file for unit in window for file in unit]
-        if len(files) > 1 and _bytes(files) >= target_bytes:
+        total = sum(map(bytes_of, files))
+        if len(files) > 1 and total >= target_bytes:
             return window
         if len(files) < merge_files:
             if window:
                 parts.append(part[len(window) :])
             continue
-        largest = max(range(len(window)), key=lambda at: _largest(window[at]))
-        if min(GROWTH, merge_files / 2) * _largest(window[largest]) <= _bytes(files):
+        largest_of = [max(map(bytes_of, unit)) for unit in window]
+        largest = max(range(len(window)), key=largest_of.__getitem__)
+        if min(GROWTH, merge_files / 2) * largest_of[largest] <= total:
             return window
         parts += [part[largest + 1 :], part[:largest]]
     return ()
 
 
-def _oldest(run: Sequence[tuple[DataFile, ...]], target_bytes: int) -> list[tuple[DataFile, ...]]:
+def _oldest(run: Sequence[tuple[DataFile, ...]], target_bytes: int, bytes_of: _BytesOf) -> list[tuple[DataFile, ...]]:
     """As much of a run as one merge takes; at least what came with its first entry."""
     window: list[tuple[DataFile, ...]] = []
     total = files = 0
     for unit in run:
-        is_full = files + len(unit) > MERGED_FILES_MAX or total + _bytes(unit) > MERGED_TARGETS_MAX * target_bytes
+        size = sum(map(bytes_of, unit))
+        is_full = files + len(unit) > MERGED_FILES_MAX or total + size > MERGED_TARGETS_MAX * target_bytes
         if window and is_full:
             break
         window.append(unit)
-        total, files = total + _bytes(unit), files + len(unit)
+        total, files = total + size, files + len(unit)
     return window
-
-
-def _largest(files: Sequence[DataFile]) -> int:
-    return max(file.segment.size for file in files)
-
-
-def _bytes(files: Iterable[DataFile]) -> int:
-    return sum(file.segment.size for file in files)
 
 
 def _version(file: DataFile) -> int:

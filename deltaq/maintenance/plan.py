@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ from deltaq.config import TopicSettings
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_state import TopicHead
-from deltaq.maintenance.file_compaction import FileRewrite, plan_compaction, plan_trim
+from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, plan_compaction, plan_trim
 from deltaq.maintenance.key_compaction import KeyCleaning, plan_cleaning
 from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -21,23 +22,28 @@ Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """A living topic at one version. `index` must not change while this is in use."""
+    """A living topic at one version. `index` must not change while this is in use. `unmergeable`: paths of files of
+    which a merge is known to make no fewer."""
 
     head: TopicHead
     index: OffsetIndex
     topic: TopicSettings
+    unmergeable: AbstractSet[str] = frozenset()
 
 
-def plan(snapshot: TopicSnapshot, settings: MaintenanceSettings, now_ms: int) -> list[Action]:
-    """What should be done to the records and files of a topic, most urgent first.
+def plan(
+    snapshot: TopicSnapshot, settings: MaintenanceSettings, now_ms: int, decoded_max: int = DECODED_BYTES_AT_ONCE
+) -> list[Action]:
+    """What should be done to the records and files of a topic, most urgent first; new files decode to about
+    `decoded_max` bytes at most.
 
     One thing changes what the others see: do the first, and plan anew.
     """
-    head, index, topic = snapshot.head, snapshot.index, snapshot.topic
+    head, index, topic, left_out = snapshot.head, snapshot.index, snapshot.topic, snapshot.unmergeable
     wanted = (
         plan_retention(index, head, topic, now_ms),
         plan_trim(index, head),
         plan_cleaning(index, topic, settings, now_ms),
-        plan_compaction(index, head, topic.segment_bytes, settings),
+        plan_compaction(index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out),
     )
     return [action for action in wanted if action is not None]

@@ -18,7 +18,7 @@ from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
-from deltaq.maintenance.file_compaction import FileRewrite, Ranges, divided, halved
+from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.store import ObjectMissing, Store, StoreError
 
@@ -27,9 +27,6 @@ __all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
 _log = logging.getLogger("deltaq.maintenance")
 
 COMMIT_TIMEOUT_S = 60.0
-
-DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
-"""About how much a new file decodes to at most. Well compressed records make a small file of very many bytes."""
 
 GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
 """The same beside a producer or consumer: to write a file takes about four times as much of their memory."""
@@ -62,15 +59,17 @@ class Rewriter:
         self._clock = clock
         self._step = step
         self._between = step if gently else None
-        self._bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
+        self.bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
+        """About how many bytes a new file decodes to at most: what has more records becomes several."""
 
     def rewrite(
         self,
         plan: FileRewrite,
         keep: Callable[[Fetched], pa.RecordBatch] = lambda fetched: fetched.rows,
         clean: int | None = None,
-    ) -> None:
-        """Do what the plan says, with the rows that `keep` leaves; `clean` is noted in the new files.
+    ) -> tuple[str, ...]:
+        """Do what the plan says, with the rows that `keep` leaves; `clean` is noted in the new files. Their paths: more
+        than the plan has outputs where records take more memory than was known.
 
         Raises Overtaken, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, and what
         `step` raises.
@@ -78,7 +77,7 @@ class Rewriter:
         as_of = self._log.version
         uploaded: list[RewrittenSegment] = []
         try:
-            todo = [part for ranges in plan.outputs for part in divided(plan.inputs, ranges, self._bytes_max)]
+            todo = [part for ranges in plan.outputs for part in divided(plan.inputs, ranges, self.bytes_max)]
             todo.reverse()
             while todo:
                 ranges = todo.pop()
@@ -98,6 +97,7 @@ class Rewriter:
                 self._discard(uploaded)
             raise
         self._first_hand.forget(inputs)
+        return tuple(segment.path for segment in uploaded)
 
     def _catch_up(self) -> None:
         """Read at leisure what came meanwhile, and not in one go by a commit that finds its slot taken."""
@@ -118,7 +118,7 @@ class Rewriter:
     ) -> RewrittenSegment:
         path = names.data_file_name(self._clock.unique_id())
         # Once encoded the rows are let go: a store that takes its time need not hold both.
-        batches, encoded, times, offsets = self._encoded(plan, ranges, keep, path)
+        batches, encoded, decoded_bytes, times, offsets = self._encoded(plan, ranges, keep, path)
         self._step()
         try:
             self._store.put(self._log.folder + path, encoded.data, self._between)
@@ -143,12 +143,14 @@ class Rewriter:
             newest.log_append_time,
             as_of,
             clean,
+            decoded_bytes,
         )
 
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch], path: str
-    ) -> tuple[tuple[Batch, ...], EncodedSegment, pa.Scalar, pa.Scalar]:
-        """The new file `path`: what is in it, its bytes, and the first and last of its times and offsets."""
+    ) -> tuple[tuple[Batch, ...], EncodedSegment, int, pa.Scalar, pa.Scalar]:
+        """The new file `path`: what is in it, its bytes and what they decode to, the first and last of its times and
+        offsets."""
         rows = self._read(plan, ranges, keep)
         batches = _batches(ranges, rows, path)
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
@@ -160,7 +162,7 @@ class Rewriter:
             between=self._step,
         )
         times = pc.min_max(table.column("_timestamp").cast(pa.int64()))
-        return batches, encoded, times, pc.min_max(table.column("_offset"))
+        return batches, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
 
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
@@ -175,7 +177,7 @@ class Rewriter:
             for fetched in several:
                 rows[fetched.partition].append(kept := keep(fetched))
                 size += kept.nbytes
-            if size > self._bytes_max and len(halved(plan.inputs, ranges)) > 1:
+            if size > self.bytes_max and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
             self._step()
         return rows

@@ -72,6 +72,7 @@ class TopicPass:
         )
         self._beside = beside
         self._merging: FileRewrite | None = None
+        self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
@@ -171,8 +172,9 @@ class TopicPass:
     # --- records and files ---
 
     def _plan(self) -> list[Action]:
-        snapshot = TopicSnapshot(self._log.live_head, self._log.index, self._log.settings)
-        return plan(snapshot, self._settings, self._clock.time_ms())
+        self._unmergeable &= self._log.index.files.keys()
+        snapshot = TopicSnapshot(self._log.live_head, self._log.index, self._log.settings, self._unmergeable)
+        return plan(snapshot, self._settings, self._clock.time_ms(), self._rewriter.bytes_max)
 
     def _work(self, done: Counter[str]) -> None:
         thwarted = 0
@@ -210,7 +212,10 @@ class TopicPass:
 
     def _merge(self, files: FileRewrite) -> None:
         clean = [file.clean for file in files.inputs]
-        self._rewriter.rewrite(files, clean=None if None in clean else max(time or 0 for time in clean))
+        made = self._rewriter.rewrite(files, clean=None if None in clean else max(time or 0 for time in clean))
+        if len(made) > len(files.outputs) and 2 * len(made) > len(files.inputs):
+            # Their records take far more memory than was known. To merge them again could go on for ever.
+            self._unmergeable.update(made)
 
     def _set_pace(self) -> None:
         """Many writers make more small files than one that takes its time can merge."""
@@ -242,7 +247,15 @@ class TopicPass:
             return
         self._set_pace()
         head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
-        files = plan_compaction(self._log.index, head, target_bytes, self._settings, after)
+        files = plan_compaction(
+            self._log.index,
+            head,
+            target_bytes,
+            self._settings,
+            after,
+            decoded_max=self._rewriter.bytes_max,
+            left_out=self._unmergeable,
+        )
         if files is not None:
             self._merge(files)
 

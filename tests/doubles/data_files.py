@@ -25,6 +25,7 @@ def made_file(
     log_append_time: bool = False,
     clean: int | None = None,
     gaps: int = 0,
+    decoded_bytes: int = 0,
 ) -> DataFile:
     """A file with offsets `(partition, from, to)`; of each range it lacks `gaps`, if there are so many."""
     batches = []
@@ -34,7 +35,7 @@ def made_file(
         batches.append(Batch(partition, start, end, first, rows, rows != end - start, path))
         first += rows
     segment = SegmentFile(f"topics/t/{path}", version, size, first, 0, 0, 0)
-    return DataFile(path, segment, tuple(batches), *times, modified_ms, None, log_append_time, clean)
+    return DataFile(path, segment, tuple(batches), *times, modified_ms, None, log_append_time, clean, decoded_bytes)
 
 
 def index_of(files: Iterable[DataFile]) -> OffsetIndex:

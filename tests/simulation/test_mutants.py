@@ -140,7 +140,7 @@ def loses_a_record_of_each_merge(patch: pytest.MonkeyPatch) -> None:
 def leaves_a_batch_out_of_each_merge(patch: pytest.MonkeyPatch) -> None:
     """Readers refuse that, so it must not even be written."""
     cut = file_compaction.cut
-    patch.setattr(file_compaction, "cut", lambda files, head, size: cut(files[:-1], head, size))
+    patch.setattr(file_compaction, "cut", lambda files, *others: cut(files[:-1], *others))
 
 
 def merges_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:

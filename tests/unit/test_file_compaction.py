@@ -39,13 +39,15 @@ def written(plan: FileRewrite) -> list[DataFile]:
         return []
     newest = max(plan.inputs, key=lambda file: file.segment.version)
     rows = sum(end - start for ranges in plan.outputs for start, end in ranges.values())
-    size = plan.bytes
+    size, decoded = plan.bytes, sum(file.decoded_bytes for file in plan.inputs)
     files = []
     for ranges in plan.outputs:
         share = sum(end - start for start, end in ranges.values())
         path = f"{newest.path}+{min(ranges)},{min(ranges.values())}"
         found = [(partition, *ranges[partition]) for partition in sorted(ranges)]
-        files.append(made_file(path, newest.segment.version, found, size=size * share // max(1, rows)))
+        part = share / max(1, rows)
+        of_all = {"size": int(size * part), "decoded_bytes": int(decoded * part)}
+        files.append(made_file(path, newest.segment.version, found, **of_all))
     return files
 
 
@@ -145,6 +147,34 @@ def test_while_older_files_are_merged_only_the_smallest_of_the_newer_ones_are() 
     assert plan(999, after=39) == [f"{n}" for n in range(40, 60)]
     assert plan(999, after=40) == []
     assert plan(1000, after=-1) == []
+
+
+@given(st.lists(st.integers(10, 1000), min_size=1, max_size=60))
+def test_small_files_that_decode_to_much_are_merged_as_if_they_were_as_large(parts: list[int]) -> None:
+    """A merge of those would be cut into as many again, by what is written at once."""
+    at_once = 1000
+    head = TopicHead("id", (len(parts),), (0,), 0)
+
+    def merged(files: list[DataFile]) -> list[list[tuple[str, int]]]:
+        found = []
+        while (plan := plan_compaction(index_of(files), head, TARGET, SOON, decoded_max=at_once)) is not None:
+            found.append([(file.path, len(plan.outputs)) for file in plan.inputs])
+            files = [*(file for file in files if file not in plan.inputs), *written(plan)]
+            assert len(found) <= len(parts), "it comes to an end"
+        return found
+
+    small = [made_file(f"{n}", n, [(0, n, n + 1)], size=1, decoded_bytes=part) for n, part in enumerate(parts)]
+    large = [made_file(f"{n}", n, [(0, n, n + 1)], size=TARGET * part // at_once) for n, part in enumerate(parts)]
+    assert merged(small) == merged([replace(file, decoded_bytes=7) for file in large])
+
+
+def test_files_of_which_a_merge_makes_no_fewer_are_left_out() -> None:
+    files = [made_file(f"{n}", n, [(0, n, n + 1)]) for n in range(9)]
+    head = TopicHead("id", (9,), (0,), 0)
+    plan = plan_compaction(index_of(files), head, TARGET, SOON, left_out={"1", "5"})
+    assert plan is not None
+    assert list(plan.inputs) == files[2:5]
+    assert plan_compaction(index_of(files), head, TARGET, SOON, left_out={"1", "4", "7"}) is None
 
 
 def test_a_partition_without_records_gets_no_new_file_of_its_own() -> None:

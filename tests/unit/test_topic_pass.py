@@ -25,7 +25,7 @@ from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_log import Overtaken
 from deltaq.log.topic_view import NewTopicPlan, create_topic
 from deltaq.maintenance import topic_pass
-from deltaq.maintenance.file_compaction import FileRewrite
+from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.plan import TopicSnapshot, plan
@@ -232,6 +232,83 @@ def test_a_plan_of_which_nothing_comes_does_not_keep_the_others_waiting(
     monkeypatch.setattr(KeyCleaner, "clean", lambda *_: 0)
     assert topic.maintain()["files merged"] == 20
     assert len(topic.files) == 1
+
+
+class TooOften(Exception):
+    """What would go on for ever."""
+
+
+@pytest.fixture
+def merges(monkeypatch: pytest.MonkeyPatch) -> list[FileRewrite]:
+    """The merges that are made. Raises TooOften after a few."""
+    made: list[FileRewrite] = []
+    rewrite = Rewriter.rewrite
+
+    def counted(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> tuple[str, ...]:
+        made.append(plan)
+        if len(made) > 9:
+            raise TooOften
+        return rewrite(self, plan, *others, **more)
+
+    monkeypatch.setattr(Rewriter, "rewrite", counted)
+    return made
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_what_decodes_to_too_much_to_become_fewer_files_is_merged_once(
+    clock: ManualClock, merges: list[FileRewrite], monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    at_once = {1.0: "deltaq.maintenance.rewrite.DECODED_BYTES_AT_ONCE"}
+    monkeypatch.setattr(at_once.get(share, "deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE"), 20_000)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    for number in range(20):
+        topic.append(*(Row(b"%06d" % number * 100) for _ in range(20)), codec="zstd")
+    before = seen_by_consumers(topic.store)
+
+    def round_by_a_newcomer() -> int:
+        work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Pacer(clock, share))
+        return work.run()["files merged"]
+
+    assert round_by_a_newcomer() == 20
+    assert len(topic.files) >= 15, "of 12 kB each"
+    for file in topic.files:
+        payload = sum(
+            600 for _, offset, *_ in before if any(b.base_offset <= offset < b.next_offset for b in file.batches)
+        )
+        assert payload <= file.decoded_bytes < 2 * payload, "as the log says"
+    assert round_by_a_newcomer() == 0
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    assert round_by_a_newcomer() == 8, "others are merged as ever"
+    assert len(merges) == 2
+    assert seen_by_consumers(topic.store)[:400] == before
+
+
+def test_files_that_a_merge_has_not_made_fewer_are_not_merged_again(
+    topic: WrittenTopic, merges: list[FileRewrite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason: the round would never end, and fill the store."""
+    counted = Rewriter.rewrite
+
+    def into_many(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> tuple[str, ...]:
+        outputs = cut(plan.inputs, self._log.live_head, 1)
+        return counted(self, replace(plan, outputs=outputs), *others, **more)
+
+    monkeypatch.setattr(Rewriter, "rewrite", into_many)
+    work = topic.maintenance()
+    assert work.run()["files merged"] == 20
+    assert len(topic.files) == 20
+    assert work.run()["files merged"] == 0
+    assert len(merges) == 1
+
+
+def test_a_file_that_was_trimmed_is_merged_with_others(topic: WrittenTopic) -> None:
+    topic.append(Row(b"20"), Row(b"21"))
+    topic.log.retain(lambda head: Trimmed((21,), ()), topic.clock.monotonic() + 60)
+    for number in range(22, 26):
+        topic.append(Row(b"%d" % number))
+    assert topic.maintain()["files merged"] == 1 + 5
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"%d" % number for number in range(21, 26)]
 
 
 def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: WrittenTopic, clock: ManualClock) -> None:

@@ -16,7 +16,7 @@ from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.published import measuring, pipeline
-from benchmarks.published.article import PUBLISHED, published_at
+from benchmarks.published.article import MODES_MS, PUBLISHED, best_p50, published_at
 from benchmarks.published.marks import Marks, by_window, marks
 from benchmarks.published.measuring import _kept_up_s, measure_published
 from benchmarks.published.outcome import Published
@@ -66,12 +66,16 @@ def test_the_published_figures_are_those_that_were_published():
     ]
 
 
-@pytest.mark.parametrize(("rate", "mode_ms"), [(10_000, 1000), (30_000, 100), (70_000, 1000), (150_000, 1000)])
-def test_a_rate_is_compared_with_the_mode_that_was_measured_at_more_rates(rate, mode_ms):
-    figure = published_at(rate)
-    assert figure is not None
-    assert figure.mode_ms == mode_ms
-    assert published_at(500_000) is None
+def test_a_rate_is_compared_with_the_lowest_median_that_was_published_of_it_in_any_mode():
+    best = {rate: best_p50(rate) for rate in (10_000, 30_000, 70_000, 150_000, 250_000, 500_000)}
+    assert best == {10_000: 260, 30_000: 280, 70_000: 1_240, 150_000: 1_680, 250_000: 1_980, 500_000: None}
+
+
+def test_a_published_figure_is_found_by_its_rate_and_its_mode():
+    found = {(rate, mode_ms): published_at(rate, mode_ms) for rate in (10_000, 30_000) for mode_ms in MODES_MS}
+    medians = {key: figure and figure.marks.p50 for key, figure in found.items()}
+    assert medians == {(10_000, 1000): 940, (10_000, 100): 260, (30_000, 1000): None, (30_000, 100): 280}
+    assert {figure.mode_ms for figure in PUBLISHED} == set(MODES_MS)
 
 
 def test_the_full_plan_has_every_rate_that_was_asked_for_and_delta_rs_at_two_of_them():
@@ -246,7 +250,8 @@ def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
         assert {len(row) for row in table.rows} == {len(table.head)}
     first = dict(zip(windows.head, windows.rows[0], strict=True))
     assert (first["load"], first["p50"], first["worst p99"]) == ("70,000/s, linger 20 ms", "10.0", "14.0")
-    assert (first["published"], first["times p50"], first["kept up"]) == ("1,450.0", "145", "yes")
+    published = first["published, 1000 ms"], first["published, 100 ms"], first["best/p50"]
+    assert (published, first["kept up"]) == (("1,450.0", "1,240.0", "124"), "yes")
     assert windows.rows[1][windows.head.index("kept up")] == "5 s"
     assert [row[0] for row in whole.rows][2:] == ["70,000/s, published, 1000 ms", "70,000/s, published, 100 ms"]
     ((_, name, *figures),) = ratios.rows
@@ -288,10 +293,10 @@ def test_on_an_object_store_latency_is_judged_by_milliseconds_and_by_what_was_pu
     assert _aims(_finding(*ours, plain)) == {
         "p50, 70,000/s, linger 20 ms": ("<= 22 ms", "10.00 ms", True),
         "p99, 70,000/s, linger 20 ms": ("<= 60 ms", "14.00 ms", True),
-        "published p50/p50, 70,000/s, linger 20 ms": (">= 40", "145.00", True),
+        "best published p50/p50, 70,000/s, linger 20 ms": (">= 40", "124.00", True),
         "p50, 250,000/s, linger 20 ms": ("<= 22 ms", "30.00 ms", False),
         "p99, 250,000/s, linger 20 ms": ("<= 60 ms", "61.00 ms", False),
-        "published p50/p50, 250,000/s, linger 20 ms": (">= 40", "66.00", True),
+        "best published p50/p50, 250,000/s, linger 20 ms": (">= 40", "66.00", True),
         "p50, 10,000/s, linger 5 ms": ("<= 12 ms", "10.00 ms", True),
     }
 

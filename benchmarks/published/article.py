@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmarks.published.marks import Marks
 
-__all__ = ["KEEPS_UP_P99_MS", "PUBLISHED", "Figure", "published_at"]
+__all__ = ["KEEPS_UP_P99_MS", "MODES_MS", "PUBLISHED", "Figure", "best_p50", "published_at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,18 @@ PUBLISHED = (
 """Of Pathway's article on Delta tables as a queue: MinIO in the same network, five minutes of which the first 30
 seconds do not count, one thread in each program, percentiles cumulative over the run."""
 
+MODES_MS = (1000, 100)
+"""The settings that were measured; not every rate in each of them."""
+
 KEEPS_UP_P99_MS = 2_000.0
 """The article's measure: at a rate that is kept up, the 99th percentile stays below this."""
 
 
-def published_at(rate: int) -> Figure | None:
-    """The figure of a rate, None if there is none; of two modes that of 1000 ms, which was measured at more rates."""
-    return max((figure for figure in PUBLISHED if figure.rate == rate), key=lambda f: f.mode_ms, default=None)
+def published_at(rate: int, mode_ms: int) -> Figure | None:
+    """The figure of a rate in one of `MODES_MS`, None if there is none."""
+    return next((figure for figure in PUBLISHED if (figure.rate, figure.mode_ms) == (rate, mode_ms)), None)
+
+
+def best_p50(rate: int) -> float | None:
+    """The lowest median that was published of a rate, in milliseconds, whatever the mode; None if there is none."""
+    return min((figure.marks.p50 for figure in PUBLISHED if figure.rate == rate), default=None)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, known_cores
-from benchmarks.published.article import PUBLISHED, published_at
+from benchmarks.published.article import MODES_MS, PUBLISHED, best_p50, published_at
 from benchmarks.published.passage import Passage
 from benchmarks.published.plan import MESSAGES, TABLES, PublishedPlan
 
@@ -40,7 +40,7 @@ class Published:
         return known_cores(passage.others_cores for passage in self.passages)
 
     def tables(self) -> Iterator[Table]:
-        """By windows; over the whole run next to what was published; next to delta-rs; and what the loads were."""
+        """By windows; over the whole run next to all that was published; next to delta-rs; and what the loads were."""
         yield self._window_table()
         yield self._whole_table()
         if any(not passage.trial.is_ours for passage in self.passages):
@@ -48,25 +48,23 @@ class Published:
         yield self._conditions_table()
 
     def _window_table(self) -> Table:
-        title = f"Latency in ms: the median of windows of {self.plan.window_s:g} s, next to the best p50 published"
-        head = ("load", *_MARKS, "worst p99", "due p99", "achieved/s", "kept up", "published", "times p50", "messages")
-        rows = []
-        for passage in self.passages:
-            figure = published_at(passage.trial.load.rate)
-            compared = ("-", "-") if figure is None else (_ms(figure.marks.p50), _times(figure.marks.p50, passage))
-            rows.append(
-                (
-                    str(passage.trial),
-                    *map(_ms, astuple(passage.middle)),
-                    _ms(passage.worst_p99),
-                    _ms(passage.from_due.p99),
-                    f"{passage.achieved_rate:,.0f}",
-                    "yes" if passage.is_kept_up else f"{passage.kept_up_s:g} s",
-                    *compared,
-                    str(passage.verdict),
-                )
+        title = f"Latency in ms: the median of windows of {self.plan.window_s:g} s, next to each p50 published"
+        published = (*(f"published, {mode_ms} ms" for mode_ms in MODES_MS), "best/p50")
+        head = ("load", *_MARKS, "worst p99", "due p99", "achieved/s", "kept up", *published, "messages")
+        rows = tuple(
+            (
+                str(passage.trial),
+                *map(_ms, astuple(passage.middle)),
+                _ms(passage.worst_p99),
+                _ms(passage.from_due.p99),
+                f"{passage.achieved_rate:,.0f}",
+                "yes" if passage.is_kept_up else f"{passage.kept_up_s:g} s",
+                *_compared(passage),
+                str(passage.verdict),
             )
-        return Table(title, head, tuple(rows))
+            for passage in self.passages
+        )
+        return Table(title, head, rows)
 
     def _whole_table(self) -> Table:
         title = "Latency in ms over the whole run, as it was published of Pathway (on MinIO, other machines)"
@@ -121,9 +119,7 @@ class Published:
         names = tuple(dict.fromkeys(passage.trial.name for passage in self.passages))
         for mark in ("p50", "p99"):
             series = [Series(name, self._over_rates(name, mark)) for name in names]
-            series += [
-                Series(f"published, {mode_ms} ms", _published_over_rates(mode_ms, mark)) for mode_ms in (1000, 100)
-            ]
+            series += [Series(f"published, {mode_ms} ms", _published_over_rates(mode_ms, mark)) for mode_ms in MODES_MS]
             yield Chart(f"{mark} over the rate", "messages/s", "ms", tuple(series), log_x=True, log_y=True)
         for name in names:
             alike = [passage for passage in self.passages if passage.trial.name == name]
@@ -150,9 +146,9 @@ def _s3_targets(passage: Passage) -> Iterator[Target]:
     if trial.way == MESSAGES and trial.load.linger_ms == 20.0:
         for mark, aim_ms in _S3_AIMS:
             yield at_most(f"{mark}, {trial}", aim_ms, getattr(middle, mark), " ms")
-        figure = published_at(trial.load.rate)
-        if figure is not None:
-            yield at_least(f"published p50/p50, {trial}", _FASTER_AIM, figure.marks.p50 / middle.p50)
+        best_ms = best_p50(trial.load.rate)
+        if best_ms is not None:
+            yield at_least(f"best published p50/p50, {trial}", _FASTER_AIM, best_ms / middle.p50)
     if trial.way == MESSAGES and trial.load.linger_ms == 5.0 and trial.load.rate in {10_000, 70_000}:
         yield at_most(f"p50, {trial}", _S3_QUICK_AIM_MS, middle.p50, " ms")
 
@@ -174,5 +170,10 @@ def _ms(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def _times(published_ms: float, passage: Passage) -> str:
-    return f"{published_ms / passage.middle.p50:.0f}"
+def _compared(passage: Passage) -> tuple[str, ...]:
+    """The p50 that was published in each mode, and how many times ours the lowest is."""
+    rate = passage.trial.load.rate
+    figures = [published_at(rate, mode_ms) for mode_ms in MODES_MS]
+    best_ms = best_p50(rate)
+    times = "-" if best_ms is None else f"{best_ms / passage.middle.p50:.0f}"
+    return *("-" if figure is None else _ms(figure.marks.p50) for figure in figures), times

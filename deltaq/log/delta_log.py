@@ -157,7 +157,7 @@ class DeltaLog:
     def load(self, *, to_end: bool = True) -> bool:
         """Move to the newest version, from the newest checkpoint or from version 0. False if there is no such table.
 
-        Unless `to_end`, that may leave the `is_end_open`: for who looks for what is old, and would list the log in vain.
+        Unless `to_end`, that may leave the `is_end_open`: who looks for what is old would list the log in vain.
         Raises Corrupt, Incompatible, Unavailable.
         """
         self._is_partial = True

@@ -46,8 +46,9 @@ def written(plan: FileRewrite) -> list[DataFile]:
         path = f"{newest.path}+{min(ranges)},{min(ranges.values())}"
         found = [(partition, *ranges[partition]) for partition in sorted(ranges)]
         part = share / max(1, rows)
-        of_all = {"size": int(size * part), "decoded_bytes": int(decoded * part)}
-        files.append(made_file(path, newest.segment.version, found, **of_all))
+        sizes = int(size * part), int(decoded * part)
+        version = newest.segment.version
+        files.append(made_file(path, version, found, size=sizes[0], decoded_bytes=sizes[1]))
     return files
 
 

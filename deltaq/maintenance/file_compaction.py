@@ -104,12 +104,15 @@ def plan_compaction(
     return None
 
 
-def plan_trim(index: OffsetIndex, head: TopicHead) -> FileRewrite | None:
-    """A file with records that can be read no more, to be replaced by one without them; None if there is none.
+def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()) -> FileRewrite | None:
+    """A file with records that can be read no more, to be replaced by one without them; None if there is none but those
+    `left_out`.
 
     Other Delta readers know nothing of start offsets: to them what is in a file is in the topic.
     """
     for file in sorted(index.files.values(), key=_version):
+        if file.path in left_out:
+            continue
         if any(batch.base_offset < head.start_offsets[batch.partition] and batch.rows for batch in file.batches):
             outputs = cut([file], head, 2**62)
             if outputs:

@@ -9,7 +9,7 @@ Records without a key, from before the topic was compacted, stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -52,9 +52,16 @@ class KeyCleaning:
 
 
 def plan_cleaning(
-    index: OffsetIndex, topic: TopicSettings, settings: MaintenanceSettings, now_ms: int
+    index: OffsetIndex,
+    topic: TopicSettings,
+    settings: MaintenanceSettings,
+    now_ms: int,
+    damaged: Container[str] = (),
 ) -> KeyCleaning | None:
     """What to clean now; None if the topic is not compacted, or too little of it is dirty.
+
+    Files that are `damaged` cannot be read. So what is behind one stays dirty, and all is if one of them was clean: an
+    older value of a key may be in it.
 
     Source: Kafka's `min.cleanable.dirty.ratio`, `min.compaction.lag.ms`, `max.compaction.lag.ms`.
     """
@@ -62,10 +69,11 @@ def plan_cleaning(
         return None
     units = in_log_order(index)
     clean = _leading_clean(units)
-    dirty = _ripe(units[len(clean) :], topic, now_ms)
+    sound = [unit for unit in clean if not _has_one_of(unit, damaged)]
+    dirty = _ripe(units[len(clean) :], topic, now_ms, damaged) if len(sound) == len(clean) else []
     if dirty and _is_worth_it(clean, dirty, topic, now_ms):
         return KeyCleaning(tuple(clean), tuple(_first(dirty, settings.dirty_bytes_max)))
-    expired = tuple(unit for unit in clean if 0 < max(file.clean or 0 for file in unit) <= now_ms)
+    expired = tuple(unit for unit in sound if 0 < max(file.clean or 0 for file in unit) <= now_ms)
     return KeyCleaning(expired, ()) if expired else None
 
 
@@ -78,15 +86,21 @@ def _leading_clean(units: Sequence[tuple[DataFile, ...]]) -> list[tuple[DataFile
     return clean
 
 
-def _ripe(units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int) -> list[tuple[DataFile, ...]]:
-    """The dirty units up to the first one with records that are too young."""
+def _ripe(
+    units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int, damaged: Container[str]
+) -> list[tuple[DataFile, ...]]:
+    """The dirty units up to the first one that cannot be read, or has records that are too young."""
     ripe: list[tuple[DataFile, ...]] = []
     lag_ms = topic.min_compaction_lag_ms
     for unit in units:
-        if lag_ms and any(file_time_ms(file) > now_ms - lag_ms for file in unit):
+        if _has_one_of(unit, damaged) or (lag_ms and any(file_time_ms(file) > now_ms - lag_ms for file in unit)):
             break
         ripe.append(unit)
     return ripe
+
+
+def _has_one_of(unit: Iterable[DataFile], paths: Container[str]) -> bool:
+    return any(file.path in paths for file in unit)
 
 
 def _first(units: Iterable[tuple[DataFile, ...]], bytes_max: int) -> list[tuple[DataFile, ...]]:

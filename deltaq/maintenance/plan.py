@@ -22,12 +22,13 @@ Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """A living topic at one version. `index` must not change while this is in use. `unmergeable`: paths of files of
-    which a merge is known to make no fewer."""
+    """A living topic at one version. `index` must not change while this is in use. By their paths:
+    files that are `damaged`, and those of which a merge is known to make no fewer."""
 
     head: TopicHead
     index: OffsetIndex
     topic: TopicSettings
+    damaged: AbstractSet[str] = frozenset()
     unmergeable: AbstractSet[str] = frozenset()
 
 
@@ -39,11 +40,12 @@ def plan(
 
     One thing changes what the others see: do the first, and plan anew.
     """
-    head, index, topic, left_out = snapshot.head, snapshot.index, snapshot.topic, snapshot.unmergeable
+    head, index, topic, damaged = snapshot.head, snapshot.index, snapshot.topic, snapshot.damaged
+    left_out = damaged | snapshot.unmergeable
     wanted = (
         plan_retention(index, head, topic, now_ms),
-        plan_trim(index, head),
-        plan_cleaning(index, topic, settings, now_ms),
+        plan_trim(index, head, damaged),
+        plan_cleaning(index, topic, settings, now_ms, damaged),
         plan_compaction(index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out),
     )
     return [action for action in wanted if action is not None]

@@ -17,17 +17,15 @@ from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.maintenance.topic_pass import Tell, TopicPass
+from deltaq.maintenance.topic_pass import FAILURES, Tell, TopicPass
 from deltaq.root import open_root
 from deltaq.store import Store, StoreError, left_probes, remove_left_probes
 
-__all__ = ["Maintenance", "run"]
+__all__ = ["FAILURES", "Maintenance", "run"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
 P = TypeVar("P")
-
-FAILURES = "failures"
 
 _ROOT_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
 

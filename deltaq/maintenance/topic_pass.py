@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import Clock
-from deltaq.errors import KafkaException
+from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.log.checkpoint_reader import pointed_version
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.scan import FileGone
@@ -29,9 +29,12 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.sweep import Sweeper, settled
 from deltaq.store import Store, StoreError
 
-__all__ = ["Tell", "TopicPass"]
+__all__ = ["FAILURES", "Tell", "TopicPass"]
 
 _log = logging.getLogger("deltaq.maintenance")
+
+FAILURES = "failures"
+"""What failed is counted under this name."""
 
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
@@ -72,6 +75,7 @@ class TopicPass:
         )
         self._beside = beside
         self._merging: FileRewrite | None = None
+        self._damaged: set[str] = set()
         self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
@@ -109,6 +113,8 @@ class TopicPass:
     def run(self, *, checkpoint: bool = True) -> Counter[str]:
         """Do all that is due; what was done, in numbers. Without `checkpoint`, others see to that.
 
+        A data file that cannot be read is told, counted as a failure, and left out from then on. Where the store fails
+        as records are rewritten, that is a failure too. Neither keeps the rest from being done.
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
         """
         done: Counter[str] = Counter()
@@ -172,8 +178,10 @@ class TopicPass:
     # --- records and files ---
 
     def _plan(self) -> list[Action]:
+        self._damaged &= self._log.index.files.keys()
         self._unmergeable &= self._log.index.files.keys()
-        snapshot = TopicSnapshot(self._log.live_head, self._log.index, self._log.settings, self._unmergeable)
+        about = self._log.live_head, self._log.index, self._log.settings
+        snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable)
         return plan(snapshot, self._settings, self._clock.time_ms(), self._rewriter.bytes_max)
 
     def _work(self, done: Counter[str]) -> None:
@@ -185,10 +193,18 @@ class TopicPass:
                 self._set_pace()
                 try:
                     self._do(action, done)
-                except (Overtaken, FileGone):
-                    thwarted += 1
+                except (Overtaken, FileGone) as error:
                     self._log.load()
+                    if not self._is_damage(error, done):
+                        thwarted += 1
                     break
+                except (Corrupt, Unavailable, OutcomeUnknown) as error:
+                    if self._is_damage(error, done):
+                        break
+                    if isinstance(error, Corrupt):
+                        raise  # it is the log, by which all goes
+                    self._failed(str(error), done)
+                    return
                 self._pacer.step()
                 if self._log.version != before:
                     break  # the others were planned for what the topic was
@@ -209,6 +225,26 @@ class TopicPass:
                 done["files merged"] += len(action.inputs)
             case _:
                 done["records superseded"] += self._key_cleaner.clean(action, self._log.settings)
+
+    def _is_damage(self, error: Exception, done: Counter[str]) -> bool:
+        """Whether an error says of a data file what was not known: that it is damaged, or lost. Whatever reads it would
+        fail, so it is left out from now on."""
+        path, reason = None, str(error)
+        if isinstance(error, FileGone) and self._log.is_lost(error.file):
+            path, reason = error.file.path, f"{error.file.segment.key} is in the topic, and not in the store"
+        elif isinstance(error, Corrupt):
+            files = self._log.index.files.values()
+            path = next((file.path for file in files if file.segment.key == error.path), None)
+        if path is None or path in self._damaged:
+            return False
+        self._damaged.add(path)
+        self._failed(f"{reason}. Maintenance leaves this file as it is", done)
+        return True
+
+    def _failed(self, reason: str, done: Counter[str]) -> None:
+        done[FAILURES] += 1
+        self._tell(f"{self._log.topic}: {reason}")
+        _log.warning("maintenance of topic %r: %s", self._log.topic, reason)
 
     def _merge(self, files: FileRewrite) -> None:
         clean = [file.clean for file in files.inputs]
@@ -234,6 +270,8 @@ class TopicPass:
                 self._merge_new_files(max(file.segment.version for file in merging.inputs))
             except (Overtaken, FileGone, KafkaException) as error:
                 # It will be planned again, and is no reason to give up the merge that is interrupted for it.
+                if isinstance(error, Corrupt):
+                    self._is_damage(error, Counter())
                 _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, error)
             finally:
                 self._merging = merging
@@ -254,7 +292,7 @@ class TopicPass:
             self._settings,
             after,
             decoded_max=self._rewriter.bytes_max,
-            left_out=self._unmergeable,
+            left_out=self._damaged | self._unmergeable,
         )
         if files is not None:
             self._merge(files)

@@ -240,6 +240,15 @@ def test_what_has_no_records_below_the_start_is_not_trimmed_again() -> None:
     assert plan_trim(index_of([file]), TopicHead("id", (5,), (3,), 0)) is None
 
 
+def test_a_file_that_cannot_be_read_does_not_keep_others_from_being_trimmed() -> None:
+    files = [made_file(f"{n}", n, [(n, 0, 5)]) for n in range(2)]
+    head = TopicHead("id", (5, 5), (3, 3), 0)
+    plan = plan_trim(index_of(files), head, {"0"})
+    assert plan is not None
+    assert list(plan.inputs) == files[1:]
+    assert plan_trim(index_of(files), head, {"0", "1"}) is None
+
+
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,10 +48,13 @@ def files(*kinds: int | None, size: int = 100, age_ms: int = HOUR_MS) -> list[Da
 
 
 def planned(
-    found: Sequence[DataFile], settings: TopicSettings, limits: MaintenanceSettings = DEFAULT_SETTINGS
+    found: Sequence[DataFile],
+    settings: TopicSettings,
+    limits: MaintenanceSettings = DEFAULT_SETTINGS,
+    damaged: Container[str] = (),
 ) -> tuple[list[str], list[str]] | None:
     """(clean, dirty) of a plan, as paths."""
-    plan = plan_cleaning(index_of(found), settings, limits, NOW)
+    plan = plan_cleaning(index_of(found), settings, limits, NOW, damaged)
     if plan is None:
         return None
     return [f.path for unit in plan.clean for f in unit], [f.path for unit in plan.dirty for f in unit]
@@ -119,6 +122,17 @@ def test_tombstones_are_looked_at_again_when_their_time_is_over(
     clean: int, expected: tuple[list[str], list[str]] | None
 ) -> None:
     assert planned(files(0, clean, 0), topic()) == expected
+
+
+def test_what_is_behind_a_file_that_cannot_be_read_stays_dirty() -> None:
+    found = files(0, None, None, None)
+    assert planned(found, topic(), damaged={"2"}) == (["0"], ["1"])
+    assert planned(found, topic(), damaged={"1"}) is None
+
+
+def test_with_a_clean_file_that_cannot_be_read_nothing_becomes_clean_and_other_tombstones_go() -> None:
+    """Older values in it could not be dropped."""
+    assert planned(files(0, 1, 1, None, None, None, None), topic(), damaged={"1"}) == (["2"], [])
 
 
 @given(st.lists(st.sampled_from([None, 0, NOW - 1, NOW + 1]), max_size=8), st.floats(0, 1), st.integers(50, 500))

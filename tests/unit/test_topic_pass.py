@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from deltaq import (
     OFFSET_BEGINNING,
     Consumer,
+    Corrupt,
     Incompatible,
     KafkaError,
     KafkaException,
@@ -326,6 +328,107 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: Writt
         work._retain(trimmed, head)
     assert len(seen_by_consumers(topic.store)) == 20
     assert topic.starts == (0,)
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def damage(topic: WrittenTopic, number: int, how: str) -> str:
+    """Of the file of that number; its key."""
+    key = topic.files[number].segment.key
+    if how == "lost":
+        topic.store.delete(key)
+    else:
+        data = topic.store.get(key)
+        topic.store.put(key, data[:10] + bytes([data[10] ^ 1]) + data[11:])
+    return key
+
+
+@pytest.mark.fault("C5")
+@pytest.mark.parametrize("how", ["flipped", "lost"])
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_a_damaged_file_is_told_and_left_out_and_all_else_is_done(
+    topic: WrittenTopic, clock: ManualClock, how: str, share: float
+) -> None:
+    topic.configure(retention_ms=-1)
+    damaged = {damage(topic, number, how) for number in (3, 9, 10, 11, 12, 13, 14)}
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    clock.advance(HOUR_S)
+    told: list[str] = []
+    reads = FaultyStore(topic.store, clock=clock)
+    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Pacer(clock, share), told.append)
+    done = work.run()
+    assert done["failures"] == 7
+    assert all(any(key in line for line in told) for key in damaged)
+    assert done["files merged"] == 5 + 5
+    assert done["checkpoints"] == 1
+    assert done["files noted"] == 1 + 10
+    assert {file.segment.key for file in topic.files} >= damaged
+    assert [file.segment.rows for file in topic.files] == [1, 1, 1, 1, 5, *[1] * 6, 5]
+    reads.add(*(Rule("read", key, Fault.error_before(), times=None) for key in damaged))
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    clock.advance(DAY_S)
+    done = work.run()
+    assert (done["failures"], done["files merged"], done["files deleted"]) == (0, 1 + 4, 11)
+    log_objects_deleted = 0
+    for _ in range(2):
+        clock.advance(SMALL.clean_up_grace_s)
+        log_objects_deleted += work.run()["log objects deleted"]
+    assert log_objects_deleted > 20
+    assert reads.effects.total() == 0, "nobody tries to read them again"
+
+
+@pytest.mark.fault("C5")
+def test_a_damaged_file_does_not_keep_those_before_it_from_being_compacted_by_key(topic: WrittenTopic) -> None:
+    topic.configure(cleanup_policy="compact")
+    for number in range(8):
+        topic.append(Row(b"%d" % number, b"key"))
+    key = damage(topic, 26, "flipped")
+    done = topic.maintain()
+    assert (done["failures"], done["records superseded"]) == (1, 5)
+    assert next(file.segment.key for file in topic.files if file.clean is None) == key
+    assert topic.maintain()["records superseded"] == 0
+
+
+@pytest.mark.fault("C5")
+def test_a_damaged_file_that_new_files_are_merged_beside_is_known_then() -> None:
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    key = damage(topic, 1, "flipped")
+    work = topic.maintenance()
+    work._log.load()
+    with pytest.raises(Corrupt):
+        work._merge_new_files(-1)
+    assert work._is_damage(Corrupt("damaged", path=key), failures := Counter())
+    assert not work._is_damage(Corrupt("damaged", path=key), failures)
+    assert failures == {"failures": 1}
+    work._merge_new_files(-1)
+    assert len(topic.files) == 4
+
+
+def test_a_store_that_refuses_new_files_does_not_keep_the_rest_from_being_done(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    faulty = FaultyStore(topic.store, Rule("put", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
+    done = topic_pass.TopicPass(faulty, "t", clock, SMALL, Pacer(clock)).run()
+    assert (done["failures"], done["files merged"]) == (1, 0)
+    assert (done["checkpoints"], done["files noted"]) == (1, 1)
+
+
+def test_a_damaged_log_ends_the_round(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meets_damage(*_: object, **__: object) -> None:
+        raise Corrupt("the entry is damaged", path="topics/t/_delta_log/00000000000000000021.json")
+
+    monkeypatch.setattr(Rewriter, "rewrite", meets_damage)
+    before = topic.fresh_log().version
+    with pytest.raises(Corrupt):
+        topic.maintain()
+    assert topic.fresh_log().version == before
+    assert not [entry.key for entry in topic.store.list("topics/t/_delta_log/") if "checkpoint" in entry.key]
 
 
 # --- what is newer ---------------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ _log = logging.getLogger("deltaq.maintenance")
 FORGET_TIMEOUT_S = 60.0
 
 SWEEP_MAX = 1000
-"""Objects that a consumer's own maintenance removes at once: it must not be at it for long when the consumer closes."""
+"""Objects that a consumer's own maintenance removes at once: it must not be at it for long when the consumer closes, or
+a checkpoint is due. At least ten times as many as are added until it has its next turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +332,9 @@ class GroupCaretaker:
         if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._stopped:
             return
         self._cleaned_at = self._clock.monotonic()
-        log = DeltaLog(self._store, self._folder, self._clock)
-        log.adopt(state)
-        self._cleaner.mark(log)
-        if not self._stopped:
-            self._cleaner.sweep(self._folder, SWEEP_MAX)
+        if self._cleaner.sweep(self._folder, SWEEP_MAX) == SWEEP_MAX:
+            self._cleaned_at = float("-inf")  # more is left, of which the next checkpoint's turn takes as much
+        elif not self._stopped:
+            log = DeltaLog(self._store, self._folder, self._clock)
+            log.adopt(state)
+            self._cleaner.mark(log)

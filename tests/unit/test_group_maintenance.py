@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from deltaq.group.group_state import CommittedOffset, Member
 from deltaq.log.checkpoint_reader import read_newest_checkpoint
 from deltaq.log.delta_log import CLEAN_UP_GRACE_S, DeltaLog
 from deltaq.log.topic_log import TopicLog
+from deltaq.maintenance import groups
 from deltaq.maintenance.groups import GroupCaretaker, GroupPass
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import entry_version, group_folder, member_key
@@ -445,6 +447,30 @@ def test_a_group_in_use_cleans_its_own_log(world, patient):
             thread.join()
     assert len(world.entries()) < 100
     assert world.committed() == 9
+
+
+def test_a_group_in_use_keeps_its_log_short_however_often_it_commits_and_removes_little_at_once(
+    world, patient, monkeypatch
+):
+    monkeypatch.setattr(groups, "SWEEP_MAX", 20)
+    settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)
+    counting = FaultyStore(world.store, clock=patient)
+    log = world.log(caretaker=GroupCaretaker(counting, "g", patient, settings))
+    lengths, deletes = [], []
+    for number in range(1_500):  # one each second
+        deleted = counting.operations["delete"]
+        log.commit(None, [offset(number)], DEADLINE)
+        patient.advance(1)
+        for _, thread in patient.threads:
+            thread.join()
+        patient.threads.clear()
+        deletes.append(counting.operations["delete"] - deleted)
+        if number % 10 == 0:
+            lengths.append(len(world.entries()))
+    assert max(deletes) == groups.SWEEP_MAX
+    # What is too young, and what comes between two marks: a wait, and the removal of some hundred in small batches.
+    assert max(lengths) <= 120 + 2 * (90 + 100)
+    assert world.committed() == number
 
 
 def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_none_begins(world, patient):

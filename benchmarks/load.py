@@ -69,12 +69,13 @@ def send_steadily(load: Load, send: Callable[[int], object], poll: Callable[[], 
     return start_ns, monotonic_ns()
 
 
-def send_patiently(producer: Any, topic: str, payload: bytes, key: bytes | None = None) -> int:
-    """Produce one message, however long the queue is full; how often that was the case."""
+def send_patiently(producer: Any, topic: str, payload: bytes, key: bytes | None = None, partition: int = -1) -> int:
+    """Produce one message, however long the queue is full; how often that was the case. With a partition of -1, the
+    key decides."""
     waits = 0
     while True:
         try:
-            producer.produce(topic, payload, key)
+            producer.produce(topic, payload, key, partition)
         except BufferError:
             waits += 1
             producer.poll(TICK_S)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from array import array
 from dataclasses import asdict, replace
 from statistics import median
 
 import pytest
 
 from benchmarks.distribution import distribution
-from benchmarks.history import judge
+from benchmarks.history import Verdict
 from benchmarks.load import Load
-from benchmarks.modelled.measuring import PaddedPayloads, _measure_stream, measure_modelled
+from benchmarks.modelled.measuring import Bill, PaddedPayloads, _measure_stream, measure_modelled
 from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
 from benchmarks.modelled.outcome import Cell, Modelled
 from benchmarks.modelled.plan import ModelledPlan, Stream
@@ -20,7 +19,8 @@ from benchmarks.modelled.store import ModelledStore
 from deltaq.store import MemoryStore, ObjectExists, ObjectMissing
 from deltaq.store.objects import PART_BYTES
 
-CLEAN = judge(1, array("q", [0]))
+SECOND = 10_000
+CLEAN = Verdict(SECOND, SECOND, 0, 0, 0, 0)
 KINDS = ("PUT", "GET", "LIST", "DELETE")
 QUICK = StoreModel("quick", dict.fromkeys(KINDS, RequestLatency(0.2, 0.4)), 1e6, S3_STANDARD.per_million, 0.023)
 # Each request takes exactly ten milliseconds, and a megabyte one.
@@ -34,7 +34,7 @@ def store(model=QUICK, seed=1):
 def cell(linger_ms, requests=None, *, verdict=CLEAN, p99_ms=500.0):
     stream = Stream(Load(10_000, linger_ms, 1.0, 0.0), 1_000)
     marks = distribution([int(p99_ms * 1e6)])
-    return Cell(stream, verdict, marks, marks, 10_000.0, requests or {}, 1.0, None)
+    return Cell(stream, verdict, marks, marks, verdict.sent / 10_000, requests or {}, 1.0, None)
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
@@ -147,8 +147,43 @@ def test_a_stream_through_the_modelled_store_arrives_whole_and_its_requests_are_
     assert (str(found.verdict), found.verdict.received) == ("complete", 400)
     assert (found.arrived.count, found.acknowledged.count) == (300, 300)
     assert 0 < found.acknowledged.p50 <= found.arrived.max
-    assert found.requests_per_s["PUT"] > 0
-    assert found.requests_per_s["GET"] > 0
+    assert found.requests["PUT"] > 0
+    assert found.requests["GET"] > 0
+
+
+def test_what_is_uploaded_and_read_after_the_last_message_was_sent_is_paid_for_too():
+    # Sending is over before the first upload is: of the first flight, and of what was sent during it.
+    slow = replace(QUICK, latencies={**QUICK.latencies, "PUT": RequestLatency(300, 300)})
+    found = _measure_stream(Stream(Load(500, 5.0, 0.2, 0.0), 200), slow, seed=1)
+    assert str(found.verdict) == "complete"
+    assert found.seconds >= 0.9, "two uploads and a commit one after the other"
+    assert found.requests["PUT"] >= 4, "a file and a log entry of each"
+    assert found.requests["GET"] >= 4
+
+
+def test_a_stream_of_several_pairs_is_one_topic_with_a_partition_for_each():
+    stream = Stream(Load(600, 5.0, 0.5, 0.1), 200, pairs=3)
+    found = _measure_stream(stream, QUICK, seed=1)
+    assert (str(found.verdict), found.verdict.sent) == ("complete", 360)
+    assert (found.arrived.count, found.acknowledged.count) == (300, 300)
+    assert str(stream) == "0.12 MB/s of 0.2 KB, 3 producers and consumers, linger 5 ms"
+    one, other = PaddedPayloads(1, 200), PaddedPayloads(2, 200)
+    assert other.read(one.make(7)) is None, "of another partition"
+
+
+def test_a_bill_is_closed_when_the_last_client_is_done_and_what_was_before_it_is_not_on_it():
+    stores = [store(seed=seed) for seed in (1, 2)]
+    bill = Bill(stores)
+    stores[0].put("before", b"")
+    bill.begin()
+    stores[0].put("a", b"")
+    bill.done()
+    stores[1].delete("b")
+    assert bill.total()[1] == {"PUT": 1, "DELETE": 1}, "as far as it has come"
+    bill.done()
+    seconds, _ = bill.total()
+    stores[1].delete("c")
+    assert bill.total() == (seconds, {"PUT": 1, "DELETE": 1})
 
 
 def test_a_plan_is_carried_out_without_a_root_and_every_part_of_it_shown():
@@ -163,7 +198,7 @@ def test_a_plan_is_carried_out_without_a_root_and_every_part_of_it_shown():
 
 
 def test_a_finding_tells_dollars_over_linger_and_is_judged_at_one_of_them():
-    cells = cell(5.0, {"PUT": 20.0}), cell(250.0, {"PUT": 8.0, "GET": 10.0}, p99_ms=800.0)
+    cells = cell(5.0, {"PUT": 20}), cell(250.0, {"PUT": 8, "GET": 10}, p99_ms=800.0)
     found = Modelled(ModelledPlan(()), cells)
     dollars, arrived = found.charts()
     assert dollars.series[0].name == "10 MB/s"
@@ -171,16 +206,25 @@ def test_a_finding_tells_dollars_over_linger_and_is_judged_at_one_of_them():
     assert arrived.series[0].points == ((5.0, 500.0), (250.0, 800.0))
     assert [(target.found, target.met) for target in found.targets()] == [("800.00 ms", False), ("800.00 ms", True)]
     _, costs, *_ = found.tables()
-    assert costs.rows[0] == ("10 MB/s, linger 5 ms", "20.0", "0.0", "0.0", "0.0", "8.64", "4.57", "13.21")
+    name, *figures = costs.rows[0]
+    assert name == "10 MB/s of 1 KB, linger 5 ms"
+    assert figures == ["10.0", "yes", "20.0", "0.0", "0.0", "0.0", "8.64", "4.57", "13.21"]
 
 
-def test_a_store_that_was_too_slow_is_charged_for_what_it_took():
-    found = Modelled(ModelledPlan(()), (replace(cell(5.0), achieved_rate=5_000.0),))
-    assert found.kept_dollars(found.cells[0]) == pytest.approx(S3_STANDARD.dollars_for_keeping(5.0))
-    latencies, *_ = found.tables()
-    assert latencies.rows[0][6] == "5.0"
+def test_a_stream_that_was_not_kept_up_with_says_so_and_is_charged_for_what_went_through():
+    found = Modelled(ModelledPlan(()), (replace(cell(5.0, {"PUT": 20}), seconds=2.0),))
+    (slow,) = found.cells
+    assert (slow.mb_per_s, slow.is_kept_up, slow.requests_per_s) == (5.0, False, {"PUT": 10.0})
+    assert found.kept_dollars(slow) == pytest.approx(S3_STANDARD.dollars_for_keeping(5.0))
+    for table in list(found.tables())[:2]:
+        row = dict(zip(table.head, table.rows[0], strict=True))
+        assert (row["achieved MB/s"], row["kept up"]) == ("5.0", "NO")
+    assert replace(slow, seconds=1.1).is_kept_up
+    assert not replace(slow, seconds=1.12).is_kept_up
 
 
 def test_a_lost_message_makes_a_finding_on_the_model_unclean():
     assert Modelled(ModelledPlan(()), (cell(5.0), cell(20.0))).is_clean
-    assert not Modelled(ModelledPlan(()), (cell(5.0), cell(20.0, verdict=judge(1, array("q"))))).is_clean
+    assert not Modelled(
+        ModelledPlan(()), (cell(5.0), cell(20.0, verdict=Verdict(SECOND, SECOND - 1, 1, 0, 0, 0)))
+    ).is_clean

@@ -1,20 +1,19 @@
-"""Each stream in a fresh process: one producer and one consumer on a store of the model in its memory."""
+"""Each stream in a fresh process: its producers and its consumers on a store of the model in its memory."""
 
 from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from random import Random
-from threading import Event
+from threading import Event, Lock
 from time import monotonic, monotonic_ns, process_time
 
-from benchmarks.client import subscribe
 from benchmarks.distribution import distribution
-from benchmarks.history import judge
+from benchmarks.history import Verdict, judge, summed
 from benchmarks.latency import SETTLE_S, Consumed, after_warmup
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
@@ -25,10 +24,12 @@ from benchmarks.modelled.store import ModelledStore
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
 from benchmarks.rendezvous import await_reader
 from benchmarks.suite import Tell
-from deltaq import Consumer, KafkaError, Message, Producer, Topic
+from deltaq import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, Topic, TopicPartition
 from deltaq.store import MemoryStore, Store
 
-__all__ = ["PaddedPayloads", "measure_modelled"]
+__all__ = ["Bill", "PaddedPayloads", "Passage", "cell_of", "measure_modelled"]
+
+TOPIC = "events"
 
 PATIENCE_S = 60.0
 """How long nothing may come before what is missing counts as lost: a stream may be more than the model's store takes,
@@ -66,49 +67,115 @@ class PaddedPayloads(TimedPayloads):
         return super().read(payload[:MESSAGE_BYTES]) if payload[MESSAGE_BYTES:] == self._padding else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """The producer's side: when each message was acknowledged, in order; and what both clients had requested when it
-    was warm, and when the last message was sent."""
+class Bill:
+    """What clients request of their stores, each of which has one, and for how long: from `begin` until every client
+    has said `done`. Thread-safe."""
 
-    start_ns: int
-    end_ns: int
-    acknowledged_ns: array[int]
-    warm_ns: int
-    warm_requests: Counter[str]
-    end_requests: Counter[str]
+    def __init__(self, stores: Sequence[ModelledStore]) -> None:
+        self._stores = stores
+        self._left = len(stores)
+        self._lock = Lock()
+        self._began = self._now()
+        self._ended: tuple[int, Counter[str]] | None = None
+
+    def begin(self) -> None:
+        """From now on it counts."""
+        self._began = self._now()
+
+    def done(self) -> None:
+        """A client has all its messages acknowledged, or read. With the last one the bill is closed."""
+        with self._lock:
+            self._left -= 1
+            if not self._left:
+                self._ended = self._now()
+
+    def total(self) -> tuple[float, dict[str, int]]:
+        """Seconds, and requests of each kind; up to now if it is still open, because a message was lost."""
+        (began_ns, before), (ended_ns, after) = self._began, self._ended or self._now()
+        return (ended_ns - began_ns) / 1e9, {kind: number - before[kind] for kind, number in after.items()}
+
+    def _now(self) -> tuple[int, Counter[str]]:
+        return monotonic_ns(), sum((store.requests() for store in self._stores), Counter())
 
 
 def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
     """In the fresh process. Each client has a way of its own to the store, as if it were on a machine of its own."""
-    load, topic, inner = stream.load, "events", MemoryStore("modelled")
-    Topic(topic, store=inner).create()
-    ways = ModelledStore(inner, model, seed), ModelledStore(inner, model, seed + 1)
-    payloads, ready, cpu_s = PaddedPayloads(seed, stream.message_bytes), Event(), process_time()
-    with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(_read, ways[1], topic, load, payloads, ready)
-        await_reader(ready, reading)
-        sent = _send(ways[0], topic, load, payloads, lambda: ways[0].requests() + ways[1].requests())
-        consumed = reading.result()
-    due_ns = [sent.start_ns + load.due_ns(sequence) for sequence in range(load.total)]
-    counted_s = (sent.end_ns - sent.warm_ns) / 1e9
-    requests = {kind: sent.end_requests[kind] - sent.warm_requests[kind] for kind in sent.end_requests}
+    inner, cpu_s = MemoryStore("modelled"), process_time()
+    Topic(TOPIC, partitions=stream.pairs, store=inner).create()
+    stores = [ModelledStore(inner, model, seed + number) for number in range(2 * stream.pairs)]
+    of_producers, of_consumers = stores[: stream.pairs], stores[stream.pairs :]
+    payloads = [PaddedPayloads(seed + partition, stream.message_bytes) for partition in range(stream.pairs)]
+    bill = Bill(stores)
+    with ThreadPoolExecutor(len(stores)) as pool:
+        ready = [Event() for _ in of_consumers]
+        readings = [
+            pool.submit(_read, store, partition, stream.share, payloads[partition], ready[partition], bill)
+            for partition, store in enumerate(of_consumers)
+        ]
+        for is_ready, reading in zip(ready, readings, strict=True):
+            await_reader(is_ready, reading)
+        bill.begin()
+        sendings = [
+            pool.submit(_send, store, partition, stream.share, payloads[partition], bill)
+            for partition, store in enumerate(of_producers)
+        ]
+        sent = [sending.result() for sending in sendings]
+        read = [reading.result() for reading in readings]
+    passages = [Passage(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)]
+    return cell_of(stream, passages, *bill.total(), process_time() - cpu_s)
+
+
+def cell_of(
+    stream: Stream, passages: Sequence[Passage], seconds: float, requests: Mapping[str, int], cpu_s: float
+) -> Cell:
+    """What was found of the messages of all partitions together. Pure."""
     return Cell(
         stream,
-        judge(load.total, consumed.sequences, consumed.foreign),
-        distribution(sent.acknowledged_ns[at] - due_ns[at] for at in range(load.warmup, load.total)),
-        distribution(consumed.received_ns[at] - due_ns[consumed.sequences[at]] for at in after_warmup(load, consumed)),
-        load.achieved_rate(sent.start_ns, sent.acknowledged_ns[-1]),
-        {kind: number / counted_s for kind, number in requests.items()},
-        process_time() - cpu_s,
+        summed([passage.verdict for passage in passages]),
+        distribution(late_ns for passage in passages for late_ns in passage.acknowledged_ns_late()),
+        distribution(late_ns for passage in passages for late_ns in passage.arrived_ns_late()),
+        seconds,
+        dict(requests),
+        cpu_s,
         None,
     )
 
 
-def _send(store: Store, topic: str, load: Load, payloads: TimedPayloads, requests: Callable[[], Counter[str]]) -> _Sent:
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """What went through one partition: when the first message was due, when each was acknowledged, and what came."""
+
+    load: Load
+    start_ns: int
+    acknowledged_ns: array[int]
+    consumed: Consumed
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether each message arrived once and in order."""
+        return judge(self.load.total, self.consumed.sequences, self.consumed.foreign)
+
+    def acknowledged_ns_late(self) -> Iterator[int]:
+        """Of each message that counts, the time from when it was due to its delivery callback."""
+        for number in range(self.load.warmup, self.load.total):
+            yield self.acknowledged_ns[number] - self._due_ns(number)
+
+    def arrived_ns_late(self) -> Iterator[int]:
+        """The same to the consumer's hands."""
+        for at in after_warmup(self.load, self.consumed):
+            yield self.consumed.received_ns[at] - self._due_ns(self.consumed.sequences[at])
+
+    def _due_ns(self, number: int) -> int:
+        return self.start_ns + self.load.due_ns(number)
+
+
+# --- the clients, each in a thread -----------------------------------------------------------------------------------
+
+
+def _send(store: Store, partition: int, load: Load, payloads: TimedPayloads, bill: Bill) -> tuple[int, array[int]]:
+    """When the first message was due, and when each was acknowledged, in order."""
     failures = DeliveryFailures()
     acknowledged_ns = array("q")
-    warm: list[tuple[int, Counter[str]]] = []
 
     def acknowledged(error: KafkaError | None, _: Message) -> None:
         # One partition: messages are acknowledged in the order in which they were sent.
@@ -117,31 +184,30 @@ def _send(store: Store, topic: str, load: Load, payloads: TimedPayloads, request
         acknowledged_ns.append(monotonic_ns())
 
     def send(sequence: int) -> None:
-        if sequence == load.warmup:
-            warm.append((monotonic_ns(), requests()))
-        send_patiently(producer, topic, payloads.make(sequence))
+        send_patiently(producer, TOPIC, payloads.make(sequence), partition=partition)
 
     # Only the linger is to decide how much goes into a commit.
     unlimited = {"batch.num.messages": 1_000_000, "batch.size": 2**31 - 1, "queue.buffering.max.messages": 0}
     conf = {"bootstrap.servers": store.url, "linger.ms": load.linger_ms, **unlimited}
     with Producer(conf, store=store, on_delivery=acknowledged) as producer:
-        producer.list_topics(topic)
-        start_ns, end_ns = send_steadily(load, send, lambda: producer.poll(0))
-        end_requests = requests()
+        producer.list_topics(TOPIC)
+        start_ns, _ = send_steadily(load, send, lambda: producer.poll(0))
         producer.flush()
+        bill.done()
     failures.check()
-    return _Sent(start_ns, end_ns, acknowledged_ns, *warm[0], end_requests)
+    return start_ns, acknowledged_ns
 
 
-def _read(store: Store, topic: str, load: Load, payloads: TimedPayloads, ready: Event) -> Consumed:
-    conf = {"bootstrap.servers": store.url, "group.id": "readers", "auto.offset.reset": "earliest"}
+def _read(store: Store, partition: int, load: Load, payloads: TimedPayloads, ready: Event, bill: Bill) -> Consumed:
+    conf = {"bootstrap.servers": store.url, "group.id": "readers"}
     with Consumer(conf, store=store) as consumer:
-        subscribe(consumer, topic)
+        consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING)])
+        consumer.get_watermark_offsets(TopicPartition(TOPIC, partition))  # it has found the topic
         ready.set()
-        return _read_all(consumer, payloads, load.total)
+        return _read_all(consumer, payloads, load.total, bill)
 
 
-def _read_all(consumer: Consumer, payloads: TimedPayloads, total: int) -> Consumed:
+def _read_all(consumer: Consumer, payloads: TimedPayloads, total: int, bill: Bill) -> Consumed:
     """Poll until all messages are there and no more have come for a while, or until too long none has come."""
     sequences, sent_ns, received_ns, foreign = array("q"), array("q"), array("q"), 0
     cpu_s, last = process_time(), monotonic()
@@ -155,8 +221,10 @@ def _read_all(consumer: Consumer, payloads: TimedPayloads, total: int) -> Consum
         content = payloads.read(message.value())
         if content is None:
             foreign += 1
-        else:
-            sent_ns.append(content[0])
-            sequences.append(content[1])
-            received_ns.append(int(last * 1e9))
+            continue
+        sent_ns.append(content[0])
+        sequences.append(content[1])
+        received_ns.append(int(last * 1e9))
+        if len(sequences) == total:
+            bill.done()
     return Consumed(sequences, sent_ns, received_ns, foreign, process_time() - cpu_s)

@@ -19,29 +19,42 @@ ACKNOWLEDGED_AIM_MS = 700.0
 ARRIVED_AIM_MS = 1_000.0
 """Marks p99 at this linger: about what systems with servers in front of S3 Standard publish of themselves."""
 
+KEPT_UP_SHARE = 0.9
+"""Of what is sent a second, what has to go all the way in the whole time, the last message's latency included."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One stream through one producer and one consumer. Latencies are from when a message was due, `acknowledged` to
-    the delivery callback and `arrived` to the consumer's hands; requests of both clients, without the warm-up.
+    """One stream. Latencies are from when a message was due, without the warm-up, `acknowledged` to the delivery
+    callback and `arrived` to the consumer's hands.
 
-    `achieved_rate` is of messages acknowledged, up to the last one: below that of the load, the store was too slow, and
-    latencies tell how long that went on.
+    `requests` by kind are those of all clients within `seconds`: from the first message until every one had been both
+    acknowledged and read.
     """
 
     stream: Stream
     verdict: Verdict
     acknowledged: Distribution
     arrived: Distribution
-    achieved_rate: float
-    requests_per_s: dict[str, float]
+    seconds: float
+    requests: dict[str, int]
     cpu_s: float
     others_cores: float | None
 
     @property
     def mb_per_s(self) -> float:
-        """Megabytes (10^6) a second, as achieved."""
-        return self.achieved_rate * self.stream.message_bytes / 1e6
+        """Megabytes (10^6) a second that went all the way, in the whole time."""
+        return self.verdict.sent * self.stream.message_bytes / 1e6 / self.seconds
+
+    @property
+    def requests_per_s(self) -> dict[str, float]:
+        """In the whole time."""
+        return {kind: number / self.seconds for kind, number in self.requests.items()}
+
+    @property
+    def is_kept_up(self) -> bool:
+        """If not, latencies tell for how long it was sent, and the requests are those of a lower rate."""
+        return self.mb_per_s >= KEPT_UP_SHARE * self.stream.mb_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,7 @@ class Modelled:
             "p99",
             "max",
             "achieved MB/s",
+            "kept up",
             "CPU s",
             "others",
             "messages",
@@ -122,6 +136,7 @@ class Modelled:
                 *(f"{mark:,.0f}" for mark in (cell.acknowledged.p50, cell.acknowledged.p99)),
                 *(f"{mark:,.0f}" for mark in (cell.arrived.p50, cell.arrived.p99, cell.arrived.max)),
                 f"{cell.mb_per_s:.1f}",
+                _kept_up(cell),
                 f"{cell.cpu_s:.1f}",
                 cores_cell(cell.others_cores),
                 str(cell.verdict),
@@ -132,18 +147,23 @@ class Modelled:
 
     def _cost_table(self) -> Table:
         title = (
-            f"Modelled {self.plan.model.name}: one producer and one consumer, requests a second and dollars a day; "
+            f"Modelled {self.plan.model.name}: requests a second and dollars a day at the MB/s that were achieved; "
             f"{DAYS_KEPT} days kept, not compressed; without the machines of the clients"
         )
-        head = "stream", "PUT/s", "GET/s", "LIST/s", "DELETE/s", "requests $", "storage $", "both $"
+        kinds = "PUT", "GET", "LIST", "DELETE"
+        dollars = "requests $", "storage $", "both $"
+        head = "stream", "achieved MB/s", "kept up", *(f"{kind}/s" for kind in kinds), *dollars
         rows = []
         for cell in self.cells:
-            rates = (f"{cell.requests_per_s.get(kind, 0.0):.1f}" for kind in ("PUT", "GET", "LIST", "DELETE"))
+            rates = (f"{cell.requests_per_s.get(kind, 0.0):.1f}" for kind in kinds)
             requests, kept = self.request_dollars(cell), self.kept_dollars(cell)
-            rows.append(
-                (str(cell.stream), *rates, *(f"{dollars:.2f}" for dollars in (requests, kept, requests + kept)))
-            )
+            prices = (f"{price:.2f}" for price in (requests, kept, requests + kept))
+            rows.append((str(cell.stream), f"{cell.mb_per_s:.1f}", _kept_up(cell), *rates, *prices))
         return Table(title, head, tuple(rows))
+
+
+def _kept_up(cell: Cell) -> str:
+    return "yes" if cell.is_kept_up else "NO"
 
 
 def _published(title: str, figures: Sequence[str], told: Sequence[Published]) -> Table:

@@ -402,7 +402,8 @@ def test_a_damaged_file_that_new_files_are_merged_beside_is_known_then() -> None
     work._log.load()
     with pytest.raises(Corrupt):
         work._merge_new_files(-1)
-    assert work._is_damage(Corrupt("damaged", path=key), failures := Counter())
+    failures: Counter[str] = Counter()
+    assert work._is_damage(Corrupt("damaged", path=key), failures)
     assert not work._is_damage(Corrupt("damaged", path=key), failures)
     assert failures == {"failures": 1}
     work._merge_new_files(-1)

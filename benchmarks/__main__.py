@@ -22,7 +22,7 @@ from benchmarks.fairness import Crowd, measure_crowds
 from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
 from benchmarks.latency import LatencyPlan, measure_latencies
 from benchmarks.load import Load
-from benchmarks.machine import describe
+from benchmarks.machine import delta_rs_version, describe, kafka_versions, store_version
 from benchmarks.maintenance import CarePlan, measure_care
 from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled
 from benchmarks.peers import PeerPlan, measure_peers
@@ -63,8 +63,14 @@ SUITES: dict[str, Suite[Any]] = {
         PeerPlan((Load(10_000, 5.0, 3.0, 1.0),), 200_000, rounds=1),
         measure_peers,
         needs_kafka=True,
+        versions=kafka_versions,
     ),
-    "published": Suite(FULL_PUBLISHED, QUICK_PUBLISHED, lambda plan, at: [measure_published(at.root, plan, at.tell)]),
+    "published": Suite(
+        FULL_PUBLISHED,
+        QUICK_PUBLISHED,
+        lambda plan, at: [measure_published(at.root, plan, at.tell)],
+        versions=delta_rs_version,
+    ),
     "contention": Suite(
         FULL_CONTENTION, QUICK_CONTENTION, lambda plan, at: [measure_contention(at.root, plan, at.tell)]
     ),
@@ -91,7 +97,10 @@ def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
 
     place = Place(root, kafka, tell)
     found = {name: tuple(SUITES[name].measure(plan, place)) for name, plan in plans.items()}
-    return Findings(started, describe(root), found)
+    machine = describe(root) | store_version(root)
+    for name in plans:
+        machine |= SUITES[name].versions()
+    return Findings(started, machine, found)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import os
 import platform
 import resource
 from contextlib import suppress
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from time import monotonic
 
@@ -13,7 +15,19 @@ import pyarrow as pa
 
 from deltaq.version import __version__
 
-__all__ = ["OthersLoad", "describe", "drop_from_page_cache"]
+__all__ = [
+    "OthersLoad",
+    "delta_rs_version",
+    "describe",
+    "drop_from_page_cache",
+    "kafka_versions",
+    "store_version",
+]
+
+STORE_SERVER = "DELTAQ_BENCH_STORE"
+"""Variable that says what serves the object store: name and version."""
+
+KAFKA_VERSION = "DELTAQ_BENCH_KAFKA_VERSION"
 
 _IDLE = (3, 4)  # idle, iowait: fields of the line `cpu` of /proc/stat
 _GUEST = 8  # what guests take is counted as user time already
@@ -23,12 +37,52 @@ def describe(root: str) -> dict[str, str]:
     """The machine in words: what a reader needs in order to compare, and nothing that names it."""
     return {
         "cores": str(os.cpu_count()),
+        "processor": _processor(),
+        "memory": _memory(),
         "store": root.split("://", maxsplit=1)[0] if "://" in root else f"local {_file_system(Path(root))}",
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "pyarrow": pa.__version__,
         "deltaq": __version__,
     }
+
+
+def store_version(root: str) -> dict[str, str]:
+    """The server behind an object store and its version, as far as whoever started it for the benchmark said so."""
+    name, _, release = os.environ.get(STORE_SERVER, "").partition(" ")
+    return {name: release} if name and root.startswith("s3://") else {}
+
+
+def kafka_versions() -> dict[str, str]:
+    """Kafka's client and the C library that it wraps; and the broker, as far as whoever started it said so."""
+    return {
+        "Kafka": os.environ.get(KAFKA_VERSION, "of unknown version"),
+        "confluent-kafka": version("confluent-kafka"),
+        "librdkafka": import_module("confluent_kafka").libversion()[0],
+    }
+
+
+def delta_rs_version() -> dict[str, str]:
+    """The Python package of delta-rs."""
+    return {"deltalake": version("deltalake")}
+
+
+def _processor() -> str:
+    """The model, "unknown" if the system does not tell."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or "unknown"
+
+
+def _memory() -> str:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return "unknown"
+    return f"{total / 2**30:.1f} GiB"
 
 
 def _file_system(folder: Path) -> str:

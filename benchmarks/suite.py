@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
@@ -30,7 +30,8 @@ class Place:
 class Suite(Generic[_Plan]):
     """One of the benchmarks, of which `measure` carries out either plan.
 
-    `usual`: it is measured if none is chosen. `only_local`: why it takes a local disk, if it does.
+    `usual`: it is measured if none is chosen. `only_local`: why it takes a local disk, if it does. `versions`: of the
+    peers that take part, by name.
     """
 
     full: _Plan
@@ -39,3 +40,4 @@ class Suite(Generic[_Plan]):
     usual: bool = False
     needs_kafka: bool = False
     only_local: str = ""
+    versions: Callable[[], Mapping[str, str]] = dict

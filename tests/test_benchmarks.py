@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from html.parser import HTMLParser
+from importlib import import_module
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
@@ -190,6 +192,25 @@ def test_a_target_is_judged_by_the_median_run():
     runs = tuple(Run("consume_500", 1_000_000, None, seconds, 1.0, None) for seconds in (1.0, 1.5, 1.6))
     (target,) = Throughput(runs).targets()
     assert (target.name, target.aim, target.found, target.met) == ("consume(500)", ">= 800,000/s", "666,667/s", False)
+
+
+def test_a_report_names_processor_memory_and_the_versions_of_the_peers_that_took_part(tmp_path, monkeypatch):
+    monkeypatch.setenv("DELTAQ_BENCH_STORE", "minio v1.2")
+    monkeypatch.setenv("DELTAQ_BENCH_KAFKA_VERSION", "4.9")
+    for name in ("peers", "published", "flow"):
+        monkeypatch.setitem(SUITES, name, replace(SUITES[name], measure=lambda plan, place: []))
+    alone = run({"flow": None}, str(tmp_path)).machine
+    assert {"cores", "processor", "memory", "store", "system", "python", "pyarrow", "deltaq"} == alone.keys()
+    assert float(alone["memory"].removesuffix(" GiB")) > 0
+    remote = run({"peers": None, "published": None}, "s3://bucket/root")
+    named = {name: told for name, told in remote.machine.items() if name not in alone}
+    libraries = {name: version(name) for name in ("confluent-kafka", "deltalake")}
+    librdkafka = import_module("confluent_kafka").libversion()[0]
+    assert named == {"minio": "v1.2", "Kafka": "4.9", "librdkafka": librdkafka, **libraries}
+    assert json.loads(as_json(remote))["machine"] == remote.machine
+    for report in (as_text(remote), as_html(remote)):
+        assert alone["processor"] in report
+        assert "4.9" in report
 
 
 def test_what_is_dropped_from_the_page_cache_is_still_whole_and_no_longer_in_memory_where_the_system_drops_it(tmp_path):

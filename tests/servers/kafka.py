@@ -53,7 +53,7 @@ class KafkaBroker(LocalServer):
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"DELTAQ_BENCH_KAFKA": self.address}
+        return {"DELTAQ_BENCH_KAFKA": self.address, "DELTAQ_BENCH_KAFKA_VERSION": self.program.version}
 
     def _prepare(self, executable: Path) -> None:
         about = {"host": HOST, "port": self.port, "controller": free_port(), "data": self.data}

@@ -49,6 +49,7 @@ class S3Server(LocalServer):
             "DELTAQ_TEST_S3_ENDPOINT": self.endpoint,
             "DELTAQ_TEST_S3_BUCKET": self.bucket,
             "DELTAQ_TEST_S3_SERVER": self.program.name,
+            "DELTAQ_BENCH_STORE": f"{self.program.name} {self.program.version}",
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": REGION,
             "AWS_ACCESS_KEY_ID": self.access_key,

@@ -12,7 +12,10 @@ from uuid import uuid4
 
 from deltaq.store import Store
 
-__all__ = ["Floor", "measure_floor"]
+__all__ = ["FLOOR_ROUNDS", "Floor", "against_floor", "measure_floor"]
+
+FLOOR_ROUNDS = 50
+"""Of a floor that is measured after each of many loads."""
 
 ENTRY_BYTES = 1024
 
@@ -34,6 +37,11 @@ class Floor:
         """One after the other: nothing can be read before it is written, nor the file before the entry that names
         it."""
         return self.put_ms + self.create_ms + self.get_entry_ms + self.get_data_ms
+
+
+def against_floor(p50_ms: float, floor: Floor | None) -> tuple[str, str]:
+    """For a table: the floor in milliseconds, and how many times as much the median of a load is. Pure."""
+    return ("-", "-") if floor is None else (f"{floor.total_ms:.2f}", f"{p50_ms / floor.total_ms:.1f}")
 
 
 def measure_floor(store: Store, file_bytes: int, rounds: int, pause: Callable[[], object] = lambda: None) -> Floor:

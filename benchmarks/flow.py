@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from benchmarks.client import subscribe
 from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Chart, Table, Target, cores_cell, known_cores
+from benchmarks.finding import Bars, Table, Target, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Consumed, after_warmup, consume_all
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
@@ -22,7 +22,7 @@ from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
 from benchmarks.timed_store import Span, TimedStore
-from benchmarks.trace import STAGES
+from benchmarks.trace import STAGES, stage_bars
 from deltaq import Consumer, Producer, Topic
 from deltaq.names import data_key, topic_folder, topic_log
 from deltaq.store import Store, open_store
@@ -85,8 +85,10 @@ class Flows:
         head = "load", "commits/s", "producer", "consumer", "others", "cores", "messages"
         yield Table("CPU ms for each commit, warm-up included", head, tuple(map(_cost_row, self.flows)))
 
-    def charts(self) -> Iterator[Chart]:
-        return iter(())
+    def charts(self) -> Iterator[Bars]:
+        """The stages of each load."""
+        for flow in self.flows:
+            yield Bars(f"{flow.load}: the stages from `produce` to `poll`", "ms", STAGES, stage_bars(flow.stages))
 
     def targets(self) -> Iterator[Target]:
         return iter(())

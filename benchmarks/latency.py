@@ -14,7 +14,7 @@ from benchmarks.client import Client, deltaq_client, subscribe
 from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution, histogram
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
-from benchmarks.floor import Floor, measure_floor
+from benchmarks.floor import Floor, against_floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
 from benchmarks.machine import OthersLoad
@@ -36,6 +36,7 @@ __all__ = [
     "measure_latencies",
     "measure_latency",
     "send_and_read",
+    "waits_from_due_ns",
     "waits_ns",
 ]
 
@@ -152,9 +153,9 @@ class Latencies:
 
 
 def _percentile_row(latency: Latency) -> tuple[str, ...]:
-    sent, floor_ms = latency.from_send, latency.floor.total_ms
+    sent = latency.from_send
     figures = sent.p50, sent.p95, sent.p99, sent.p999, sent.max, max(latency.by_second_p99_ms), latency.from_due.p99
-    against = f"{floor_ms:.2f}", f"{sent.p50 / floor_ms:.1f}"
+    against = against_floor(sent.p50, latency.floor)
     return str(latency.load), *(f"{figure:.1f}" for figure in figures), *against, str(latency.verdict)
 
 
@@ -205,7 +206,7 @@ def measure_latency(root: str, load: Load, floor_rounds: int) -> Latency:
         load,
         judge(load.total, consumed.sequences, consumed.foreign),
         distribution(consumed.received_ns[at] - consumed.sent_ns[at] for at in counted),
-        distribution(consumed.received_ns[at] - due_ns[at] for at in counted),
+        distribution(waits_from_due_ns(load, produced, consumed)),
         distribution(consumed.sent_ns[at] - due_ns[at] for at in counted),
         _by_second(load, consumed, counted),
         load.achieved_rate(produced.start_ns, produced.end_ns),
@@ -228,6 +229,14 @@ def after_warmup(load: Load, consumed: Consumed) -> list[int]:
 def waits_ns(load: Load, consumed: Consumed) -> list[int]:
     """How long each of the messages that count took from `produce`."""
     return [consumed.received_ns[at] - consumed.sent_ns[at] for at in after_warmup(load, consumed)]
+
+
+def waits_from_due_ns(load: Load, produced: Produced, consumed: Consumed) -> list[int]:
+    """The same from when each was to be sent."""
+    return [
+        consumed.received_ns[at] - produced.start_ns - load.due_ns(consumed.sequences[at])
+        for at in after_warmup(load, consumed)
+    ]
 
 
 def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[float, ...]:

@@ -11,13 +11,16 @@ from benchmarks.client import Client, deltaq_client, kafka_client
 from benchmarks.curves import marks, percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Chart, Table, Target, at_least, at_most, cores_cell, known_cores
+from benchmarks.floor import FLOOR_ROUNDS, Floor, against_floor, measure_floor
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import send_and_read, waits_ns
+from benchmarks.latency import send_and_read, waits_from_due_ns, waits_ns
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.suite import Place
 from benchmarks.throughput import KAFKA_WAYS, Run, fill_topic, measure_throughput, name_of
+from deltaq.names import topic_folder
+from deltaq.store import open_store
 
 __all__ = ["Delivered", "PeerPlan", "Peers", "Rivals", "compare", "measure_peers"]
 
@@ -39,15 +42,19 @@ class PeerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One load through one client, from `produce` in one process to the value in another one."""
+    """One load through one client, from `produce` in one process to the value in another one, and from when each
+    message was to be sent. `floor` is that of deltaq's store, for files of the mean size of deltaq's; Kafka has none.
+    """
 
     client: str
     load: Load
     verdict: Verdict
     latency: Distribution
+    from_due: Distribution
     achieved_rate: float
     producer_cpu_s: float
     consumer_cpu_s: float
+    floor: Floor | None
     others_cores: float | None
 
 
@@ -106,7 +113,7 @@ class Peers:
         """Every load, and the median of each way."""
         title = "deltaq and Kafka: ms from `produce` in one process to the value in the other"
         used = "achieved/s", "CPU s in", "CPU s out", "others", "messages"
-        head = "load", "client", "p50", "p99", "p99.9", "max", *used
+        head = "load", "client", "p50", "p99", "p99.9", "max", "due p99", "floor", "p50/floor", *used
         alike = sorted(self.delivered, key=lambda one: (one.load.rate, one.client))
         yield Table(title, head, tuple(map(_row, alike)))
         title = f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read: medians"
@@ -143,6 +150,8 @@ def _row(one: Delivered) -> tuple[str, ...]:
         str(one.load),
         one.client,
         *marks(one.latency),
+        f"{one.from_due.p99:.1f}",
+        *against_floor(one.latency.p50, one.floor),
         f"{one.achieved_rate:,.0f}",
         f"{one.producer_cpu_s:.2f}",
         f"{one.consumer_cpu_s:.2f}",
@@ -188,13 +197,22 @@ def _deliver(client: Client, load: Load) -> Delivered:
     client.create_topic(topic)
     others = OthersLoad()
     produced, consumed = send_and_read(client, topic, load)
+    others_cores = others.cores()
     return Delivered(
         client.name,
         load,
         judge(load.total, consumed.sequences, consumed.foreign),
         distribution(waits_ns(load, consumed)),
+        distribution(waits_from_due_ns(load, produced, consumed)),
         load.achieved_rate(produced.start_ns, produced.end_ns),
         produced.cpu_s,
         consumed.cpu_s,
-        others.cores(),
+        _floor(client.bootstrap, topic) if client.library == "deltaq" else None,
+        others_cores,
     )
+
+
+def _floor(root: str, topic: str) -> Floor:
+    store = open_store(root)
+    sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
+    return measure_floor(store, sum(sizes) // max(1, len(sizes)), FLOOR_ROUNDS)

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from time import monotonic_ns
-from typing import Any
 from uuid import uuid4
 
 from benchmarks.client import subscribe
 from benchmarks.distribution import Distribution, distribution
-from benchmarks.finding import Table, Target, at_most
+from benchmarks.finding import Bars, Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
 from benchmarks.latency import Consumed, consume_all
@@ -29,7 +28,7 @@ from deltaq import Consumer, Producer, Topic
 from deltaq.names import topic_folder
 from deltaq.store import open_store
 
-__all__ = ["FULL_TRACE", "QUICK_TRACE", "STAGES", "Trace", "TracePlan", "measure_trace"]
+__all__ = ["FULL_TRACE", "QUICK_TRACE", "STAGES", "Trace", "TracePlan", "measure_trace", "stage_bars"]
 
 PAUSE_S = 0.004, 0.012
 """Between two messages, at random: all is at rest when one is sent."""
@@ -105,13 +104,21 @@ class Trace:
             ((*(f"{mark:.3f}" for mark in marks), f"{self.whole.p50 / floor.total_ms:.2f}"),),
         )
 
-    def charts(self) -> Iterator[Any]:
-        return iter(())
+    def charts(self) -> Iterator[Bars]:
+        """The stages."""
+        title = "One message at a time, linger 0: the stages from `produce` to `poll`"
+        yield Bars(title, "ms", STAGES, stage_bars(self.stages))
 
     def targets(self) -> Iterator[Target]:
         if self.on_disk:
             yield at_most("p50 of one message at a time, linger 0", _P50_AIM_MS, self.whole.p50, " ms")
         yield at_most("one message at a time/bare store", _FLOOR_AIM, self.whole.p50 / self.floor.total_ms)
+
+
+def stage_bars(stages: Sequence[Distribution]) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """For a chart: the median of each of `STAGES`, and what one of a hundred messages exceeded. Pure."""
+    medians, tails = tuple(took.p50 for took in stages), tuple(took.p99 for took in stages)
+    return ("p50", medians), ("p99", tails)
 
 
 def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:

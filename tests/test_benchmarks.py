@@ -33,6 +33,7 @@ from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
 from benchmarks.fairness import Crowd, Crowds, Share, judge_values, summarise
 from benchmarks.finding import Bars, Chart, Finding, Series, Table, Target, at_least, at_most
+from benchmarks.floor import Floor
 from benchmarks.footprint import Footprint, Part, read_through
 from benchmarks.history import judge
 from benchmarks.latency import Latencies, LatencyPlan
@@ -500,16 +501,33 @@ def test_both_clients_get_the_same_loads_and_ways_in_turns(tmp_path, monkeypatch
     delivered = [one for one in measured if isinstance(one, Delivered)]
     assert len(delivered) == 4
     assert all(one.verdict.is_clean and one.latency.count == 200 for one in delivered)
+    assert all(one.from_due.max >= one.latency.p50 for one in delivered)
+    assert all(one.floor is not None and one.floor.total_ms > 0 for one in delivered)
     runs = [one for one in measured if isinstance(one, Run)]
     assert [run.way for run in runs] == [*(way for way in ways for _ in clients)] * 2
     assert len(runs) == 8
+
+
+FLOOR = Floor(1_000, 3, 1.0, 0.5, 0.25, 0.25)
+
+
+def test_a_load_is_shown_from_when_it_was_due_and_as_a_multiple_of_the_bare_store():
+    load, verdict = Load(10_000, 5.0, 1.0, 0.0), judge(1, array("q", [0]), 0)
+    took, late = distribution([6 * 10**6]), distribution([9 * 10**6])
+    both = [Delivered(who, load, verdict, took, late, 1.0, 1.0, 1.0, None, None) for who in ("deltaq", "Kafka")]
+    ours = replace(both[0], floor=FLOOR)
+    table, *_ = Peers(PeerPlan((load,), 0, 1), (ours, both[1]), ()).tables()
+    rows = {row[1]: dict(zip(table.head, row, strict=True)) for row in table.rows}
+    columns = "p99", "due p99", "floor", "p50/floor"
+    assert [rows["deltaq"][name] for name in columns] == ["6.0", "9.0", "2.00", "3.0"]
+    assert [rows["Kafka"][name] for name in columns] == ["6.0", "9.0", "-", "-"]
 
 
 def test_a_comparison_is_of_medians_and_says_what_was_missed():
     load = Load(10_000, 5.0, 1.0, 0.0)
     verdict = judge(1, array("q", [0]), 0)
     delivered = [
-        Delivered(client, load, verdict, distribution([int(ms * 1e6)]), 10_000.0, 1.0, 1.0, None)
+        Delivered(client, load, verdict, took := distribution([int(ms * 1e6)]), took, 10_000.0, 1.0, 1.0, FLOOR, None)
         for client, marks in (("deltaq", (6, 30, 7)), ("Kafka", (5, 5, 99)))
         for ms in marks
     ]

@@ -60,3 +60,5 @@ def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
     assert 2 <= flow.commits <= 1200
     assert flow.cpu_s[0] > 0 < flow.cpu_s[1]
     assert [len(table.rows) for table in flows.tables()] == [len(STAGES) + 1, 1]
+    (bars,) = flows.charts()
+    assert (bars.labels, dict(bars.series)["p50"]) == (STAGES, tuple(stage.p50 for stage in flow.stages))

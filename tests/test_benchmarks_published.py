@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.delta_rs import Appender, PlainQueueFailed, create_queue, storage_options
 from benchmarks.finding import Finding
+from benchmarks.floor import Floor
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
@@ -42,11 +43,14 @@ def _numbers(*values: int) -> Int64s:
     return np.array(values, np.int64)
 
 
+FLOOR = Floor(1_000, 3, 1.0, 0.5, 0.25, 0.25)
+
+
 def _passage(trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Verdict | None = None) -> Passage:
     clean = Verdict(trial.load.total, trial.load.total, 0, 0, 0, 0)
     whole = windows[0]
-    figures = (trial.load.rate, kept_up_s, 10, 20_000, 3_000, 1.0, 1.0, 0.01)
-    return Passage(trial, verdict or clean, windows, whole, whole, *figures)
+    figures = (trial.load.rate, kept_up_s, 10, 20_000, 3_000, 1.0, 1.0, FLOOR, 0.01)
+    return Passage(trial, verdict or clean, windows, whole, whole, whole, *figures)
 
 
 # --- the arithmetic --------------------------------------------------------------------------------------------------
@@ -216,6 +220,8 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
     assert len(passage.windows) == 2
     assert 0 < passage.whole.p50 <= passage.worst_p99
     assert passage.from_due.p99 >= passage.whole.p50
+    assert astuple(passage.middle_from_due) >= astuple(passage.middle)
+    assert passage.floor.total_ms > 0
     assert passage.commits > 0
     assert passage.data_bytes > trial.load.total * MESSAGE_BYTES
     assert passage.log_bytes > 0
@@ -254,9 +260,17 @@ def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
     assert (published, first["kept up"]) == (("1,450.0", "1,240.0", "124"), "yes")
     assert windows.rows[1][windows.head.index("kept up")] == "5 s"
     assert [row[0] for row in whole.rows][2:] == ["70,000/s, published, 1000 ms", "70,000/s, published, 100 ms"]
+    assert (first["floor"], first["p50/floor"]) == ("2.00", "5.0")
     ((_, name, *figures),) = ratios.rows
     assert (name, figures) == (f"{DELTA_RS}, each 100 ms", ["10.0", "55.0", "5.5", "14.0", "140.0", "10.0"])
     assert finding.others_cores == (0.01, 0.01)
+
+
+def test_delta_rs_is_compared_by_what_both_took_from_when_a_message_was_due():
+    ours = replace(_passage(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS), middle_from_due=Marks(11, 0, 0, 0, 20))
+    theirs = _passage(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
+    _, _, ratios, _ = _finding(ours, theirs).tables()
+    assert ratios.rows[0][2:] == ("11.0", "55.0", "5.0", "20.0", "140.0", "7.0")
 
 
 def test_charts_show_what_was_published_beside_what_was_measured():

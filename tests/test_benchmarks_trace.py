@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.floor import Floor
 from benchmarks.latency import Consumed
+from benchmarks.report.drawing import draw
 from benchmarks.suite import Place
 from benchmarks.trace import STAGES, TracePlan, _Read, _Sent, _traced, measure_trace
 
@@ -57,6 +58,14 @@ def test_a_trace_is_judged_by_the_bare_store_and_on_a_disk_by_the_clock() -> Non
     assert [target.found for target in remote] == ["15.00"]
     quick = _traced(PLAN, SENT, READ, Floor(1000, 1, 10.0, 0.0, 0.0, 0.0), False, None)
     assert next(iter(quick.targets())).met
+
+
+def test_the_stages_are_drawn_as_bars() -> None:
+    (bars,) = _traced(PLAN, SENT, READ, FLOOR, True, None).charts()
+    assert bars.labels == STAGES
+    assert bars.series == (("p50", (1, 2, 1, 3, -1, 1, 1, 2, 4)), ("p99", (1, 2, 1, 3, 1, 2, 1, 2, 13)))
+    drawn = {text.text for text in draw(bars).iter("text")}
+    assert {*STAGES, "13", "ms"} <= drawn
 
 
 @pytest.mark.parametrize("change", ["a put too many", "an entry that was not read", "a message that did not come"])

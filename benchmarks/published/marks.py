@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from statistics import median_high
 from typing import cast
 
 import numpy as np
@@ -11,7 +13,7 @@ from benchmarks.distribution import percentile
 from benchmarks.load import Load
 from benchmarks.published.rows import Int64s
 
-__all__ = ["Marks", "by_window", "marks"]
+__all__ = ["Marks", "by_window", "marks", "middle_of"]
 
 _SECOND_NS = 1_000_000_000
 
@@ -36,6 +38,11 @@ def marks(nanoseconds: Int64s) -> Marks:
         raise ValueError("nothing was measured: all messages were lost, or the run was shorter than its warm-up")
     ordered = cast("list[int]", np.sort(nanoseconds))
     return Marks(*(float(percentile(ordered, mark)) / 1e6 for mark in _PER_MILLE))
+
+
+def middle_of(windows: Sequence[Marks]) -> Marks:
+    """Of each mark, the median of the windows: the worse one of two in the middle."""
+    return Marks(*map(median_high, zip(*map(astuple, windows), strict=True)))
 
 
 def by_window(load: Load, sequences: Int64s, latency_ns: Int64s, window_s: float) -> tuple[Marks, ...]:

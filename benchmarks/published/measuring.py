@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from uuid import uuid4
 
 import numpy as np
 
 from benchmarks.client import deltaq_client
 from benchmarks.delta_rs import create_queue
+from benchmarks.floor import FLOOR_ROUNDS, measure_floor
 from benchmarks.latency import send_and_read
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.published.article import KEEPS_UP_P99_MS
-from benchmarks.published.marks import Marks, marks
+from benchmarks.published.marks import Marks, middle_of
 from benchmarks.published.outcome import Published
 from benchmarks.published.passage import Passage, Seen, Sent
 from benchmarks.published.pipeline import pass_tables
@@ -52,11 +54,11 @@ def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
         folder = f"{name}/"
         create_queue(f"{root}/{name}")
     others = OthersLoad()
-    from_due: Marks | None = None
     if trial.way == MESSAGES:
         sent, seen, from_due = _pass_messages(root, name, trial.load, window_s)
     else:
         sent, seen = pass_tables(root, name, trial, window_s)
+        from_due = seen  # a row's time of sending is when it was due
     others_cores = others.cores()
     commits, data_bytes, log_bytes = _emptied(store, folder)
     return Passage(
@@ -64,7 +66,8 @@ def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
         seen.verdict,
         seen.windows,
         seen.whole,
-        from_due or seen.whole,
+        from_due.whole,
+        middle_of(from_due.windows),
         sent.achieved_rate,
         _kept_up_s(trial.load, seen.windows, window_s, sent.achieved_rate),
         commits,
@@ -72,21 +75,21 @@ def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
         log_bytes,
         sent.cpu_s,
         seen.cpu_s,
+        measure_floor(store, data_bytes // max(1, commits), FLOOR_ROUNDS),
         others_cores,
     )
 
 
-def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[Sent, Seen, Marks]:
+def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[Sent, Seen, Seen]:
     produced, consumed = send_and_read(deltaq_client(root), topic, load)
     sequences, sent_ns, received_ns = (
         np.frombuffer(column, np.int64) for column in (consumed.sequences, consumed.sent_ns, consumed.received_ns)
     )
     arrivals = Arrivals(sequences, sent_ns, received_ns, consumed.foreign)
     seen = Seen.of(load, arrivals, window_s, consumed.cpu_s)
-    counted = (arrivals.sequences >= load.warmup) & (arrivals.sequences < load.total)
     due_ns = produced.start_ns + arrivals.sequences * _SECOND_NS // load.rate
-    achieved_rate = load.achieved_rate(produced.start_ns, produced.end_ns)
-    return Sent(achieved_rate, produced.cpu_s), seen, marks((arrivals.received_ns - due_ns)[counted])
+    from_due = Seen.of(load, replace(arrivals, sent_ns=due_ns), window_s, consumed.cpu_s)
+    return Sent(load.achieved_rate(produced.start_ns, produced.end_ns), produced.cpu_s), seen, from_due
 
 
 def _emptied(store: Store, folder: str) -> tuple[int, int, int]:

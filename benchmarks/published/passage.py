@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from statistics import median_high
+from dataclasses import dataclass
 
+from benchmarks.floor import Floor
 from benchmarks.history import Verdict
 from benchmarks.load import Load
-from benchmarks.published.marks import Marks, by_window, marks
+from benchmarks.published.marks import Marks, by_window, marks, middle_of
 from benchmarks.published.plan import Trial
 from benchmarks.published.rows import Arrivals, judge_rows
 
@@ -47,6 +47,8 @@ class Passage:
 
     Of a message that is handed over by itself, latency counts from the call of `produce`, and `from_due` from when it
     was to be sent. A row of a table has but the latter: it waits for its table as a message waits for `linger.ms`.
+    `middle_from_due` is as `middle`, with which the ways are compared; `floor` of the bare store for files of the mean
+    size.
     `windows` are in the order in which messages were due, `whole` is of all that counted. Commits and bytes include the
     warm-up.
     """
@@ -56,6 +58,7 @@ class Passage:
     windows: tuple[Marks, ...]
     whole: Marks
     from_due: Marks
+    middle_from_due: Marks
     achieved_rate: float
     kept_up_s: float
     commits: int
@@ -63,12 +66,13 @@ class Passage:
     log_bytes: int
     producer_cpu_s: float
     consumer_cpu_s: float
+    floor: Floor
     others_cores: float | None
 
     @property
     def middle(self) -> Marks:
         """Of each mark, the median of the windows: the worse one of two in the middle."""
-        return Marks(*map(median_high, zip(*map(astuple, self.windows), strict=True)))
+        return middle_of(self.windows)
 
     @property
     def worst_p99(self) -> float:

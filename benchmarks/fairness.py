@@ -16,7 +16,7 @@ from benchmarks.finding import Chart, Series, Table, Target, at_least, cores_cel
 from benchmarks.history import Verdict, judge, summed
 from benchmarks.load import DeliveryFailures
 from benchmarks.machine import OthersLoad
-from benchmarks.payload import MESSAGE_BYTES
+from benchmarks.payload import CrowdPayloads
 from benchmarks.rendezvous import meet, run_together
 from benchmarks.suite import Place
 from deltaq import KafkaError, Message, Producer, Topic
@@ -211,28 +211,16 @@ def summarise(
 def judge_values(sent: Sequence[int], values: Sequence[bytes]) -> Verdict:
     """Judge what is in the topic, in its order: `sent[p]` messages of each producer p, each once and in order."""
     arrivals = [array("q") for _ in sent]
+    payloads = [CrowdPayloads(producer) for producer in range(len(sent))]
     foreign = 0
     for value in values:
-        producer, sequence = _understood(value)
-        if 0 <= producer < len(sent):
-            arrivals[producer].append(sequence)
-        else:
+        content = CrowdPayloads.read_any(value, payloads)
+        if content is None:
             foreign += 1
+        else:
+            arrivals[content[0]].append(content[1])
     judged = [judge(count, numbers) for count, numbers in zip(sent, arrivals, strict=True)]
     return summed([*judged, Verdict(0, foreign, 0, 0, 0, foreign)])
-
-
-def _value(producer: int, sequence: int) -> bytes:
-    return f"{producer}:{sequence}:".encode().ljust(MESSAGE_BYTES, b".")
-
-
-def _understood(value: bytes) -> tuple[int, int]:
-    """Producer and sequence; (-1, -1) for what was never sent."""
-    producer, _, rest = value.partition(b":")
-    sequence = rest.partition(b":")[0]
-    if producer.isdigit() and sequence.isdigit() and value == _value(int(producer), int(sequence)):
-        return int(producer), int(sequence)
-    return -1, -1
 
 
 # --- the processes ---------------------------------------------------------------------------------------------------
@@ -241,7 +229,7 @@ def _understood(value: bytes) -> tuple[int, int]:
 def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
     """One process of the crowd."""
     store = CountingStore(open_store(root), topic_log(topic))
-    failures = DeliveryFailures()
+    payloads, failures = CrowdPayloads(number), DeliveryFailures()
     waited_ns = array("q")
     produced_ns = array("q")
 
@@ -256,14 +244,14 @@ def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
     with Producer(conf, store=store, on_delivery=acknowledged) as producer:
         # What is loaded at first use, and the proof that the store is safe, are no matter of fairness.
         produced_ns.append(monotonic_ns())
-        producer.produce(topic, _value(number, 0))
+        producer.produce(topic, payloads.make(0))
         producer.flush()
         meet()
         start_ns, end = monotonic_ns(), monotonic() + crowd.seconds
         while monotonic() < end:
             for sequence in range(len(produced_ns), _wanted(crowd, monotonic_ns() - start_ns, len(waited_ns))):
                 produced_ns.append(monotonic_ns())
-                producer.produce(topic, _value(number, sequence))
+                producer.produce(topic, payloads.make(sequence))
             producer.poll(0.01)
         in_time = len(waited_ns) - 1
         producer.flush()

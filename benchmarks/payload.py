@@ -9,7 +9,7 @@ from time import monotonic_ns
 
 import pyarrow as pa
 
-__all__ = ["MESSAGE_BYTES", "TimedPayloads", "as_arrow", "random_values"]
+__all__ = ["MESSAGE_BYTES", "CrowdPayloads", "TimedPayloads", "as_arrow", "random_values"]
 
 MESSAGE_BYTES = 100
 _HEAD = Struct("<qq")
@@ -42,6 +42,24 @@ class TimedPayloads:
         # An odd step visits every place of the pool before it comes back to the first.
         start = sequence * 85 % _POOL_BYTES
         return self._pool[start : start + _TAIL_BYTES]
+
+
+class CrowdPayloads(TimedPayloads):
+    """Payloads of one of many producers: its number stands where the time would, and its random bytes are its own."""
+
+    def __init__(self, producer: int) -> None:
+        super().__init__(producer)
+        self._producer = producer
+
+    def make(self, sequence: int) -> bytes:
+        """The payload of message `sequence`."""
+        return _HEAD.pack(self._producer, sequence) + self._tail(sequence)
+
+    @staticmethod
+    def read_any(payload: bytes, of: Sequence[CrowdPayloads]) -> tuple[int, int] | None:
+        """(producer, sequence number) of what the first, the second, … made, or None if none of them did."""
+        producer = _HEAD.unpack_from(payload)[0] if len(payload) == MESSAGE_BYTES else -1
+        return of[producer].read(payload) if 0 <= producer < len(of) else None
 
 
 def random_values(count: int, seed: int) -> list[bytes]:

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import statistics
+import zlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ from benchmarks.load import Load
 from benchmarks.machine import describe, drop_from_page_cache
 from benchmarks.maintenance import Care, CarePlan, Window, live_files
 from benchmarks.operations import OPERATIONS, measure_operations
-from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
+from benchmarks.payload import MESSAGE_BYTES, CrowdPayloads, TimedPayloads, random_values
 from benchmarks.peers import Delivered, PeerPlan, Peers, compare
 from benchmarks.report import Findings, as_html, as_json, as_text
 from benchmarks.report.axis import Axis
@@ -315,15 +316,25 @@ def test_the_shares_of_a_crowd_are_added_up_and_judged():
 
 def test_messages_of_a_crowd_that_are_missing_doubled_or_strange_are_noticed():
     def value(producer, sequence):
-        return f"{producer}:{sequence}:".encode().ljust(MESSAGE_BYTES, b".")
+        return CrowdPayloads(producer).make(sequence)
 
     sent = [value(1, 0), value(0, 0), value(0, 1), value(1, 1)]
     assert judge_values([2, 2], sent).is_clean
     assert str(judge_values([2, 2], sent[:-1])) == "1 lost"
     assert str(judge_values([2, 2], [*sent, sent[0]])) == "1 doubled"
     assert str(judge_values([2, 2], [*sent, value(2, 0)])) == "1 foreign"
-    assert str(judge_values([2, 2], [*sent, b"0:0:"])) == "1 foreign"
+    assert str(judge_values([2, 2], [*sent, value(0, 0)[:-1]])) == "1 foreign"
+    renumbered = value(1, 0)[:16] + value(0, 0)[16:]
+    for strange in (bytes([*sent[0][:-1], sent[0][-1] ^ 1]), renumbered, value(-1, 0), b""):
+        assert str(judge_values([2, 2], [*sent, strange])) == "1 foreign"
     assert str(judge_values([2, 2], [sent[0], sent[2], sent[1], sent[3]])) == "1 disordered"
+
+
+def test_messages_of_a_crowd_are_as_random_as_all_others():
+    values = [CrowdPayloads(producer).make(sequence) for producer in range(4) for sequence in range(50)]
+    assert {len(value) for value in values} == {MESSAGE_BYTES}
+    # The numbers of producer and message are 16 of 100 bytes; the rest does not become smaller.
+    assert len(zlib.compress(b"".join(values), 9)) > 0.84 * len(values) * MESSAGE_BYTES
 
 
 @pytest.mark.fault("P11")

@@ -30,6 +30,7 @@ __all__ = [
     "check_transactional_id",
     "checkpoint_file",
     "checkpoint_version",
+    "clock_key",
     "data_file_name",
     "data_key",
     "duty_folder",
@@ -233,6 +234,11 @@ def duty_folder() -> str:
 def duty_key(period: int) -> str:
     """The note of one period, which whoever creates it looks after. ValueError outside 0..VERSION_MAX."""
     return duty_folder() + _digits(period)
+
+
+def clock_key() -> str:
+    """`_deltaq/clock`, which maintainers write to see what time it is for the store."""
+    return f"{_OURS}clock"
 
 
 def look_key(table_folder: str, version: int, part: int = 0) -> str:

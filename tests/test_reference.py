@@ -198,6 +198,11 @@ LIMITS = {
         Limit(
             "maintenance.groups.SWEEP_MAX", "objects", "Log objects that a consumer's own maintenance removes at once"
         ),
+        Limit(
+            "maintenance.clock_check.CLOCK_TOLERANCE_S",
+            "s",
+            "Difference between a machine's clock and the store's, beyond which it removes nothing because of its age",
+        ),
         Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans that others may thwart in one round"),
         Limit("maintenance.pace.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),

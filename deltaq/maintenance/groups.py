@@ -18,6 +18,7 @@ from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
+from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_clean_up import LogCleaner, entry_time_ms
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.store import ObjectEntry, Store, StoreError
@@ -136,6 +137,7 @@ class GroupPass:
         CheckpointFailed. What was not done is done by the next round."""
         done: Counter[str] = Counter()
         state = self._log.state()
+        compare_clocks(self._store, self._clock)
         try:
             dead, strays = self._look(state)
             self._is_watching = self._has_young(state)
@@ -187,7 +189,7 @@ class GroupPass:
         if not (state.txns or members) or members - dead:
             return False
         newest_ms = entry_time_ms(self._store, self._folder, state.version)
-        return plan_expiry(state, members - dead, newest_ms, self._clock.time_ms(), self._retention_ms)
+        return plan_expiry(state, members - dead, newest_ms, expiry_ms(self._store, self._clock), self._retention_ms)
 
     def _forget(self, state: TableState, dead: frozenset[str], done: Counter[str]) -> None:
         self._tell(f"group {self._group}: forget {len(state.txns)} committed offsets")
@@ -247,7 +249,7 @@ class GroupPass:
             member_id: Heartbeat(entry.modified_ms, now - seen_at)
             for member_id, (entry, seen_at) in self._beats.items()
         }
-        return plan_heartbeats(members, seen, self._clock.time_ms(), self._retention_ms, self._settings)
+        return plan_heartbeats(members, seen, expiry_ms(self._store, self._clock), self._retention_ms, self._settings)
 
     def _has_young(self, state: TableState) -> bool:
         """Whether there are heartbeat objects that the last look has not seen for long enough, and that may matter:
@@ -263,7 +265,7 @@ class GroupPass:
 
     def _ancient(self, members: frozenset[str]) -> frozenset[str]:
         """The members that would be dead if they are not seen alive before the next look."""
-        oldest_ms = self._clock.time_ms() - self._retention_ms
+        oldest_ms = expiry_ms(self._store, self._clock) - self._retention_ms
         return frozenset(member_id for member_id in members if self._beats[member_id][0].modified_ms < oldest_ms)
 
     def _write_checkpoint(self, done: Counter[str]) -> None:
@@ -335,6 +337,7 @@ class GroupCaretaker:
         if self._cleaner.sweep(self._folder, SWEEP_MAX) == SWEEP_MAX:
             self._cleaned_at = float("-inf")  # more is left, of which the next checkpoint's turn takes as much
         elif not self._stopped:
+            compare_clocks(self._store, self._clock)
             log = DeltaLog(self._store, self._folder, self._clock)
             log.adopt(state)
             self._cleaner.mark(log)

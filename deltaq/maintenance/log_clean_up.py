@@ -27,6 +27,7 @@ from deltaq.log.delta_log import DeltaLog
 from deltaq.log.parallel import delete_all
 from deltaq.log.table import DELTAQ_DOMAIN, TableState
 from deltaq.maintenance.checkpoint import point_to_checkpoint, write_checkpoint
+from deltaq.maintenance.clock_check import expiry_ms
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import ObjectExists, ObjectMissing, Store
 
@@ -246,7 +247,7 @@ class LogCleaner:
                 listing,
                 log.state.version,
                 lambda wanted: entry_time_ms(self._store, log.folder, wanted),
-                self._clock.time_ms(),
+                expiry_ms(self._store, self._clock),
                 self.settings,
                 unfit,
             )
@@ -264,7 +265,7 @@ class LogCleaner:
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
         ended_ms = entry_time_ms(self._store, log.folder, version)
-        if ended_ms is None or ended_ms >= self._clock.time_ms() - self.settings.log_retention_ms:
+        if ended_ms is None or ended_ms >= expiry_ms(self._store, self._clock) - self.settings.log_retention_ms:
             return None
         return version
 

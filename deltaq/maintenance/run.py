@@ -14,6 +14,7 @@ from deltaq.config import parse_client_config
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.log.store_errors import unavailable
 from deltaq.maintenance.checkpoint import CheckpointFailed
+from deltaq.maintenance.clock_check import clock_fault, compare_clocks, expiry_ms
 from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -37,7 +38,8 @@ class Maintenance:
     """Maintenance of one root. Two at once, anywhere, do no harm. Not thread-safe.
 
     `tell` takes a line about each thing that is done. What goes wrong with one topic or group is told too and counted;
-    the others have their turn all the same, and the next round tries again. `offsets_retention_ms` is Kafka's
+    the others have their turn all the same, and the next round tries again. So is a wall clock that is not the store's:
+    then nothing is removed because of its age. `offsets_retention_ms` is Kafka's
     `offsets.retention.minutes` in milliseconds.
     """
 
@@ -76,7 +78,11 @@ class Maintenance:
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.run)
-        return done + self._attempt("probes", self._remove_left_probes)
+        done += self._attempt("probes", self._remove_left_probes)
+        if (fault := clock_fault(self._store, self._clock)) is not None:
+            self._tell(fault)
+            done[FAILURES] += 1
+        return done
 
     def finish(self) -> Counter[str]:
         """Behind the last round: wait until what that has seen may go if it is still so, and look again.
@@ -121,7 +127,7 @@ class Maintenance:
 
     def _plan_of_probes(self) -> Counter[str]:
         try:
-            left = left_probes(self._store, self._clock)
+            left = left_probes(self._store, expiry_ms(self._store, self._clock))
         except StoreError as error:
             raise unavailable(error) from error
         if left:
@@ -130,7 +136,10 @@ class Maintenance:
 
     def _remove_left_probes(self) -> Counter[str]:
         try:
-            return Counter({"probes deleted": remove_left_probes(self._store, self._clock)})
+            if not left_probes(self._store, expiry_ms(self._store, self._clock)):
+                return Counter()
+            compare_clocks(self._store, self._clock)
+            return Counter({"probes deleted": remove_left_probes(self._store, expiry_ms(self._store, self._clock))})
         except StoreError as error:
             raise unavailable(error) from error
 

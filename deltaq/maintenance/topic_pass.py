@@ -18,9 +18,10 @@ from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
-from deltaq.maintenance.key_compaction import KeyCleaner
+from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.log_clean_up import LogCleaner
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.plan import Action, TopicSnapshot, plan
@@ -101,7 +102,7 @@ class TopicPass:
         try:
             if self._is_checkpoint_due():
                 yield f"write a checkpoint of version {self._log.version}"
-            deleted, noted = self._sweeper.plan(self._clock.time_ms(), self._grace_ms())
+            deleted, noted = self._sweeper.plan(expiry_ms(self._store, self._clock), self._grace_ms())
             if deleted:
                 yield f"delete up to {deleted} files that are not in it any more"
             if noted:
@@ -121,7 +122,10 @@ class TopicPass:
         self._pacer.begin()
         if not self._log.is_beside_writer:
             self._log.load()
-        if self._log.catch_up():
+        is_alive = self._log.catch_up()
+        if self._log.version >= 0:
+            compare_clocks(self._store, self._clock)
+        if is_alive:
             self._work(done)
         # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
         # Where no writer sees to checkpoints, little is written: a few files are not worth the memory.
@@ -182,7 +186,11 @@ class TopicPass:
         self._unmergeable &= self._log.index.files.keys()
         about = self._log.live_head, self._log.index, self._log.settings
         snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable)
-        return plan(snapshot, self._settings, self._clock.time_ms(), self._rewriter.bytes_max)
+        now_ms = expiry_ms(self._store, self._clock)
+        actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max)
+        if now_ms == NOTHING_EXPIRES_MS:  # a wrong clock would also say how long tombstones stay
+            actions = [action for action in actions if not isinstance(action, KeyCleaning)]
+        return actions
 
     def _work(self, done: Counter[str]) -> None:
         thwarted = 0
@@ -308,7 +316,9 @@ class TopicPass:
     # --- what nobody needs any more ---
 
     def _sweep(self, done: Counter[str]) -> None:
-        now_ms = self._clock.time_ms()
+        now_ms = expiry_ms(self._store, self._clock)
+        if now_ms == NOTHING_EXPIRES_MS:
+            return  # nor is anything noted, by a time that would not mean to others what it says
         for look in self._sweeper.due(now_ms, self._grace_ms()):
             if doomed := settled(look, self._settings.in_flight_ms):
                 self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are not in it any more")

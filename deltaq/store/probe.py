@@ -101,17 +101,17 @@ def _verdict(store: Store, fault: str) -> str:
     )
 
 
-def remove_left_probes(store: Store, clock: Clock = SYSTEM_CLOCK) -> int:
+def remove_left_probes(store: Store, now_ms: int) -> int:
     """Delete the objects of probes that a crash has interrupted; how many. Raises StoreUnavailable, StoreRefused."""
-    left = left_probes(store, clock)
+    left = left_probes(store, now_ms)
     for key in left:
         store.delete(key)
     return len(left)
 
 
-def left_probes(store: Store, clock: Clock = SYSTEM_CLOCK) -> list[str]:
+def left_probes(store: Store, now_ms: int) -> list[str]:
     """The keys of what interrupted probes have left. Raises StoreUnavailable, StoreRefused."""
-    oldest_ms = clock.time_ms() - LEFT_AFTER_MS
+    oldest_ms = now_ms - LEFT_AFTER_MS
     return [entry.key for entry in store.list(PROBE_FOLDER) if entry.modified_ms < oldest_ms]
 
 

@@ -21,7 +21,7 @@ from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.serde.typed import TopicSchema
-from deltaq.store import Store
+from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock, messages_of
 
 __all__ = ["SMALL", "Row", "WrittenTopic", "seen_by_consumers"]
@@ -56,14 +56,14 @@ class WrittenTopic:
 
     def __init__(
         self,
-        store: Store,
+        store: Store | None = None,
         clock: Clock | None = None,
         partitions: int = 1,
         schema: TopicSchema | None = None,
         **config: object,
     ) -> None:
-        self.store = store
         self.clock = clock or ManualClock(auto_advance=True)
+        self.store = store = store or MemoryStore("test", self.clock)
         self.schema = schema
         self.first_hand = FirstHand(self.clock)
         self.log = TopicLog(store, TOPIC, self.clock, indexed=True)

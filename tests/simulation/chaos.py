@@ -40,7 +40,7 @@ def befall(stage: Stage) -> None:
             victim.suspend(stage.between(HEAD_PROOF_S, 4 * HEAD_PROOF_S), machine=stage.chance(0.5))
         elif what == 3 and script.wrong_clocks:
             stage.network.count("a clock jumped")
-            victim.skew_s = stage.between(-3600, 3600)
+            victim.skew_s = stage.wrong_by_s()
 
 
 def live_again(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from deltaq.maintenance.clock_check import CLOCK_TOLERANCE_S
 from deltaq.testing.history import History
 from deltaq.testing.simulation.network import CrashPoint, Faults
 from deltaq.testing.simulation.world import Machine, World
@@ -54,6 +55,11 @@ class Stage:
         """A random number below `number`."""
         return int(self.world.scheduler.random.random() * number)
 
+    def wrong_by_s(self) -> float:
+        """How wrong a clock is: every other one by so little that maintenance goes by it all the same."""
+        most_s = CLOCK_TOLERANCE_S - 1 if self.chance(0.5) else 3600
+        return self.between(-most_s, most_s)
+
     def surprise(self, what: str) -> None:
         """Note what should not have happened; the play fails at its end."""
         self.surprises.append(f"{self.world.scheduler.now:.6f} {what}")
@@ -66,7 +72,7 @@ class Stage:
             while not actor.is_done:
                 machine = self.world.machine(f"{actor.name}.{number}")
                 if self.script.wrong_clocks:
-                    machine.process.skew_s = self.between(-3600, 3600)
+                    machine.process.skew_s = self.wrong_by_s()
                 self.on_stage[actor.name] = machine
                 machine.clock.start_thread(lambda on=machine: actor.act(on), "application").join()  # type: ignore[misc]
                 del self.on_stage[actor.name]

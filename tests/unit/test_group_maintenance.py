@@ -414,6 +414,7 @@ class Patient(ManualClock):
 @pytest.fixture
 def patient(world: World) -> Patient:
     world.clock = Patient()
+    world.store = MemoryStore("test", world.clock)
     return world.clock
 
 

@@ -203,7 +203,7 @@ KEYED = st.builds(
 def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tuple[list[Row], bool, bool]]) -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
-        MemoryStore("test"),
+        MemoryStore("test", clock),
         clock,
         2,
         cleanup_policy="compact",
@@ -238,7 +238,7 @@ def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tu
 @pytest.mark.fault("M2")
 def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> None:
     clock = ManualClock(auto_advance=True)
-    written = WrittenTopic(MemoryStore("test"), clock, cleanup_policy="compact", delete_retention_ms=HOUR_MS)
+    written = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact", delete_retention_ms=HOUR_MS)
     written.append(Row(b"v", b"k"), Row(b"w", b"other"))
     written.append(Row(None, b"k"))
     clock.advance(
@@ -261,7 +261,7 @@ def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> Non
 def test_no_older_value_comes_to_light_when_a_tombstone_goes() -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
-        MemoryStore("test"), clock, cleanup_policy="compact", delete_retention_ms=0, min_cleanable_dirty_ratio=0
+        MemoryStore("test", clock), clock, cleanup_policy="compact", delete_retention_ms=0, min_cleanable_dirty_ratio=0
     )
     for step in range(6):
         written.append(Row(b"%d" % step, b"k"), Row(b"x", b"%d" % step))
@@ -274,7 +274,7 @@ def test_no_older_value_comes_to_light_when_a_tombstone_goes() -> None:
 
 @pytest.mark.fault("M2")
 def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it_replaces() -> None:
-    written = WrittenTopic(MemoryStore("test"), cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     written.append(Row(b"1", b"k"), Row(b"1", b"j"))
     written.append(Row(b"2", b"k"))
     log = TopicLog(written.store, "t", written.clock, indexed=True)
@@ -290,7 +290,7 @@ def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it
 
 def crashing_cleaning(crash: int) -> bool:
     """Whether the cleaning met its death at that write; whether or not, nothing is lost, and the next one does all."""
-    written = WrittenTopic(MemoryStore("test"), cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     model = Model()
     for number in range(6):
         big = b"%d" % number * 4000
@@ -326,7 +326,11 @@ def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again() 
 def test_what_retention_removes_from_a_compacted_topic_is_gone_and_the_rest_is_clean() -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
-        MemoryStore("test"), clock, cleanup_policy="compact,delete", retention_ms=HOUR_MS, min_cleanable_dirty_ratio=0
+        MemoryStore("test", clock),
+        clock,
+        cleanup_policy="compact,delete",
+        retention_ms=HOUR_MS,
+        min_cleanable_dirty_ratio=0,
     )
     written.append(Row(b"old", b"a"), Row(b"old", b"b"))
     clock.advance(3000)
@@ -344,7 +348,7 @@ def test_what_retention_removes_from_a_compacted_topic_is_gone_and_the_rest_is_c
 
 
 def test_a_topic_with_keyless_records_from_before_keeps_them() -> None:
-    written = WrittenTopic(MemoryStore("test"))
+    written = WrittenTopic()
     written.append(Row(b"1"), Row(b"2", b"k"), Row(None), Row(b"3", b"k"), Row(b"1"))
     written.configure(cleanup_policy="compact")
     written.maintain()
@@ -352,7 +356,7 @@ def test_a_topic_with_keyless_records_from_before_keeps_them() -> None:
 
 
 def test_a_key_is_of_its_partition() -> None:
-    written = WrittenTopic(MemoryStore("test"), partitions=2, cleanup_policy="compact")
+    written = WrittenTopic(partitions=2, cleanup_policy="compact")
     written.append(Row(b"0", b"k"), Row(b"1", b"k", partition=1))
     written.maintain()
     assert len(seen(written)) == 2
@@ -360,7 +364,7 @@ def test_a_key_is_of_its_partition() -> None:
 
 def test_in_a_typed_topic_a_tombstone_has_no_column() -> None:
     schema = schema_of(pa.schema([pa.field("a", pa.int64(), nullable=True), pa.field("b", pa.string(), nullable=True)]))
-    written = WrittenTopic(MemoryStore("test"), schema=schema, cleanup_policy="compact", delete_retention_ms=0)
+    written = WrittenTopic(schema=schema, cleanup_policy="compact", delete_retention_ms=0)
     written.append(Row({"a": 1, "b": "x"}, b"k"), Row({"a": None, "b": "y"}, b"j"))
     written.append(Row(None, b"k"))
     written.maintain()
@@ -372,7 +376,7 @@ def test_in_a_typed_topic_a_tombstone_has_no_column() -> None:
 
 def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
     """The topic's rule has changed between two uploads of one commit."""
-    written = WrittenTopic(MemoryStore("test"), cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     timed = written.upload(Row(b"1", b"k", timestamp_ms=5), Row(b"1", b"j", timestamp_ms=6))
     written.configure(message_timestamp_type="LogAppendTime", cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     untimed = written.upload(Row(b"2", b"k"))
@@ -390,7 +394,7 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
 
 
 def test_a_round_comes_to_an_end_when_there_is_nothing_to_be_gained() -> None:
-    written = WrittenTopic(MemoryStore("test"), cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     written.append(Row(b"1", b"k"))
     written.maintain()
     version = written.fresh_log().version

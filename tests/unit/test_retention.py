@@ -317,7 +317,7 @@ def test_what_one_partition_does_not_mention_keeps_its_start() -> None:
 
 def test_records_go_when_their_time_is_over_and_offsets_stay_what_they_are() -> None:
     clock = ManualClock(auto_advance=True)
-    written = WrittenTopic(MemoryStore("test"), clock, partitions=2, retention_ms=HOUR_MS)
+    written = WrittenTopic(MemoryStore("test", clock), clock, partitions=2, retention_ms=HOUR_MS)
     for number in range(6):
         written.append(Row(b"%d" % number, partition=number % 2))
         clock.advance(1200)
@@ -334,7 +334,7 @@ def test_records_go_when_their_time_is_over_and_offsets_stay_what_they_are() -> 
 
 def test_starts_only_rise_and_a_commit_of_retention_adds_nothing() -> None:
     clock = ManualClock(auto_advance=True)
-    written = WrittenTopic(MemoryStore("test"), clock, retention_bytes=4000, segment_bytes=2**20)
+    written = WrittenTopic(MemoryStore("test", clock), clock, retention_bytes=4000, segment_bytes=2**20)
     starts = []
     for number in range(12):
         written.append(Row(b"%d" % number))
@@ -349,7 +349,7 @@ def test_starts_only_rise_and_a_commit_of_retention_adds_nothing() -> None:
 
 def test_what_is_over_in_a_file_that_stays_is_cut_out_of_it() -> None:
     """Other readers of the table know nothing of starts."""
-    written = WrittenTopic(MemoryStore("test"), partitions=2, retention_bytes=4000, segment_bytes=2**20)
+    written = WrittenTopic(partitions=2, retention_bytes=4000, segment_bytes=2**20)
     written.append(Row(b"quiet", partition=1), Row(b"loud"))
     for number in range(12):
         written.append(Row(b"%d" % number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from itertools import islice
 from operator import attrgetter
 
 from deltaq.log.topic_state import Batch, DataFile
@@ -60,7 +61,9 @@ class OffsetIndex:
 
     def batches(self, partition: int, offset: int = 0) -> Iterator[Batch]:
         """The batches of a partition that hold offsets from `offset` on, in order."""
-        batch = self.find(partition, offset)
-        while batch is not None:
-            yield batch
-            batch = self.find(partition, batch.next_offset)
+        batches = self._batches.get(partition, [])
+        first = max(0, bisect_right(batches, offset, key=_BASE) - 1)
+        for batch in islice(batches, first, None):
+            if batch.next_offset > offset:
+                yield batch
+                offset = batch.next_offset

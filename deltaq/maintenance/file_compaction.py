@@ -20,6 +20,7 @@ __all__ = [
     "DECODED_BYTES_AT_ONCE",
     "FileRewrite",
     "Ranges",
+    "count_waiting",
     "cut",
     "divided",
     "halved",
@@ -102,6 +103,27 @@ def plan_compaction(
                 files = tuple(file for unit in window for file in unit)
                 return FileRewrite(files, cut(files, head, target_bytes, decoded_max))
     return None
+
+
+def count_waiting(
+    index: OffsetIndex,
+    target_bytes: int,
+    settings: MaintenanceSettings,
+    *,
+    decoded_max: int = DECODED_BYTES_AT_ONCE,
+    left_out: Container[str] = (),
+) -> int:
+    """How many small files wait to be merged: those among neighbours of which some are worth it."""
+    bytes_of = _bytes_by(target_bytes, decoded_max)
+    units = in_log_order(index)
+    return max(
+        sum(
+            sum(map(len, run))
+            for run in _runs(units, target_bytes // part, bytes_of, left_out)
+            if _window(run, target_bytes, settings.merge_files, bytes_of)
+        )
+        for part in _TIERS
+    )
 
 
 def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()) -> FileRewrite | None:

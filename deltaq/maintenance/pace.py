@@ -6,11 +6,11 @@ from deltaq.clock import Clock
 
 __all__ = ["Pacer", "Stopped"]
 
-PAUSE_S_MAX = 1.0
-"""Longest pause between two steps."""
+PAUSE_S_MAX = 60.0
+"""Longest pause between two steps: a process that stood still for an hour has not worked for so long."""
 
 REST_S = 1.0
-"""How long a rest goes on at most when it is stopped: less than the exit of a process waits."""
+"""How long a pause or rest goes on at most when it is stopped: less than the exit of a process waits."""
 
 STEP_S_MIN = 0.001
 """Smaller steps go on without a pause until they have taken so long together: to wake up disturbs others too."""
@@ -59,9 +59,7 @@ class Pacer:
 
     def rest(self, seconds: float) -> None:
         """Let so many seconds pass. Raises Stopped."""
-        until = self._clock.monotonic() + seconds
-        while not self._stopped and (left_s := until - self._clock.monotonic()) > 0:
-            self._clock.sleep(min(REST_S, left_s))
+        self._sleep(seconds)
         if self._stopped:
             raise Stopped
         self.begin()
@@ -73,7 +71,13 @@ class Pacer:
         share = self._share * self.hurry
         worked_s = self._clock.monotonic() - self._worked_from
         if share < 1 and worked_s >= STEP_S_MIN:
-            self._clock.sleep(min(PAUSE_S_MAX, worked_s * (1 / share - 1)))
+            self._sleep(min(PAUSE_S_MAX, worked_s * (1 / share - 1)))
             self._worked_from = self._clock.monotonic()
         if self._stopped:
             raise Stopped
+
+    def _sleep(self, seconds: float) -> None:
+        """Less if it is stopped meanwhile."""
+        until = self._clock.monotonic() + seconds
+        while not self._stopped and (left_s := until - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(REST_S, left_s))

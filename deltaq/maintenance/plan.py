@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,8 +23,10 @@ Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """A living topic at one version. `index` must not change while this is in use. By their paths:
-    files that are `damaged`, and those of which a merge is known to make no fewer."""
+    """A living topic at one version. `index` must not change while this is in use.
+
+    `damaged` and `unmergeable` are paths: of files that cannot be read, and of those that a merge cannot make fewer.
+    """
 
     head: TopicHead
     index: OffsetIndex
@@ -33,19 +36,28 @@ class TopicSnapshot:
 
 
 def plan(
-    snapshot: TopicSnapshot, settings: MaintenanceSettings, now_ms: int, decoded_max: int = DECODED_BYTES_AT_ONCE
+    snapshot: TopicSnapshot,
+    settings: MaintenanceSettings,
+    now_ms: int,
+    decoded_max: int = DECODED_BYTES_AT_ONCE,
+    between: Callable[[], object] = lambda: None,
 ) -> list[Action]:
     """What should be done to the records and files of a topic, most urgent first; new files decode to about
-    `decoded_max` bytes at most.
+    `decoded_max` bytes at most. `between` is called between two pieces of what may be much to look at.
 
     One thing changes what the others see: do the first, and plan anew.
     """
     head, index, topic, damaged = snapshot.head, snapshot.index, snapshot.topic, snapshot.damaged
     left_out = damaged | snapshot.unmergeable
-    wanted = (
-        plan_retention(index, head, topic, now_ms),
-        plan_trim(index, head, damaged),
-        plan_cleaning(index, topic, settings, now_ms, damaged),
-        plan_compaction(index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out),
+    rules: tuple[Callable[[], Action | None], ...] = (
+        lambda: plan_retention(index, head, topic, now_ms, between),
+        lambda: plan_trim(index, head, damaged),
+        lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
+        lambda: plan_compaction(index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out),
     )
-    return [action for action in wanted if action is not None]
+    actions = []
+    for rule in rules:
+        if (action := rule()) is not None:
+            actions.append(action)
+        between()
+    return actions

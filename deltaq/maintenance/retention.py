@@ -9,7 +9,7 @@ by the next rewrite (`file_compaction.plan_trim`), so a removal must free at lea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, takewhile
 
 from deltaq.config import TopicSettings
@@ -28,12 +28,18 @@ def file_time_ms(file: DataFile) -> int:
     return min(file.max_timestamp_ms, file.modified_ms)
 
 
-def plan_retention(index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int) -> Trimmed | None:
+def plan_retention(
+    index: OffsetIndex,
+    head: TopicHead,
+    settings: TopicSettings,
+    now_ms: int,
+    between: Callable[[], object] = lambda: None,
+) -> Trimmed | None:
     """What retention removes now; None if there is nothing. Without `delete` in the topic's `cleanup.policy` these are
-    just the files of which nothing can be read any more."""
+    just the files of which nothing can be read any more. `between` is called between two partitions."""
     starts = head.start_offsets
     if "delete" in settings.cleanup_policy:
-        going = _worth_it(index, head, _expired(index, head, settings, now_ms))
+        going = _worth_it(index, head, _expired(index, head, settings, now_ms, between), between)
         starts = tuple(run[-1].next_offset if run else start for run, start in zip(going, starts, strict=True))
     paths = _emptied(index, starts)
     return Trimmed(starts, paths) if paths or starts != head.start_offsets else None
@@ -52,32 +58,41 @@ def _emptied(index: OffsetIndex, starts: Sequence[int]) -> tuple[str, ...]:
     return tuple(sorted(gone))
 
 
-def _expired(index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int) -> list[list[Batch]]:
+def _expired(
+    index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int, between: Callable[[], object]
+) -> list[list[Batch]]:
     """Of each partition the batches at its beginning that are too old, or have `retention.bytes` in newer ones."""
 
     def is_old(batch: Batch) -> bool:
         return 0 <= settings.retention_ms < now_ms - file_time_ms(index.files[batch.path])
 
     runs = []
+    row_bytes = {path: _row_bytes(file) for path, file in index.files.items()} if settings.retention_bytes >= 0 else {}
     for partition, start in enumerate(head.start_offsets):
-        batches = list(index.batches(partition, start))
-        beyond = _beyond(index, batches, settings.retention_bytes)
-        runs.append([*batches[:beyond], *takewhile(is_old, batches[beyond:])])
+        if settings.retention_bytes < 0:
+            runs.append(list(takewhile(is_old, index.batches(partition, start))))  # of all others nobody asks
+        else:
+            batches = list(index.batches(partition, start))
+            beyond = _beyond(batches, row_bytes, settings.retention_bytes)
+            runs.append([*batches[:beyond], *takewhile(is_old, batches[beyond:])])
+        between()
     return runs
 
 
-def _beyond(index: OffsetIndex, batches: Sequence[Batch], bytes_max: int) -> int:
+def _beyond(batches: Sequence[Batch], row_bytes: Mapping[str, float], bytes_max: int) -> int:
     """How many batches, from the oldest on, a partition could do without and have `bytes_max` in the others."""
     newer = 0.0
     for older in range(len(batches), 0, -1):
-        if 0 <= bytes_max <= newer:
+        if bytes_max <= newer:
             return older
         batch = batches[older - 1]
-        newer += batch.rows * _row_bytes(index.files[batch.path])
+        newer += batch.rows * row_bytes[batch.path]
     return 0
 
 
-def _worth_it(index: OffsetIndex, head: TopicHead, expired: list[list[Batch]]) -> list[list[Batch]]:
+def _worth_it(
+    index: OffsetIndex, head: TopicHead, expired: list[list[Batch]], between: Callable[[], object]
+) -> list[list[Batch]]:
     """All of it, or what is left without the files of which more would stay than go, and without what is behind these:
     whichever frees more bytes than it makes to be rewritten.
 
@@ -94,6 +109,7 @@ def _worth_it(index: OffsetIndex, head: TopicHead, expired: list[list[Batch]]) -
         if not dear:
             return best
         expired = [_ahead_of(dear, run) for run in expired]
+        between()
 
 
 def _gains(index: OffsetIndex, head: TopicHead, going: list[list[Batch]]) -> dict[str, int]:

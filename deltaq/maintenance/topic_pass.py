@@ -19,7 +19,7 @@ from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
-from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, plan_compaction
+from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.log_clean_up import LogCleaner
@@ -187,7 +187,7 @@ class TopicPass:
         about = self._log.live_head, self._log.index, self._log.settings
         snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable)
         now_ms = expiry_ms(self._store, self._clock)
-        actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max)
+        actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._pacer.step)
         if now_ms == NOTHING_EXPIRES_MS:  # a wrong clock would also say how long tombstones stay
             actions = [action for action in actions if not isinstance(action, KeyCleaning)]
         return actions
@@ -196,9 +196,9 @@ class TopicPass:
         thwarted = 0
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
             before = self._log.version
+            self._set_pace()
             for action in self._plan():
                 self._tell(f"{self._log.topic}: {_words(action)}")
-                self._set_pace()
                 try:
                     self._do(action, done)
                 except (Overtaken, FileGone) as error:
@@ -263,7 +263,12 @@ class TopicPass:
 
     def _set_pace(self) -> None:
         """Many writers make more small files than one that takes its time can merge."""
-        self._pacer.hurry = max(1.0, len(self._log.index.files) / (BACKLOG_MERGES * self._settings.merge_files))
+        target_bytes, decoded_max = self._log.settings.segment_bytes, self._rewriter.bytes_max
+        left_out = self._damaged | self._unmergeable
+        waiting = count_waiting(
+            self._log.index, target_bytes, self._settings, decoded_max=decoded_max, left_out=left_out
+        )
+        self._pacer.hurry = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
 
     def _step(self) -> None:
         """A piece of a merge is done. A large one that takes its time must not be what many small files wait for: each

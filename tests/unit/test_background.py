@@ -395,7 +395,8 @@ def working() -> tuple[ManualClock, Pacer]:
 
 
 @pytest.mark.parametrize(
-    ("worked_s", "hurry", "pause_s"), [(0.1, 1, 0.3), (0.1, 2, 0.1), (0.1, 4, 0), (0.1, 9, 0), (5, 1, 1.0)]
+    ("worked_s", "hurry", "pause_s"),
+    [(0.1, 1, 0.3), (0.1, 2, 0.1), (0.1, 4, 0), (0.1, 9, 0), (1, 1, 3), (5, 1, 15), (5, 2, 5), (3600, 1, 60)],
 )
 def test_a_step_is_followed_by_a_pause_that_leaves_the_others_their_share(
     working: tuple[ManualClock, Pacer], worked_s: float, hurry: float, pause_s: float
@@ -407,6 +408,21 @@ def test_a_step_is_followed_by_a_pause_that_leaves_the_others_their_share(
     before = clock.monotonic()
     pacer.step()
     assert clock.monotonic() - before == pytest.approx(pause_s)
+
+
+def test_a_long_pause_is_over_soon_when_maintenance_is_asked_to_end() -> None:
+    class Ending(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            pacer.stop()
+
+    clock = Ending(auto_advance=True)
+    pacer = Pacer(clock, share=0.1)
+    clock.advance(5)
+    before = clock.monotonic()
+    with pytest.raises(Stopped):
+        pacer.step()
+    assert clock.monotonic() - before <= 1
 
 
 def test_steps_too_small_for_a_pause_are_followed_by_one_for_all_of_them(working: tuple[ManualClock, Pacer]) -> None:

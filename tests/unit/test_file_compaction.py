@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,6 +19,7 @@ from deltaq.maintenance.file_compaction import (
     MERGED_TARGETS_MAX,
     FileRewrite,
     Ranges,
+    count_waiting,
     cut,
     divided,
     halved,
@@ -176,6 +177,26 @@ def test_files_of_which_a_merge_makes_no_fewer_are_left_out() -> None:
     assert plan is not None
     assert list(plan.inputs) == files[2:5]
     assert plan_compaction(index_of(files), head, TARGET, SOON, left_out={"1", "4", "7"}) is None
+
+
+def test_those_wait_to_be_merged_that_have_enough_small_neighbours() -> None:
+    def waiting(*sizes: int, left_out: Container[str] = (), decoded_bytes: int = 0) -> int:
+        files = [
+            made_file(f"{n}", n, [(0, n, n + 1)], size=size, decoded_bytes=decoded_bytes)
+            for n, size in enumerate(sizes)
+        ]
+        return count_waiting(index_of(files), 1000, replace(SOON, merge_files=4), decoded_max=500, left_out=left_out)
+
+    assert waiting() == 0
+    assert waiting(1, 1, 1) == 0
+    assert waiting(*[1] * 9) == 9
+    assert waiting(*[1] * 9, 900, *[1] * 3) == 9
+    assert waiting(*[40] * 9, 900, *[1] * 5) == 14, "of all sizes"
+    assert waiting(*[500] * 3000) == 0
+    assert waiting(*[1] * 3000, decoded_bytes=250) == 0
+    assert waiting(*[1] * 9, left_out={"2"}) == 6
+    assert waiting(*[1] * 9, left_out={"4"}) == 8
+    assert waiting(*[1] * 7, left_out={"3"}) == 0
 
 
 def test_a_partition_without_records_gets_no_new_file_of_its_own() -> None:

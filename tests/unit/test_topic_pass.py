@@ -21,19 +21,22 @@ from deltaq import (
     Topic,
     TopicPartition,
 )
+from deltaq.config import TopicSettings
 from deltaq.log.actions import Action, CommitInfo, Protocol
 from deltaq.log.delta_log import DeltaLog, Draft
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_log import Overtaken
+from deltaq.log.topic_state import TopicHead
 from deltaq.log.topic_view import NewTopicPlan, create_topic
 from deltaq.maintenance import topic_pass
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.plan import TopicSnapshot, plan
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
+from tests.doubles.data_files import index_of, made_file
 from tests.doubles.reading import drain, next_message
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -430,6 +433,62 @@ def test_a_damaged_log_ends_the_round(topic: WrittenTopic, monkeypatch: pytest.M
         topic.maintain()
     assert topic.fresh_log().version == before
     assert not [entry.key for entry in topic.store.list("topics/t/_delta_log/") if "checkpoint" in entry.key]
+
+
+# --- pace ------------------------------------------------------------------------------------------------------------
+
+
+class Noted(Pacer):
+    """Notes how much it hurries, and how long it works without a step."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, share=0.1)
+        self.hurries: set[float] = set()
+
+    def step(self) -> None:
+        self.hurries.add(self.hurry)
+        super().step()
+
+
+def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_only_then(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE", 2500)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    settings, pacer = replace(SMALL, merge_files=4), Noted(clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, settings, pacer)
+    for number in range(2 * topic_pass.BACKLOG_MERGES * settings.merge_files):
+        topic.append(*(Row(b"%04d" % number * 50) for _ in range(8)), codec="zstd")
+    work.run()
+    assert max(pacer.hurries) == 2, "twice as many as may wait"
+    assert pacer.hurry == 1, "when it is done"
+    assert len(topic.files) > 2 * topic_pass.BACKLOG_MERGES * settings.merge_files / 2, "they decode to too much"
+    pacer.hurries.clear()
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    assert work.run()["files merged"] == 4
+    assert pacer.hurries == {1}, "though there are many files"
+
+
+def test_a_plan_of_very_much_is_made_with_pauses() -> None:
+    """It is made in a producer's process too, and again after each thing that is done."""
+    partitions = 50
+    files = [made_file(f"{n}", n, [(p, n, n + 1) for p in range(partitions)]) for n in range(5)]
+    head = TopicHead("id", (5,) * partitions, (0,) * partitions, 0)
+    for config in ({}, {"deltaq.retention.bytes": "1"}):
+        snapshot = TopicSnapshot(head, index_of(files), TopicSettings.from_properties(config))
+        pauses: list[None] = []
+        plan(snapshot, SMALL, 0, between=lambda: pauses.append(None))  # noqa: B023 - it is called before the next one
+        assert len(pauses) >= partitions
+
+
+def test_who_is_asked_to_end_does_so_in_the_middle_of_a_plan(topic: WrittenTopic, clock: ManualClock) -> None:
+    pacer = Pacer(clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer)
+    work._log.load()
+    pacer.stop()
+    with pytest.raises(Stopped):
+        work._plan()
 
 
 # --- what is newer ---------------------------------------------------------------------------------------------------

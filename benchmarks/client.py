@@ -33,6 +33,14 @@ class Client:
         return {"bootstrap.servers": self.bootstrap}
 
     @property
+    def consumer_conf(self) -> dict[str, object]:
+        """What the configuration of a consumer has to say. By default librdkafka stops fetching once it holds 100,000
+        messages, looks again only a second later, and leaves a consumer that has read them by then with nothing to
+        do."""
+        busy = {"queued.min.messages": 1_000_000, "fetch.queue.backoff.ms": 0}
+        return {**self.conf, **(busy if self.library == "confluent_kafka" else {})}
+
+    @property
     def name(self) -> str:
         """What it is called in a report."""
         return "Kafka" if self.library == "confluent_kafka" else "deltaq"

@@ -275,7 +275,7 @@ def _produce(client: Client, topic: str, load: Load) -> Produced:
 
 
 def _consume(client: Client, topic: str, load: Load) -> Consumed:
-    conf = {**client.conf, "group.id": f"latency-{topic}", "auto.offset.reset": "earliest"}
+    conf = {**client.consumer_conf, "group.id": f"latency-{topic}", "auto.offset.reset": "earliest"}
     cpu_s = process_time()
     with client.api.Consumer(conf) as consumer:
         subscribe(consumer, topic)

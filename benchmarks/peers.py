@@ -95,6 +95,14 @@ class Peers:
         alike = [run for run in self.runs if (run.client, run.way) == (client, way)]
         return float(statistics.median(run.messages / run.seconds for run in alike))
 
+    def cpu_us(self, way: str) -> Rivals:
+        """Microseconds of processor time of the client's process for each message."""
+        return Rivals(*(self._cpu_us(name, way) for name in _NAMES))
+
+    def _cpu_us(self, client: str, way: str) -> float:
+        alike = [run for run in self.runs if (run.client, run.way) == (client, way)]
+        return float(statistics.median(run.cpu_s / run.messages * 1e6 for run in alike))
+
     @property
     def is_clean(self) -> bool:
         """Whether every message of every load arrived as it should. (A throughput run that went wrong has raised.)"""
@@ -117,10 +125,12 @@ class Peers:
         alike = sorted(self.delivered, key=lambda one: (one.load.rate, one.client))
         yield Table(title, head, tuple(map(_row, alike)))
         title = f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read: medians"
-        both = ((name_of(way), self.speed(way)) for way in self._ways)
-        rows = tuple((way, f"{one.ours:,.0f}", f"{one.theirs:,.0f}", f"{one.ratio:.2f}") for way, one in both)
+        rows = tuple(
+            (name_of(way), *_both(self.speed(way), ",.0f"), *_both(self.cpu_us(way), ".2f")) for way in self._ways
+        )
         if rows:
-            yield Table(title, ("way", "deltaq", "Kafka", "ratio"), rows)
+            costs = "deltaq CPU us each", "Kafka CPU us each", "ratio"
+            yield Table(title, ("way", "deltaq", "Kafka", "ratio", *costs), rows)
 
     def charts(self) -> Iterator[Chart | Bars]:
         """The percentiles of each load, medians of the rounds; then the speed of each way."""
@@ -143,6 +153,10 @@ class Peers:
             yield at_most(f"p99, {load}", _P99_AIM_MS, self.latency(load, "p99").ours, " ms")
         for way in self._ways:
             yield at_least(f"{name_of(way)}, deltaq/Kafka", _SPEED_AIM, self.speed(way).ratio)
+
+
+def _both(rivals: Rivals, form: str) -> tuple[str, str, str]:
+    return format(rivals.ours, form), format(rivals.theirs, form), f"{rivals.ratio:.2f}"
 
 
 def _row(one: Delivered) -> tuple[str, ...]:

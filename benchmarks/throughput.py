@@ -279,7 +279,7 @@ def _tables(values: list[bytes], rows: int) -> list[pa.Table]:
 
 def _consumer(client: Client, topic: str) -> Any:
     api = client.api
-    consumer = api.Consumer({**client.conf, "group.id": f"reader-{uuid4().hex[:12]}"})
+    consumer = api.Consumer({**client.consumer_conf, "group.id": f"reader-{uuid4().hex[:12]}"})
     consumer.assign([api.TopicPartition(topic, 0, api.OFFSET_BEGINNING)])
     return consumer
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
 from deltaq import KafkaError, Message, Producer, Topic
-from deltaq.clock import SystemClock
+from deltaq.clock import Clock, SystemClock
 from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.store import LocalStore, Store
 
@@ -71,7 +71,7 @@ class LeapingClock(SystemClock):
 class BackdatedStore(LocalStore):
     """A folder whose files were last changed when `clock` says so: clean-up goes by the times of the store too."""
 
-    def __init__(self, root: str, clock: LeapingClock) -> None:
+    def __init__(self, root: str, clock: Clock) -> None:
         super().__init__(root, clock)
         self._folder_path, self._now = Path(root), clock
 

@@ -17,10 +17,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from benchmarks.ageing import BackdatedStore
 from deltaq import AdminClient, Consumer, KafkaError, TopicPartition
-from deltaq.clock import SYSTEM_CLOCK
 from deltaq.names import checkpoint_version, entry_version, topic_log
-from deltaq.store import LocalStore
 from deltaq.testing import ManualClock
 from tests.doubles.reading import eventually
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -59,7 +58,7 @@ class Model(RuleBasedStateMachine):
         self.cleanup = contextlib.ExitStack()
         self.root = self.cleanup.enter_context(tempfile.TemporaryDirectory())
         self.clock = ManualClock(auto_advance=True)
-        self.store = LocalStore(self.root, SYSTEM_CLOCK)
+        self.store = BackdatedStore(self.root, self.clock)
         self.sent = 0
         self.ever: dict[Place, Record] = {}
         self.live: dict[Place, Record] = {}

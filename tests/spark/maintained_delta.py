@@ -16,12 +16,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from deltaq.clock import SYSTEM_CLOCK
+from benchmarks.ageing import BackdatedStore
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.spark import spark_session
-from deltaq.store import LocalStore
 from deltaq.testing import ManualClock
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -67,7 +66,7 @@ def play(spark: SparkSession, root: Path, policy: str) -> dict[str, object]:
     clock = ManualClock(auto_advance=True)
     chance = random.Random(policy)
     topic = WrittenTopic(
-        LocalStore(str(root), SYSTEM_CLOCK),
+        BackdatedStore(str(root), clock),
         clock,
         PARTITIONS,
         cleanup_policy=policy,

@@ -296,6 +296,17 @@ def test_the_log_of_a_group_stays_as_long_as_it_should_beside_a_consumer_a_year_
     assert len(entries) == 60
 
 
+@pytest.mark.fault("C1")
+def test_a_group_alone_in_its_root_keeps_its_offsets_too(store, right):
+    GroupLog(store, "g", right).commit(None, [CommittedOffset("t", "id", 0, 5)], float("inf"))
+    clock = SkewedClock(right, YEAR_S)
+    maintenance = Maintenance(store, clock, SMALL)
+    assert maintenance.round()["offsets forgotten"] == 0
+    clock.ahead_s = 0
+    right.advance(YEAR_S)
+    assert maintenance.round()["offsets forgotten"] == 1
+
+
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 

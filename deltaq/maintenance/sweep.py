@@ -4,6 +4,9 @@ What is to go is seen twice. A *look* notes what lies in a topic's folder and is
 a grace period is over, an entry in the log says that uploads from before that look are void, and then what is still
 not in the topic is deleted. So no clock decides between a slow writer and its file: a writer that had begun before the
 look reads that entry before it can commit, and uploads again (`TopicLog.append`).
+
+A file may be committed after a look that found it, and leave the topic again before that look is due: it would not stay
+for a grace period after it has left. So what has been in the topic since is dropped from what was noted before.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from deltaq import names
@@ -25,7 +29,7 @@ from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store, StoreError
 
-__all__ = ["Look", "Sweeper", "is_due", "parse_look", "settled", "unreferenced"]
+__all__ = ["Look", "Sweeper", "is_due", "never_live", "parse_look", "settled", "unreferenced"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -83,6 +87,10 @@ def parse_look(data: bytes, entry: ObjectEntry) -> Look:
     return Look(version, time_ms, found, entry.modified_ms, took_ms, place[1])
 
 
+def _note_of(version: int, time_ms: int, took_ms: int, found: Mapping[str, int]) -> bytes:
+    return json.dumps({"version": version, "time": time_ms, "took": took_ms, "names": dict(found)}).encode()
+
+
 def _may_go(name: str) -> bool:
     return names.holds_data(name) and not {"", ".", ".."} & set(name.split("/"))
 
@@ -94,6 +102,15 @@ def settled(look: Look, in_flight_ms: int) -> frozenset[str]:
     """
     newest_ms = look.noted_ms - look.took_ms - in_flight_ms
     return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= newest_ms)
+
+
+def never_live(look: Look, live_since: AbstractSet[str], in_flight_ms: int) -> Look:
+    """The look without names that have been in the topic since, if any of them is settled. It can be noted anew, at
+    any time: what is not settled is left out too, for another look."""
+    names_settled = settled(look, in_flight_ms)
+    if names_settled.isdisjoint(live_since):
+        return look
+    return replace(look, names={name: look.names[name] for name in sorted(names_settled - live_since)})
 
 
 def is_due(look: Look, now_ms: int, grace_ms: int) -> bool:
@@ -123,6 +140,12 @@ class Sweeper:
         self._looks_folder = names.looks_folder(log.folder)
         # Of the notes that are known: they need not be read again until they are due.
         self._times_ms: dict[str, int] = {}
+        self._live_since: AbstractSet[str] = frozenset()  # the last look
+
+    def note_live(self) -> None:
+        """To be called before anything is removed from the topic: what is in it now is to stay for a grace period after
+        that, also where an earlier look has noted it."""
+        self._live_since |= self._live()
 
     def looks(self, *, drop: bool = True) -> Iterator[Look]:
         """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable.
@@ -151,21 +174,43 @@ class Sweeper:
         began = self._clock.uptime()
         found = self._found()
         self._log.catch_up()  # what was committed before we looked is in the topic by now
-        new = list(unreferenced(found, self._live(), self.looks()).items())
+        live = self._live()
+        new = list(unreferenced(found, live, self._corrected(self._live_since | live)).items())
+        self._live_since = live
         version = self._log.version
         parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
         begun = max(parts, default=-1) + 1
         pieces = [dict(new[at : at + NAMES_OF_NOTE_MAX]) for at in range(0, len(new), NAMES_OF_NOTE_MAX)]
         return sum(self._note(version, begun + at, piece, began) for at, piece in enumerate(pieces))
 
+    def _corrected(self, live_since: AbstractSet[str]) -> Iterator[Look]:
+        """The looks, one by one, noted anew without what has been in the topic since."""
+        for look in self.looks():
+            left = never_live(look, live_since, self._settings.in_flight_ms)
+            if left is not look:
+                self._replace(left)
+            yield left
+
+    def _replace(self, look: Look) -> None:
+        """Put a look in the place of the one that was noted. That it counts as noted later makes no difference: what it
+        names is settled."""
+        key = names.look_key(self._log.folder, look.version, look.part)
+        try:
+            if look.names:
+                self._store.put(key, _note_of(look.version, look.time_ms, look.took_ms, look.names))
+            else:
+                self._store.delete(key)
+        except StoreError as error:
+            raise unavailable(error) from error
+
     def _note(self, version: int, part: int, found: Mapping[str, int], began: float) -> int:
         """Note one part of a look that began at an uptime; how many files."""
         noting = self._clock.uptime()
         took_ms = math.ceil((noting - began) * 1000)
-        body = {"version": version, "time": self._clock.time_ms(), "took": took_ms, "names": found}
+        data = _note_of(version, self._clock.time_ms(), took_ms, found)
         key = names.look_key(self._log.folder, version, part)
         try:
-            self._store.create(key, json.dumps(body).encode())
+            self._store.create(key, data)
             if (self._clock.uptime() - noting) * 1000 > self._settings.in_flight_ms / 2:
                 self._store.delete(key)  # noted so late, a file that was young when it was found passes for an old one
                 return 0
@@ -195,7 +240,7 @@ class Sweeper:
                     deleted += len(doomed - live)
                     yield replace(look, names=dict.fromkeys(doomed, 0))
                 else:
-                    yield look
+                    yield never_live(look, live, self._settings.in_flight_ms)
 
         noted = unreferenced(found, live, looks_left())
         return deleted, len(noted)
@@ -216,7 +261,7 @@ class Sweeper:
             # Nobody has looked at what was not there: to void all uploads up to then would stop every writer for ever.
             self._drop(names.look_key(self._log.folder, look.version, look.part), "its version is not in the log yet")
             return 0
-        noted = settled(look, self._settings.in_flight_ms)
+        noted = settled(look, self._settings.in_flight_ms) - self._live_since
         head = self._log.head or self._log.ended
         if noted - self._live() and (head is None or head.uploads_from <= look.version):
             self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)

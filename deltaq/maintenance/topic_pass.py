@@ -126,6 +126,7 @@ class TopicPass:
         if self._log.version >= 0:
             compare_clocks(self._store, self._clock)
         if is_alive:
+            self._sweeper.note_live()
             self._work(done)
         # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
         # Where no writer sees to checkpoints, little is written: a few files are not worth the memory.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from deltaq import KafkaError, Producer
 from deltaq.errors import Unavailable
 from deltaq.log.topic_log import TopicLog, UploadsGone
 from deltaq.maintenance.pace import Pacer
-from deltaq.maintenance.sweep import Look, Sweeper, parse_look, settled, unreferenced
+from deltaq.maintenance.sweep import Look, Sweeper, never_live, parse_look, settled, unreferenced
 from deltaq.names import look_key, look_part, looks_folder
 from deltaq.store import MemoryStore, ObjectEntry
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
@@ -275,6 +277,82 @@ def test_the_topic_says_how_long_files_stay(clock: ManualClock) -> None:
     topic.maintain()
     assert swept_after(topic, clock, 2 * DAY_S) == 0
     assert swept_after(topic, clock, DAY_S) == 1
+
+
+@pytest.mark.fault("M5")
+@pytest.mark.parametrize("merged_after_s", [2 * HOUR_S, DAY_S - HOUR_S, DAY_S, 2 * DAY_S])
+@pytest.mark.parametrize("by", ["one", "newcomers"])
+def test_a_file_that_was_committed_after_the_look_that_found_it_stays_for_a_day_after_it_has_left(
+    clock: ManualClock, merged_after_s: float, by: str
+) -> None:
+    """For those who still read it, as any other file."""
+    topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=-1)
+    topic.append(Row(b"0"))
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    pending = topic.upload(Row(b"1"))
+    work = topic.maintenance()
+
+    def noted(seconds: float) -> Counter[str]:
+        clock.advance(seconds)
+        return work.run() if by == "one" else topic.maintain()
+
+    noted(120)
+    topic.commit(pending)
+    clock.advance(merged_after_s - 1)
+    for number in range(2, 4):
+        topic.append(Row(b"%d" % number))
+    done = noted(1)
+    assert done["files merged"] == 4
+    assert done["files deleted"] == (merged_after_s >= DAY_S), "the orphan goes in its time"
+    for _ in range(23):
+        noted(HOUR_S)
+        assert pending.path in topic.stored()
+    noted(HOUR_S + 1)
+    assert pending.path not in topic.stored()
+    noted(DAY_S)
+    assert topic.stored() == topic.live(), "what was young as it was merged too"
+
+
+def test_a_dry_run_knows_what_is_noted_anew(topic: WrittenTopic, clock: ManualClock) -> None:
+    late = topic.upload(Row(b"late"))
+    topic.store.put("topics/t/old.parquet", b"x")
+    clock.advance(120)
+    topic.store.put("topics/t/young.parquet", b"x")
+    assert topic.maintain()["files noted"] == 3
+    topic.commit(late)
+    sweeper = Sweeper(topic.store, topic.fresh_log(), clock, Pacer(clock), SMALL)
+    assert sweeper.plan(clock.time_ms(), round(DAY_S * 1000)) == (0, 1)
+    assert topic.maintain()["files noted"] == 1
+    assert sorted(name for look in sweeper.looks() for name in look.names) == ["old.parquet", "young.parquet"]
+
+
+def test_a_look_that_is_noted_late_is_dropped_for_its_young_files_would_pass_for_old_ones(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    topic.store.put("topics/t/young.parquet", b"x")
+    slow = FaultyStore(topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock)
+    log = TopicLog(slow, "t", clock, indexed=True)
+    log.load()
+    sweeper = Sweeper(slow, log, clock, Pacer(clock), SMALL)
+    assert sweeper.look() == 0
+    assert slow.effects[Effect.DELAYED] == 1
+    assert list(sweeper.looks()) == []
+    assert sweeper.look() == 1
+
+
+@given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.integers(0, 5), st.integers(0, 9))
+def test_a_look_that_is_noted_anew_has_what_was_settled_and_not_live_since(
+    found: dict[str, int], live: set[str], noted_ms: int, later_ms: int
+) -> None:
+    look = Look(3, 7, found, noted_ms, took_ms=1, part=2)
+    left = never_live(look, live, 1)
+    expected = settled(look, 1) - live
+    assert settled(left, 1) == expected
+    if settled(look, 1) & live:
+        assert settled(replace(left, noted_ms=noted_ms + later_ms), 1) == expected, "whenever that is"
+        assert replace(left, names=found) == look
+    else:
+        assert left == look
 
 
 # --- late writers ----------------------------------------------------------------------------------------------------

@@ -59,7 +59,8 @@ class Record:
 class LoggedFile:
     """A file as an entry adds it. `batches` are (partition, first offset, end); `is_rewrite` if it adds no records.
 
-    `clean_ms`: until when its tombstones stay, if key compaction has written it.
+    `time_ms`: that of its newest record, but no younger than the newest upload of those that it was made from, whatever
+    it says itself. `clean_ms`: until when its tombstones stay, if key compaction has written it.
     """
 
     path: str
@@ -97,6 +98,7 @@ def read_log(disk: Disk) -> Iterator[TruthEntry]:
     keys = sorted(key for key in disk.history if key.startswith(LOG) and _is_entry(key))
     assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the log has a gap"
     topic_id = ""
+    uploaded_ms: dict[str, int] = {}
     for version, key in enumerate(keys):
         actions = [json.loads(line) for line in disk.history[key][0].decode().splitlines()]
         heads = [json.loads(action["domainMetadata"]["configuration"]) for action in _of(actions, "domainMetadata")]
@@ -104,6 +106,10 @@ def read_log(disk: Disk) -> Iterator[TruthEntry]:
         (info,) = (action["commitInfo"] for action in _of(actions, "commitInfo"))
         adds = [action["add"] for action in _of(actions, "add")]
         removes = [action["remove"] for action in _of(actions, "remove")]
+        for add in adds:
+            uploaded_ms[add["path"]] = (
+                add["modificationTime"] if add["dataChange"] else max(uploaded_ms[gone["path"]] for gone in removes)
+            )
         yield TruthEntry(
             version,
             disk.written[key][0],
@@ -111,7 +117,7 @@ def read_log(disk: Disk) -> Iterator[TruthEntry]:
             info["operation"],
             heads[0] if heads else None,
             next((action["metaData"]["configuration"] for action in _of(actions, "metaData")), None),
-            tuple(_file(disk, topic_id, add) for add in adds),
+            tuple(_file(disk, topic_id, add, uploaded_ms[add["path"]]) for add in adds),
             tuple(remove["path"] for remove in removes),
             any(action["dataChange"] for action in (*adds, *removes)),
             info["txnId"][:16],
@@ -148,7 +154,7 @@ def _of(actions: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [action for action in actions if kind in action]
 
 
-def _file(disk: Disk, topic_id: str, add: dict[str, Any]) -> LoggedFile:
+def _file(disk: Disk, topic_id: str, add: dict[str, Any], uploaded_ms: int) -> LoggedFile:
     (content,) = set(disk.history[FOLDER + add["path"]])  # a put may be repeated, but not changed
     rows = _rows(content)
     about = json.loads(add["tags"]["deltaq.file"])
@@ -171,7 +177,7 @@ def _file(disk: Disk, topic_id: str, add: dict[str, Any]) -> LoggedFile:
         tuple((partition, base, end[0] if end else base + count) for partition, base, _, count, *end in batches),
         records,
         not add["dataChange"],
-        min(about["timestamps"][1], add["modificationTime"]),
+        min(max((record.time_us // 1000 for record in records.values()), default=about["timestamps"][1]), uploaded_ms),
         about.get("clean"),
     )
 

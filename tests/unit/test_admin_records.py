@@ -12,10 +12,13 @@ import pytest
 from deltaq import OFFSET_END, Consumer, KafkaError, Producer, Topic, TopicPartition, names
 from deltaq.admin import AdminClient, DeletedRecords, OffsetSpec
 from deltaq.admin.client import _end_threads
+from deltaq.admin.records import trim
 from deltaq.log.parallel import REQUESTS_MAX
+from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_log import TopicLog
 from deltaq.store import MemoryStore, open_store
-from tests.doubles.written_topic import seen_by_consumers
+from deltaq.testing import ManualClock
+from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
 
 T0 = 1_700_000_000_000
 
@@ -185,6 +188,20 @@ def test_the_end_of_the_program_stops_the_rewriting_of_files_and_waits_for_it(mo
     _end_threads()
     assert not any(thread.is_alive() for thread in admin._threads)
     assert {entry.key for entry in store.list(names.topic_log(topic))} == before
+
+
+def test_what_key_compaction_has_cleaned_is_still_clean_when_it_is_trimmed():
+    """Its tombstones would stay for longer, and it would be cleaned again."""
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact,delete")
+    topic.append(Row(b"a", b"1"), Row(b"b", b"2"), Row(None, b"3"))
+    topic.maintain()
+    (cleaned,) = topic.files
+    assert cleaned.clean
+    topic.log.retain(lambda head: Trimmed((1,), ()), clock.monotonic() + 60)
+    trim(topic.store, topic.log, clock)
+    (trimmed,) = topic.files
+    assert (trimmed.segment.rows, trimmed.clean) == (2, cleaned.clean)
 
 
 def test_partitions_of_several_topics_are_answered_one_by_one(root, admin):

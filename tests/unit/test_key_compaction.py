@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deltaq.config import TopicSettings, topic_properties
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile
+from deltaq.maintenance import key_compaction
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning, plan_cleaning
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -233,6 +234,27 @@ def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tu
     assert seen(written) == without_tombstones(model.newest())
     ends = written.fresh_log().live_head.next_offsets
     assert ends == tuple(len(model.log[partition]) for partition in range(2)), "offsets keep their gaps"
+
+
+def test_where_the_keys_take_too_much_memory_a_part_is_cleaned_and_the_rest_is_still_dirty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To call clean what was not learned would leave older values for ever."""
+    clock = ManualClock(auto_advance=True)
+    written = WrittenTopic(MemoryStore("test"), clock, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    keys = [b"%04d" % n for n in range(10)]
+    for number in range(4):
+        written.append(*(Row(b"%d" % number, key) for key in keys))
+    monkeypatch.setattr(key_compaction, "KEYS_BYTES_AT_ONCE", 1)
+    log = TopicLog(written.store, "t", clock, indexed=True)
+    log.load()
+    plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
+    assert plan is not None
+    assert len(plan.dirty) == 4
+    KeyCleaner(written.store, log, clock, Pacer(clock)).clean(plan, log.settings)
+    assert [file.clean for file in written.files] == [0, None, None, None]
+    written.maintain(NEVER_MERGE)
+    assert seen(written) == {(0, 30 + n): (key, b"3") for n, key in enumerate(keys)}
 
 
 @pytest.mark.fault("M2")

@@ -333,6 +333,21 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: Writt
     assert topic.starts == (0,)
 
 
+def test_what_is_merged_with_older_records_expires_no_earlier_for_that(clock: ManualClock) -> None:
+    topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=5 * HOUR_MS)
+    for _ in range(3):
+        topic.append(Row(b"old"))
+    clock.advance(4 * HOUR_S)
+    topic.append(Row(b"young"))
+    assert topic.maintain()["files merged"] == 4
+    clock.advance(5 * HOUR_S - 1)
+    topic.maintain()
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"old"] * 3 + [b"young"]
+    clock.advance(2)
+    topic.maintain()
+    assert seen_by_consumers(topic.store) == []
+
+
 # --- what cannot be read ---------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from deltaq.admin.records import trim
 from deltaq.log.parallel import REQUESTS_MAX
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_log import TopicLog
+from deltaq.maintenance.pace import Pacer
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import ManualClock
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
@@ -199,7 +200,7 @@ def test_what_key_compaction_has_cleaned_is_still_clean_when_it_is_trimmed():
     (cleaned,) = topic.files
     assert cleaned.clean
     topic.log.retain(lambda head: Trimmed((1,), ()), clock.monotonic() + 60)
-    trim(topic.store, topic.log, clock)
+    trim(topic.store, topic.log, clock, Pacer(clock))
     (trimmed,) = topic.files
     assert (trimmed.segment.rows, trimmed.clean) == (2, cleaned.clean)
 

@@ -241,7 +241,7 @@ def test_where_the_keys_take_too_much_memory_a_part_is_cleaned_and_the_rest_is_s
 ) -> None:
     """To call clean what was not learned would leave older values for ever."""
     clock = ManualClock(auto_advance=True)
-    written = WrittenTopic(MemoryStore("test"), clock, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
+    written = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     keys = [b"%04d" % n for n in range(10)]
     for number in range(4):
         written.append(*(Row(b"%d" % number, key) for key in keys))

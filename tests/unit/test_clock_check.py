@@ -307,6 +307,18 @@ def test_a_group_alone_in_its_root_keeps_its_offsets_too(store, right):
     assert maintenance.round()["offsets forgotten"] == 1
 
 
+@pytest.mark.fault("C1")
+def test_a_probe_that_is_under_way_is_left_alone_where_there_is_nothing_else(store, right):
+    store.put(PROBE, b"x")
+    clock = SkewedClock(right, YEAR_S)
+    maintenance = Maintenance(store, clock, SMALL)
+    assert maintenance.round()["probes deleted"] == 0
+    assert PROBE in keys(store)
+    clock.ahead_s = 0
+    right.advance(2 * DAY_S)
+    assert maintenance.round()["probes deleted"] == 1
+
+
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = [page for page in (README, *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()]
+DEADLINE_S = 300  # what Spark takes for a page depends on who else wants the processors
 PYTHON_INFOS = re.compile(r"python|python spark|python no-run: \S.*")
 
 
@@ -90,7 +91,7 @@ def _run(page: Path, program: str, folder: Path) -> None:
         stderr=subprocess.STDOUT,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=110,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert answer.returncode == 0, answer.stdout
@@ -135,6 +136,7 @@ def test_there_is_a_readme() -> None:
     assert README.is_file(), "README.md is missing: the package cannot be built and CI has no command to follow"
 
 
+@pytest.mark.timeout(DEADLINE_S + 60)
 @pytest.mark.parametrize(
     ("page", "infos"),
     [

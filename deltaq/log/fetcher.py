@@ -368,7 +368,8 @@ class Fetcher:
         """Apply new log entries; whether there were any."""
         if not followed.loaded:
             if self._lookup.lend(followed.log):
-                followed.log.catch_up(to_end=False)  # whoever asks for the end means what it is now
+                # Whoever asks for the end means what it is now; whether it is one is asked when somebody does.
+                followed.log.catch_up(to_end=False)
             else:
                 followed.log.load()
             followed.loaded = True
@@ -505,7 +506,7 @@ class Fetcher:
 
         It may have been acknowledged, and asked for, after our last look began.
         """
-        if cursor.doubted_at is None:
+        if cursor.doubted_at is None or followed.log.is_end_open:
             cursor.doubted_at = followed.looks
         return followed.looks == cursor.doubted_at
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from threading import Event
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from deltaq.log.lookup import TopicLookup
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore
-from tests.doubles.reading import PATIENCE_S, next_message
+from tests.doubles.reading import PATIENCE_S, eventually, next_message
 
 COMMITS = 6
 FUTURE_MS = 10**12
@@ -141,24 +142,28 @@ def test_a_position_that_depends_on_the_end_is_no_position_at_a_gap(position):
     assert error == KafkaError._BAD_MSG
 
 
-@pytest.mark.fault("B1")
 @pytest.mark.parametrize("position", [OFFSET_END, COMMITS])
-def test_a_position_set_while_the_log_is_looked_at_waits_for_the_next_look(monkeypatch, position):
-    is_end_awaited, looks = fetcher.Fetcher._is_end_awaited, [0]
+def test_a_position_set_while_the_log_is_looked_at_waits_until_its_end_is_known(monkeypatch, position):
+    is_end_awaited, looks, is_back = fetcher.Fetcher._is_end_awaited, [0], Event()
 
     def late(self, followed):
         looks[0] += 1
-        return looks[0] > 3 and is_end_awaited(self, followed)
+        return is_back.is_set() and is_end_awaited(self, followed)
 
-    with a_consumer(a_topic(lost=3)) as consumer:
+    store, key = a_topic(), log_entry(topic_log("t"), 4)
+    hidden = store.get(key)
+    store.delete(key)
+    with a_consumer(store) as consumer:
+        monkeypatch.setattr(fetcher.Fetcher, "_is_end_awaited", late)
         consumer.assign(at_time(consumer, 2))
         assert next_message(consumer).value() == b"2"
-        looks[0] = 0
-        monkeypatch.setattr(fetcher.Fetcher, "_is_end_awaited", late)
         consumer.seek(TopicPartition("t", 0, position))
-        found, error = until_error(consumer)
-    assert found == []
-    assert error == KafkaError._BAD_MSG
+        seen = looks[0]
+        eventually(lambda: looks[0] > seen + 2, "two looks behind the seek")
+        store.put(key, hidden)
+        is_back.set()
+        end = next_message(consumer)
+    assert (code(end), end.offset()) == (KafkaError._PARTITION_EOF, COMMITS)
 
 
 def test_a_consumer_that_began_at_an_old_time_lists_the_log_once_when_it_has_come_to_its_end():

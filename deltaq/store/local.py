@@ -18,7 +18,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from urllib.parse import quote
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, SystemClock
@@ -377,9 +378,8 @@ class LocalStore:
         for attempt in range(1, MAKE_ATTEMPTS + 1):
             try:
                 with self._made_folder(folders) as folder:
-                    with self._staged(folder, data, between) as staged:
-                        publish(folder, staged, name)
-                        published = True
+                    self._stage(folder, data, between, partial(publish, folder, name))
+                    published = True
                     os.fsync(folder)
                 return
             except FileExistsError:
@@ -399,9 +399,19 @@ class LocalStore:
             return CreateUnsupported(operation, key, reason)
         return _outcome(operation, key, error)
 
-    @contextmanager
-    def _staged(self, folder: int, data: bytes | memoryview, between: Callable[[], None] | None) -> Iterator[str]:
-        """Name of a synced file in `folder` with the content; removed in the end if it still has that name."""
+    def _stage(
+        self,
+        folder: int,
+        data: bytes | memoryview,
+        between: Callable[[], None] | None,
+        publish: Callable[[str], None],
+    ) -> None:
+        """Write a synced file with the content into `folder`, hand its name to `publish`, and remove it if it still
+        has that name then.
+
+        No context manager: an interrupt of the user, which may come between any two steps, would leave one's second
+        half to run when the folder is closed already.
+        """
         name = RESERVED_PREFIX + self._clock.unique_id()
         file = os.open(name, _WRITE, 0o666, dir_fd=folder)
         try:
@@ -416,12 +426,10 @@ class LocalStore:
                 os.fsync(file)
             finally:
                 os.close(file)
-            yield name
+            publish(name)
         finally:
-            try:
+            with suppress(OSError):  # it was renamed; or it stays until it is swept, which is no failure of the write
                 os.unlink(name, dir_fd=folder)
-            except FileNotFoundError:
-                pass  # it was renamed
 
 
 class _NoHardLinksError(OSError):
@@ -536,11 +544,11 @@ def _content(file: int, start: int, length: int | None) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _replace(folder: int, staged: str, name: str) -> None:
+def _replace(folder: int, name: str, staged: str) -> None:
     os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _link(folder: int, staged: str, name: str) -> None:
+def _link(folder: int, name: str, staged: str) -> None:
     try:
         os.link(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.spark
 
 ROWS = 3000
 PROGRAM = Path(__file__).with_name("native_delta.py")
-MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
+DELTA_IN_MAVEN_CENTRAL = (
+    "https://repo1.maven.org/maven2/io/delta/delta-spark_4.2_2.13/4.4.0/delta-spark_4.2_2.13-4.4.0.pom"
+)
+"""Not the repository's root: a mirror may refuse to list that and have the files nevertheless."""
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +89,11 @@ def need_the_jars() -> None:
     if any(Path.home().glob(".ivy2*/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar")):
         return
     try:
-        urllib.request.urlopen(MAVEN_CENTRAL, timeout=10).close()
+        urllib.request.urlopen(DELTA_IN_MAVEN_CENTRAL, timeout=10).close()
     except (urllib.error.URLError, OSError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the answer too, and holds the connection
-        pytest.skip(reason=f"needs the jars of Delta, and {MAVEN_CENTRAL} does not answer: {error}")
+        pytest.skip(reason=f"needs the jars of Delta, and {DELTA_IN_MAVEN_CENTRAL} does not answer: {error}")
 
 
 def log_of(folder: Path) -> dict[str, bytes]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import gc
 import os
 import platform
 import signal
@@ -13,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -290,6 +293,54 @@ store.create("a/lost", b"x")
 
 
 @pytest.mark.fault("P1")
+class _Interrupt:
+    """Trace function: raises KeyboardInterrupt at the given step, counted in lines and returns, of the store or of what
+    it enters with `with`, as a user's Ctrl-C may."""
+
+    FILES = local.__file__, contextlib.__file__
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> _Interrupt | None:
+        if frame.f_code.co_filename not in self.FILES:
+            return None
+        if event in {"line", "return"}:
+            self._left -= 1
+            if self._left < 0:
+                raise KeyboardInterrupt
+        return self
+
+
+@pytest.mark.parametrize("operation", ["create", "put"])
+def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing_and_no_second_half_to_fail_later(
+    store: LocalStore, root: Path, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed_later: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda failure: failed_later.append(failure.exc_value))
+    before, written, step = sys.gettrace(), 0, 0
+    while True:
+        key = f"a/{step}"
+        sys.settrace(_Interrupt(step))
+        try:
+            getattr(store, operation)(key, b"whole")
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        step += 1
+        gc.collect()
+        try:
+            assert store.get(key) == b"whole"
+            written += 1
+        except ObjectMissing:
+            pass
+    assert step > 20, "a write has more steps than that"
+    assert 0 < written < step
+    assert failed_later == []
+
+
 def test_an_unfinished_file_is_swept_after_a_day_by_whoever_lists(store: LocalStore, root: Path) -> None:
     store.put("a/k", b"x")
     (root / "a" / ".~0123").write_bytes(b"half")

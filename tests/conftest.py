@@ -80,7 +80,7 @@ NEEDS = (
 @pytest.fixture
 def s3_server_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A fresh root on the S3 server that the environment names, reachable from child processes too; emptied
-    afterwards. Not in a folder that tests share: a server on a file system refuses writes to one while it is emptied."""
+    afterwards. In no folder that tests share: a server on a file system refuses writes to one that is being emptied."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", os.environ["DELTAQ_TEST_S3_ENDPOINT"])
     root = f"s3://{os.environ['DELTAQ_TEST_S3_BUCKET']}/deltaq-test-{uuid.uuid4().hex}"
     yield root

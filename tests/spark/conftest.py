@@ -15,6 +15,7 @@ from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.spark import spark_session
 from deltaq.store import LocalStore
+from tests.spark.native_spark import NativeSpark, native_spark
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Produce: TypeAlias = Callable[..., None]
@@ -34,6 +35,13 @@ def spark(child_environment: dict[str, str]) -> Iterator[SparkSession]:
         session = spark_session("tests", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def native(child_environment: dict[str, str]) -> Iterator[NativeSpark]:
+    """Spark's own Delta."""
+    with native_spark(child_environment) as native:
+        yield native
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""What Spark's own Delta makes of a topic, as a program: its jars must be there when the JVM starts.
+"""Spark's own Delta, as a program: its jars must be there when the JVM starts.
 
-Prints a JSON object: {"rows": [...], "stream": count, "history": count, "refused": {operation: text of the error}}.
+Takes one JSON object a line, {"do": operation, and its arguments}, and answers each with a line: `ANSWER` and JSON.
+`tests.spark.native_spark` is its other side.
 """
 
 from __future__ import annotations
@@ -8,42 +9,55 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import base64, col, unix_millis
 
 from deltaq.spark import spark_session
 
+ANSWER = "answer: "
+"""Before each answer: Spark prints as well, when it fetches its jars."""
 
-def rows(spark: SparkSession, table: str) -> list[dict[str, object]]:
-    """All rows; bytes as Base64, times as epoch milliseconds."""
-    frame = spark.read.format("delta").load(table)
-    columns = [
-        col("_partition"),
-        unix_millis("_timestamp").alias("_timestamp"),
-        base64("_key").alias("_key"),
-        col("_headers.key").alias("_headers"),
-        base64("value").alias("value"),
-    ]
-    return [row.asDict() for row in frame.select(columns).collect()]
+CONF = {
+    "spark.log.level": "OFF",
+    # To compile a plan takes longer than to interpret it on these few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
-def streamed(spark: SparkSession, table: str, checkpoint: str) -> int:
-    """How many rows a stream of the table has."""
-    query = (
-        spark.readStream.format("delta")
-        .load(table)
-        .writeStream.format("memory")
-        .queryName("streamed")
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    return spark.table("streamed").count()
+def rows(spark: SparkSession, table: str, *, anew: bool = True) -> list[list[object]]:
+    """All rows of a table as [partition, offset, epoch milliseconds, key, value, keys of the headers], bytes as Base64.
+    `anew`: as somebody who has never seen the table, and not as one who looks for what is new."""
+    if anew:
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    return told(spark.read.format("delta").load(table))
+
+
+def told(frame: DataFrame) -> list[list[object]]:
+    columns = col("_partition"), col("_offset"), unix_millis("_timestamp"), base64("_key"), base64("value")
+    return [list(row) for row in frame.select(*columns, col("_headers.key")).collect()]
+
+
+def go_on(spark: SparkSession, table: str, scratch: str) -> None:
+    """Let the stream of a table, which is kept as files in a folder, take what is new."""
+    stream = spark.readStream.format("delta").option("ignoreDeletes", "true").load(table)
+    started = stream.writeStream.format("parquet").option("checkpointLocation", f"{scratch}/checkpoint")
+    started.trigger(availableNow=True).start(f"{scratch}/rows").awaitTermination()
+
+
+def streamed(spark: SparkSession, scratch: str) -> list[list[object]]:
+    """All that the stream has taken so far."""
+    return told(spark.read.parquet(f"{scratch}/rows"))
+
+
+def history(spark: SparkSession, table: str) -> int:
+    """How many versions Spark knows of."""
+    return spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
 
 
 def writes(spark: SparkSession, table: str) -> dict[str, Callable[[], object]]:
@@ -72,10 +86,10 @@ def writes(spark: SparkSession, table: str) -> dict[str, Callable[[], object]]:
     }
 
 
-def attempts(operations: dict[str, Callable[[], object]]) -> dict[str, str | None]:
-    """The error that each operation ends with; None if it had none."""
+def attempts(spark: SparkSession, table: str) -> dict[str, str | None]:
+    """The error that each way of writing ends with; None if it had none."""
     answers: dict[str, str | None] = {}
-    for name, operation in operations.items():
+    for name, operation in writes(spark, table).items():
         try:
             operation()
         except (PySparkException, Py4JJavaError) as error:
@@ -85,18 +99,18 @@ def attempts(operations: dict[str, Callable[[], object]]) -> dict[str, str | Non
     return answers
 
 
-def main(table: str, scratch: str) -> None:
-    """Read the table, try to change it, and tell."""
-    spark = spark_session("native delta", native_delta=True, conf={"spark.log.level": "OFF"})
-    found = {
-        "rows": rows(spark, table),
-        "stream": streamed(spark, table, f"{scratch}/checkpoint"),
-        "history": spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count(),
-        "refused": attempts(writes(spark, table)),
-        "rows afterwards": rows(spark, table),
-    }
-    Path(scratch, "found.json").write_text(json.dumps(found))
+OPERATIONS: dict[str, Callable[..., object]] = {
+    operation.__name__: operation for operation in (rows, go_on, streamed, history, attempts)
+}
+
+
+def main() -> None:
+    """Do whatever is asked for."""
+    spark = spark_session("native delta", native_delta=True, conf=CONF)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(ANSWER + json.dumps(OPERATIONS[asked.pop("do")](spark, **asked)), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

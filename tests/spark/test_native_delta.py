@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import random
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deltaq import Producer, Topic
+from tests.spark.native_spark import NativeRow, NativeSpark
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROWS = 3000
-PROGRAM = Path(__file__).with_name("native_delta.py")
-DELTA_IN_MAVEN_CENTRAL = (
-    "https://repo1.maven.org/maven2/io/delta/delta-spark_4.2_2.13/4.4.0/delta-spark_4.2_2.13-4.4.0.pom"
-)
-"""Not the repository's root: a mirror may refuse to list that and have the files nevertheless."""
 
 
 @pytest.fixture(scope="module")
@@ -62,70 +50,35 @@ def log_before(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def found(
-    folder: Path,
-    log_before: dict[str, bytes],
-    child_environment: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Any]:
-    """What the program found."""
-    need_the_jars()
-    scratch = tmp_path_factory.mktemp("found")
-    program = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), str(scratch)],
-        env=child_environment,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert program.returncode == 0, program.stderr
-    answer: dict[str, Any] = json.loads((scratch / "found.json").read_text())
-    return answer
-
-
-def need_the_jars() -> None:
-    """Spark fetches Delta's jars from Maven Central and keeps them; without either there is nothing to test."""
-    if any(Path.home().glob(".ivy2*/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar")):
-        return
-    try:
-        urllib.request.urlopen(DELTA_IN_MAVEN_CENTRAL, timeout=10).close()
-    except (urllib.error.URLError, OSError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is the answer too, and holds the connection
-        pytest.skip(reason=f"needs the jars of Delta, and {DELTA_IN_MAVEN_CENTRAL} does not answer: {error}")
+def refused(native: NativeSpark, folder: Path, log_before: dict[str, bytes]) -> Mapping[str, str | None]:
+    """What each way of writing ended with."""
+    return native.attempts(folder)
 
 
 def log_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in (folder / "_delta_log").glob("*.json")}
 
 
-def checksum(rows: Iterable[tuple[object, ...]]) -> str:
-    return hashlib.sha256(repr(sorted(rows, key=repr)).encode()).hexdigest()
-
-
-def expected_rows(topic: Topic) -> Iterator[tuple[object, ...]]:
+def rows_of(topic: Topic) -> Iterator[NativeRow]:
+    """What the topic's own reader says of it, with the offsets left out, as they are in the files."""
     for row in topic.to_arrow().to_pylist():
-        headers = None if row["_headers"] is None else [header["key"] for header in row["_headers"]]
-        yield row["_partition"], round(row["_timestamp"].timestamp() * 1000), row["_key"], headers, row["value"]
+        headers = None if row["_headers"] is None else tuple(header["key"] for header in row["_headers"])
+        time = round(row["_timestamp"].timestamp() * 1000)
+        yield NativeRow(row["_partition"], None, time, row["_key"], row["value"], headers)
 
 
-def rows_of(found: list[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
-    for row in found:
-        value = None if row["value"] is None else base64.b64decode(row["value"])
-        yield row["_partition"], row["_timestamp"], base64.b64decode(row["_key"]), row["_headers"], value
-
-
-def test_native_delta_reads_the_same_rows_with_the_same_checksum(topic: Topic, found: dict[str, Any]) -> None:
-    assert len(found["rows"]) == ROWS
-    assert checksum(rows_of(found["rows"])) == checksum(expected_rows(topic))
+def test_native_delta_reads_the_same_rows(native: NativeSpark, topic: Topic, folder: Path) -> None:
+    found = native.rows(folder)
+    assert len(found) == ROWS
+    assert sorted(found, key=repr) == sorted(rows_of(topic), key=repr)
 
 
 def test_native_delta_streams_the_topic_and_knows_its_history(
-    found: dict[str, Any], log_before: dict[str, bytes]
+    native: NativeSpark, topic: Topic, folder: Path, log_before: dict[str, bytes], tmp_path: Path
 ) -> None:
-    assert found["stream"] == ROWS
-    assert found["history"] == len(log_before)
+    native.go_on(folder, tmp_path)
+    assert sorted(native.streamed(tmp_path), key=repr) == sorted(rows_of(topic), key=repr)
+    assert native.history(folder) == len(log_before)
 
 
 @pytest.mark.fault("W1", "W2", "W3", "W5")
@@ -133,18 +86,19 @@ def test_native_delta_streams_the_topic_and_knows_its_history(
     "operation",
     ["append", "overwrite", "insert", "delete", "update", "merge", "optimize", "alter", "restore", "vacuum"],
 )
-def test_whatever_native_delta_tries_to_change_is_refused(found: dict[str, Any], operation: str) -> None:
-    assert "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in found["refused"][operation]
+def test_whatever_native_delta_tries_to_change_is_refused(refused: Mapping[str, str], operation: str) -> None:
+    assert "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in refused[operation]
 
 
 @pytest.mark.fault("W4")
-def test_native_delta_cannot_take_the_protection_off(found: dict[str, Any]) -> None:
-    assert "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE" in found["refused"]["drop the feature"]
+def test_native_delta_cannot_take_the_protection_off(refused: Mapping[str, str]) -> None:
+    assert "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE" in refused["drop the feature"]
 
 
 @pytest.mark.fault("W1", "W2", "W3", "W4")
 def test_refused_attempts_leave_log_and_rows_as_they_were(
-    topic: Topic, folder: Path, found: dict[str, Any], log_before: dict[str, bytes]
+    native: NativeSpark, topic: Topic, folder: Path, refused: Mapping[str, str], log_before: dict[str, bytes]
 ) -> None:
+    assert all(refused.values())
     assert log_of(folder) == log_before
-    assert checksum(rows_of(found["rows afterwards"])) == checksum(expected_rows(topic))
+    assert sorted(native.rows(folder), key=repr) == sorted(rows_of(topic), key=repr)

@@ -42,8 +42,11 @@ def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: N
     between()
     try:
         data = sealed(_by_delta_rs(entry), state.version)
-    except Exception as error:
-        # delta-rs has a family of exceptions of its own, and a full disk under the scratch log is no better.
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        # delta-rs has a family of exceptions of its own, and a full disk under the scratch log is no better. A panic,
+        # such as each call ends with in a child of a process that had called it before the fork, is no Exception.
         raise CheckpointFailed(f"version {state.version}: {type(error).__name__}: {error}") from error
     try:
         found = parse_checkpoint(data, state.version, "a new checkpoint", between)

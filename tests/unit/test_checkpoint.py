@@ -346,6 +346,27 @@ print("deltalake" in sys.modules)
     assert answer.stdout.split() == ["False"]
 
 
+def test_in_a_child_forked_behind_a_checkpoint_the_next_one_fails_as_any_other_may():
+    # delta-rs panics there, which is no Exception.
+    program = """
+import os, sys, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+from deltaq.maintenance.checkpoint import CheckpointFailed, encode_checkpoint
+from tests.unit.test_checkpoint import state_at
+encode_checkpoint(state_at(100))
+child = os.fork()
+if child == 0:
+    try:
+        encode_checkpoint(state_at(200))
+    except CheckpointFailed as error:
+        os._exit(3 if "fork" in str(error) else 4)
+    os._exit(5)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3, done.stderr
+
+
 def test_who_makes_a_checkpoint_may_pause_in_between_and_stop_there() -> None:
     state = state_at(100)
     for number in range(500):

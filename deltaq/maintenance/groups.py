@@ -21,6 +21,7 @@ from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_clean_up import LogCleaner, entry_time_ms
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.topic_pass import FAILURES
 from deltaq.store import ObjectEntry, Store, StoreError
 
 __all__ = ["GroupCaretaker", "GroupPass", "Heartbeat", "plan_expiry", "plan_heartbeats"]
@@ -271,9 +272,15 @@ class GroupPass:
     def _write_checkpoint(self, done: Counter[str]) -> None:
         """One at the end of the log, if the newest is far behind: consumers alone see to it only as they commit."""
         state = self._log.state()
-        if self._is_checkpoint_due(state):
+        if not self._is_checkpoint_due(state):
+            return
+        try:
             write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
             done["checkpoints"] += 1
+        except CheckpointFailed as error:  # no reason to leave the rest undone
+            done[FAILURES] += 1
+            self._tell(f"group {self._group}: no checkpoint could be made: {error}")
+            _log.warning("maintenance of group %r: no checkpoint could be made: %s", self._group, error)
 
     def _is_checkpoint_due(self, state: TableState) -> bool:
         pointed = pointed_version(self._store, self._folder + names.LOG_FOLDER)

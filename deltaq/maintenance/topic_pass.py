@@ -17,7 +17,7 @@ from deltaq.log.scan import FileGone
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
-from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
@@ -115,7 +115,8 @@ class TopicPass:
         """Do all that is due; what was done, in numbers. Without `checkpoint`, others see to that.
 
         A data file that cannot be read is told, counted as a failure, and left out from then on. Where the store fails
-        as records are rewritten, that is a failure too. Neither keeps the rest from being done.
+        as records are rewritten, or no checkpoint can be made, that is a failure too. None keeps the rest from being
+        done.
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
         """
         done: Counter[str] = Counter()
@@ -175,9 +176,11 @@ class TopicPass:
             if not self._is_checkpoint_due():
                 return
             write_checkpoint(self._store, self._log.folder + names.LOG_FOLDER, self._log.copied_state())
+            done["checkpoints"] += 1
+        except CheckpointFailed as error:
+            self._failed(f"no checkpoint could be made: {error}", done)
         except StoreError as error:
             raise unavailable(error) from error
-        done["checkpoints"] += 1
         self._pacer.step()
 
     # --- records and files ---

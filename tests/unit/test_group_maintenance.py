@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -344,6 +345,20 @@ def test_a_group_that_is_cleaned_says_what_it_said(world):
     assert world.log().state() == before
     assert world.log().committed([("t", "id", 1)]) == [offset(49, 1, "note 49")]
     assert world.log().head().generation == 2
+
+
+def test_where_no_checkpoint_can_be_made_the_rest_is_done_all_the_same(world, monkeypatch):
+    kept_short(world, 100)
+    commit_many(world, world.log(), 50)
+    world.clock.advance(DAY_S)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # as in a container whose file system is read-only
+    told: list[str] = []
+    maintainer = GroupPass(world.store, "g", world.clock, SMALL, WEEK_MS, told.append)
+    done = maintainer.run()
+    assert (done["failures"], done["checkpoints"]) == (1, 0)
+    assert any("no checkpoint could be made" in line for line in told)
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.clean_log()["log objects deleted"] > 0
 
 
 @pytest.mark.fault("D3")

@@ -24,6 +24,7 @@ from deltaq.log.actions import strict_json
 from deltaq.log.parallel import delete_all
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import TopicLog
+from deltaq.maintenance.name_sets import SeenLive
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -140,12 +141,12 @@ class Sweeper:
         self._looks_folder = names.looks_folder(log.folder)
         # Of the notes that are known: they need not be read again until they are due.
         self._times_ms: dict[str, int] = {}
-        self._live_since: AbstractSet[str] = frozenset()  # the last look
+        self._live_since = SeenLive()  # the last look
 
     def note_live(self) -> None:
         """To be called before anything is removed from the topic: what is in it now is to stay for a grace period after
         that, also where an earlier look has noted it."""
-        self._live_since |= self._live()
+        self._live_since.add(self._live())
 
     def looks(self, *, drop: bool = True) -> Iterator[Look]:
         """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable.
@@ -175,18 +176,19 @@ class Sweeper:
         found = self._found()
         self._log.catch_up()  # what was committed before we looked is in the topic by now
         live = self._live()
-        new = list(unreferenced(found, live, self._corrected(self._live_since | live)).items())
-        self._live_since = live
+        self._live_since.add(live)
+        new = list(unreferenced(found, live, self._corrected()).items())
+        self._live_since = SeenLive(live)
         version = self._log.version
         parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
         begun = max(parts, default=-1) + 1
         pieces = [dict(new[at : at + NAMES_OF_NOTE_MAX]) for at in range(0, len(new), NAMES_OF_NOTE_MAX)]
         return sum(self._note(version, begun + at, piece, began) for at, piece in enumerate(pieces))
 
-    def _corrected(self, live_since: AbstractSet[str]) -> Iterator[Look]:
+    def _corrected(self) -> Iterator[Look]:
         """The looks, one by one, noted anew without what has been in the topic since."""
         for look in self.looks():
-            left = never_live(look, live_since, self._settings.in_flight_ms)
+            left = never_live(look, self._live_since.among(look.names), self._settings.in_flight_ms)
             if left is not look:
                 self._replace(left)
             yield left
@@ -261,7 +263,8 @@ class Sweeper:
             # Nobody has looked at what was not there: to void all uploads up to then would stop every writer for ever.
             self._drop(names.look_key(self._log.folder, look.version, look.part), "its version is not in the log yet")
             return 0
-        noted = settled(look, self._settings.in_flight_ms) - self._live_since
+        noted = settled(look, self._settings.in_flight_ms)
+        noted -= self._live_since.among(noted)
         head = self._log.head or self._log.ended
         if noted - self._live() and (head is None or head.uploads_from <= look.version):
             self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)

@@ -332,7 +332,7 @@ class LocalStore:
 
     def _walk(self, folder: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         """Objects under the open folder `base`, in key order: a folder sorts as its name and `/`, as its keys do."""
-        for name in sorted(_names(folder, start_after.removeprefix(base) if start_after.startswith(base) else "")):
+        for name in _in_order(_names(folder, start_after.removeprefix(base) if start_after.startswith(base) else "")):
             key = base + name
             if not key.startswith(prefix) or not is_key(key.removesuffix("/")):
                 self._sweep(folder, name)
@@ -487,12 +487,22 @@ def _names(folder: int, after: str = "") -> list[str]:
         beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders in which more may lie behind it
         return list(_kinds(folder, [name for name in os.listdir(folder) if name > after or name in beginnings]))
     with os.scandir(folder) as entries:
-        is_folder = [(entry, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    return [
-        f"{entry.name}/" if is_dir else entry.name
-        for entry, is_dir in is_folder
-        if is_dir or entry.is_file(follow_symlinks=False)
-    ]
+        return [
+            f"{entry.name}/" if is_dir else entry.name
+            for entry in entries
+            if (is_dir := entry.is_dir(follow_symlinks=False)) or entry.is_file(follow_symlinks=False)
+        ]
+
+
+def _in_order(names: list[str]) -> Iterator[str]:
+    """The names, sorted by parts: while a million are sorted at once, no other thread gets on for a second. They are
+    taken out of the list, so that only those that are still to come take memory."""
+    parts: dict[str, list[str]] = {}
+    while names:
+        name = names.pop()
+        parts.setdefault(name[:2], []).append(name)
+    for beginning in sorted(parts):
+        yield from sorted(parts.pop(beginning))
 
 
 def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:

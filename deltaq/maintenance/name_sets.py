@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["SeenLive"]
+__all__ = ["NameSet", "SeenLive"]
 
 
 class SeenLive:
@@ -44,6 +45,21 @@ class SeenLive:
         parts = (part.filter(pc.is_in(part, value_set=wanted)) for part in self._hashes)
         found = {number for part in parts for number in part.to_pylist()}
         return frozenset(name for name in names if hash(name) in found)
+
+
+class NameSet:
+    """Names to be asked for one by one. Each takes eight bytes; one that has the hash of another passes for it."""
+
+    def __init__(self, several: Iterable[Collection[str]]) -> None:
+        parts = [_hashes(names) for names in several]
+        together = pa.concat_arrays(parts) if parts else _hashes(())
+        in_order = together.take(pc.sort_indices(together))
+        self._hashes = memoryview(in_order.buffers()[1] or b"").cast("q")
+
+    def __contains__(self, name: str) -> bool:
+        number = hash(name)
+        at = bisect_left(self._hashes, number)
+        return at < len(self._hashes) and self._hashes[at] == number
 
 
 def _hashes(names: Collection[str]) -> pa.Int64Array:

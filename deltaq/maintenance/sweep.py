@@ -24,7 +24,7 @@ from deltaq.log.actions import strict_json
 from deltaq.log.parallel import delete_all
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import TopicLog
-from deltaq.maintenance.name_sets import SeenLive
+from deltaq.maintenance.name_sets import NameSet, SeenLive
 from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -36,6 +36,9 @@ _log = logging.getLogger("deltaq.maintenance")
 
 NAMES_OF_NOTE_MAX = 50_000
 """Files in one note; a look makes as many as it needs."""
+
+LISTED_AT_ONCE = 500
+"""Files listed between two pauses."""
 
 DELETES_AT_ONCE = 64
 """Files deleted between two pauses."""
@@ -172,18 +175,44 @@ class Sweeper:
 
     def look(self) -> int:
         """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
-        began = self._clock.uptime()
-        found = self._found()
-        self._log.catch_up()  # what was committed before we looked is in the topic by now
+        self._log.catch_up()
+        live_since = SeenLive()  # this look
+        self._note_live_in(live_since)
+        noted = NameSet(look.names for look in self._corrected())
+        count = 0
+        for found, began in self._unnoted(noted):
+            self._log.catch_up()  # what was committed before we looked is in the topic by now
+            live = self._note_live_in(live_since)
+            count += self._note({name: found[name] for name in sorted(found.keys() - live)}, began)
+        self._live_since = live_since
+        return count
+
+    def _note_live_in(self, live_since: SeenLive) -> frozenset[str]:
+        """As `note_live`, in `live_since` too; what is live."""
         live = self._live()
         self._live_since.add(live)
-        new = list(unreferenced(found, live, self._corrected()).items())
-        self._live_since = SeenLive(live)
-        version = self._log.version
-        parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
-        begun = max(parts, default=-1) + 1
-        pieces = [dict(new[at : at + NAMES_OF_NOTE_MAX]) for at in range(0, len(new), NAMES_OF_NOTE_MAX)]
-        return sum(self._note(version, begun + at, piece, began) for at, piece in enumerate(pieces))
+        live_since.add(live)
+        return live
+
+    def _unnoted(self, noted: NameSet) -> Iterator[tuple[dict[str, int], float]]:
+        """What lies in the folder, and since when, without what was `noted`: as much at a time as one note has, and the
+        uptime at which its listing began. Of a busy topic there are millions, most of them noted."""
+        found: dict[str, int] = {}
+        began = self._clock.uptime()
+        try:
+            for number, entry in enumerate(self._store.list(self._log.folder), 1):
+                name = entry.key.removeprefix(self._log.folder)
+                if names.holds_data(name) and name not in noted:
+                    found[name] = entry.modified_ms
+                if number % LISTED_AT_ONCE == 0:
+                    self._pacer.step()
+                if len(found) == NAMES_OF_NOTE_MAX:
+                    yield found, began
+                    found, began = {}, self._clock.uptime()
+        except StoreError as error:
+            raise unavailable(error) from error
+        if found:
+            yield found, began
 
     def _corrected(self) -> Iterator[Look]:
         """The looks, one by one, noted anew without what has been in the topic since."""
@@ -205,8 +234,13 @@ class Sweeper:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _note(self, version: int, part: int, found: Mapping[str, int], began: float) -> int:
-        """Note one part of a look that began at an uptime; how many files."""
+    def _note(self, found: Mapping[str, int], began: float) -> int:
+        """Note what was found by a listing that began at an uptime; how many files."""
+        if not found:
+            return 0
+        version = self._log.version
+        parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
+        part = max(parts, default=-1) + 1
         noting = self._clock.uptime()
         took_ms = math.ceil((noting - began) * 1000)
         data = _note_of(version, self._clock.time_ms(), took_ms, found)

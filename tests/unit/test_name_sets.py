@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.maintenance.name_sets import SeenLive
+from deltaq.maintenance.name_sets import NameSet, SeenLive
 
 NAMES = st.frozensets(st.text("abc", max_size=3))
 
@@ -18,6 +18,12 @@ def test_whatever_was_live_once_is_known_and_nothing_else(seen: list[frozenset[s
     for live in seen:
         since.add(live)
     assert since.among(names) == names & frozenset().union(*seen)
+
+
+@given(st.lists(NAMES), NAMES)
+def test_a_set_has_what_was_put_into_it_and_nothing_else(several: list[frozenset[str]], names: frozenset[str]) -> None:
+    known = NameSet(several)
+    assert {name for name in names if name in known} == names & frozenset().union(*several)
 
 
 def test_a_million_names_take_eight_bytes_each_and_are_not_copied_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deltaq import KafkaError, Producer
 from deltaq.errors import Unavailable
 from deltaq.log.topic_log import TopicLog, UploadsGone
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.sweep import Look, Sweeper, never_live, parse_look, settled, unreferenced
 from deltaq.names import look_key, look_part, looks_folder
 from deltaq.store import MemoryStore, ObjectEntry
@@ -76,6 +76,53 @@ def test_a_look_that_finds_very_much_makes_several_notes_and_all_goes_in_one_swe
     assert swept_after(topic, clock, DAY_S) == 11
     assert topic.stored() == topic.live()
     assert topic.fresh_log().version == before + 1, "one entry voids the uploads of all parts"
+
+
+def test_what_is_committed_while_a_look_lists_is_not_noted(
+    topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of very many files one note is written as the others are still being listed."""
+    monkeypatch.setattr("deltaq.maintenance.sweep.NAMES_OF_NOTE_MAX", 1)
+    late = topic.upload(Row(b"late"))
+    for number in range(2):
+        topic.store.put(f"topics/t/-{number}.parquet", b"x")  # before all others
+    whole = topic.store.list
+
+    def committing(prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        for entry in whole(prefix, start_after):
+            if prefix == "topics/t/" and entry.key == "topics/t/-1.parquet":
+                topic.commit(late)
+            yield entry
+
+    monkeypatch.setattr(topic.store, "list", committing)
+    log = TopicLog(topic.store, "t", clock, indexed=True)
+    log.load()
+    sweeper = Sweeper(topic.store, log, clock, Pacer(clock), SMALL)
+    assert sweeper.look() == 2
+    assert [(look.version, *look.names) for look in sweeper.looks()] == [(1, "-0.parquet"), (2, "-1.parquet")]
+
+
+def test_a_look_takes_pauses_as_it_lists_and_can_be_stopped_there(
+    topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.sweep.LISTED_AT_ONCE", 3)
+    for number in range(10):
+        topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
+    pacer, steps = Pacer(clock), 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            raise Stopped
+
+    monkeypatch.setattr(pacer, "step", step)
+    log = TopicLog(topic.store, "t", clock, indexed=True)
+    log.load()
+    sweeper = Sweeper(topic.store, log, clock, pacer, SMALL)
+    with pytest.raises(Stopped):
+        sweeper.look()
+    assert list(sweeper.looks()) == []
 
 
 def test_notes_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:

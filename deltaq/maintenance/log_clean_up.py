@@ -35,6 +35,12 @@ __all__ = ["LogCleaner", "LogListing", "LogPlan", "entry_time_ms", "plan_log_sta
 
 _log = logging.getLogger("deltaq.maintenance")
 
+LISTED_AT_ONCE = 500
+"""Objects listed between two pauses."""
+
+DELETES_AT_ONCE = 64
+"""Objects deleted between two pauses."""
+
 _VERSION_DIGITS = 20
 
 
@@ -147,21 +153,29 @@ def plan_removal(listing: LogListing, start: int, settings: MaintenanceSettings)
 class LogCleaner:
     """Keeps logs short, and remembers when it first saw which marker. Not thread-safe. `settings` may be replaced.
 
-    Every method raises StoreError if the store does not answer. What was done until then is done, and the next call
-    goes on from there.
+    `between` is called between two pieces of what may be very much to list or to remove. Every method raises what that
+    does, and StoreError if the store does not answer. What was done until then is done, and the next call goes on from
+    there.
     """
 
-    def __init__(self, store: Store, clock: Clock, settings: MaintenanceSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        settings: MaintenanceSettings,
+        between: Callable[[], object] = lambda: None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self.settings = settings
+        self._between = between
         self._seen: dict[str, tuple[int, float]] = {}  # table folder -> its newest marker, and when that was seen
         self._waiting: set[str] = set()  # table folders of which something may go later
 
     def plan(self, log: DeltaLog) -> LogPlan:
         """What `mark`, and `sweep` once the grace period is over, would do to a log at its newest version. Changes
         nothing."""
-        listing = _listing(self._store, log.folder)
+        listing = _listing(self._store, log.folder, self._between)
         start = None
         if not listing.has_more:
             start = self._end(log, listing)
@@ -178,7 +192,7 @@ class LogCleaner:
 
         Raises CheckpointFailed too.
         """
-        listing = _listing(self._store, log.folder)
+        listing = _listing(self._store, log.folder, self._between)
         if listing.has_more:
             return None  # one after the other: whoever marked again and again would never see one old enough
         checkpoint = self._checkpoint_at_the_end(log, listing) or self._checkpoint_to_start_at(log, listing)
@@ -199,7 +213,7 @@ class LogCleaner:
 
         Checkpoints that are too many go at once, what lies below the log's start when it is time.
         """
-        listing = _listing(self._store, table_folder)
+        listing = _listing(self._store, table_folder, self._between)
         start = self._removable_below(table_folder, listing)
         markers = [names.log_start_marker(table_folder, version) for version in listing.markers if version < start]
         keys = (markers + plan_removal(listing, start, self.settings))[:limit]
@@ -215,7 +229,9 @@ class LogCleaner:
         first = next((at for at, key in enumerate(keys) if names.entry_version(key) is not None), 0) + 1
         for key in keys[:first]:
             self._store.delete(key)
-        delete_all(self._store, self._clock, keys[first:])
+        for at in range(first, len(keys), DELETES_AT_ONCE):
+            delete_all(self._store, self._clock, keys[at : at + DELETES_AT_ONCE])
+            self._between()
 
     def _removable_below(self, folder: str, listing: LogListing) -> int:
         """The log's start, if what lies below it may go now; otherwise 0."""
@@ -296,14 +312,16 @@ def entry_time_ms(store: Store, table_folder: str, version: int) -> int | None:
     return None if entry.info is None else entry.info.timestamp
 
 
-def _listing(store: Store, folder: str) -> LogListing:
+def _listing(store: Store, folder: str, between: Callable[[], object] = lambda: None) -> LogListing:
     found = [names.log_start_version(entry.key) for entry in store.list(names.log_start_folder(folder))]
     keys: dict[int, list[str]] = {}
     log_folder = folder + names.LOG_FOLDER
-    for entry in store.list(log_folder):
+    for number, entry in enumerate(store.list(log_folder), 1):
         version = _version(entry.key.removeprefix(log_folder))
         if version is not None:
             keys.setdefault(version, []).append(entry.key)
+        if number % LISTED_AT_ONCE == 0:
+            between()
     return LogListing(dict(sorted(keys.items())), sorted(version for version in found if version is not None))
 
 

@@ -34,8 +34,8 @@ __all__ = ["Look", "Sweeper", "is_due", "never_live", "parse_look", "settled", "
 
 _log = logging.getLogger("deltaq.maintenance")
 
-NAMES_OF_NOTE_MAX = 50_000
-"""Files in one note; a look makes as many as it needs."""
+NAMES_OF_NOTE_MAX = 10_000
+"""Files in one note; a look makes as many as it needs. To parse one keeps all other threads waiting."""
 
 LISTED_AT_ONCE = 500
 """Files listed between two pauses."""
@@ -168,6 +168,7 @@ class Sweeper:
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
             look = self._read(entry)
+            self._pacer.step()  # whoever comes anew reads them all
             if look is not None:
                 self._times_ms[entry.key] = look.time_ms
                 if is_due(look, now_ms, grace_ms):
@@ -220,6 +221,7 @@ class Sweeper:
             left = never_live(look, self._live_since.among(look.names), self._settings.in_flight_ms)
             if left is not look:
                 self._replace(left)
+            self._pacer.step()
             yield left
 
     def _replace(self, look: Look) -> None:

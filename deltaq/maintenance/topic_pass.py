@@ -83,7 +83,8 @@ class TopicPass:
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
         self._store = store
-        self._log_cleaner = LogCleaner(store, clock, settings)  # one for all rounds: it remembers what it has seen when
+        # One for all rounds: it remembers what it has seen when.
+        self._log_cleaner = LogCleaner(store, clock, settings, pacer.step)
         self._looked_at_ms: int | None = None
         self._cleaned_at = float("-inf")
 

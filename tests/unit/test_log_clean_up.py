@@ -23,6 +23,7 @@ from deltaq.log.topic_state import PendingSegment
 from deltaq.maintenance import log_clean_up
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.log_clean_up import LogCleaner, LogListing, LogPlan, plan_log_start, plan_removal
+from deltaq.maintenance.pace import Stopped
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.names import checkpoint_file, entry_version, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store, StoreError, StoreUnavailable
@@ -321,6 +322,32 @@ def test_a_limited_sweep_goes_from_the_bottom_and_the_next_goes_on(old):
     while cleaner.sweep(FOLDER, limit=30):
         pass
     assert old.entries()[0] == 80
+
+
+def test_a_clean_up_pauses_as_it_lists_and_as_it_deletes_and_goes_on_where_it_was_stopped(old, monkeypatch):
+    """Beside a fast writer there are a hundred thousand objects every ten minutes."""
+    monkeypatch.setattr(log_clean_up, "LISTED_AT_ONCE", 10)
+    monkeypatch.setattr(log_clean_up, "DELETES_AT_ONCE", 2)
+    listed, steps, left = len(list(old.store.list(LOG))), 0, float("inf")
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps > left:
+            raise Stopped
+
+    cleaner = LogCleaner(old.store, old.clock, old.settings, step)
+    cleaner.mark(old.delta())
+    assert steps == listed // 10
+    old.clock.advance(CLEAN_UP_GRACE_S)
+    steps, left = 0, listed // 10 + 3
+    with pytest.raises(Stopped):
+        cleaner.sweep(FOLDER)
+    assert listed - len(list(old.store.list(LOG))) in range(7, 10), "the lowest entry, and three times two, and two"
+    left = float("inf")
+    assert cleaner.sweep(FOLDER) > 10
+    assert cleaner.sweep(FOLDER) == 0
+    assert old.delta().state.version > 0
 
 
 def test_on_a_remote_store_objects_go_several_at_a_time():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict, replace
 from statistics import median
 
@@ -105,13 +106,24 @@ def test_every_operation_reaches_the_store_behind_it_and_is_counted():
     measured.create("a/c", b"new")
     with pytest.raises(ObjectExists):
         measured.create("a/c", b"newer")
-    assert (measured.get("a/b"), measured.get_range("a/b", 1, 2)) == (b"0123", b"12")
+    assert (measured.get("a/b"), measured.peek("a/b"), measured.get_range("a/b", 1, 2)) == (b"0123", b"0123", b"12")
     assert [entry.key for entry in measured.list("a/", "a/b")] == ["a/c"]
     measured.delete("a/b")
     with pytest.raises(ObjectMissing):
         measured.get("a/b")
-    assert measured.requests() == {"PUT": 3, "GET": 3, "LIST": 2, "DELETE": 1}, "refused and unanswered ones too"
+    assert [entry.key for entry in measured.glance("a/")] == ["a/c"]
+    assert measured.requests() == {"PUT": 3, "GET": 4, "LIST": 3, "DELETE": 1}, "refused and unanswered ones too"
     assert [entry.key for entry in measured.inner.list("")] == ["a/c"]
+
+
+@pytest.mark.parametrize("look", ["get", "peek"])
+def test_a_look_for_what_is_not_there_yet_takes_a_request_and_its_time_too(look, monkeypatch):
+    measured, slept = store(EVEN), []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    with pytest.raises(ObjectMissing):
+        getattr(measured, look)("a/b")
+    assert measured.requests() == {"GET": 1}
+    assert sum(slept) == pytest.approx(0.010)
 
 
 def test_the_modelled_store_is_as_far_away_as_a_bucket():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from operator import itemgetter
 
 import pyarrow as pa
@@ -15,7 +16,15 @@ from deltaq.log.records import Columns, bounds_of, columns_of_rows, slice_column
 from deltaq.partitioner import assign_partitions
 from deltaq.serde.typed import TopicSchema
 
-__all__ = ["chosen_partitions", "in_segments", "joined", "produced_ms", "resolved_block", "row_columns"]
+__all__ = [
+    "chosen_partitions",
+    "in_segments",
+    "joined",
+    "largest_record",
+    "produced_ms",
+    "resolved_block",
+    "row_columns",
+]
 
 KERNEL_ROWS_MIN = 2000
 """From so many rows on, Arrow computes. Each call of one of its kernels lets other threads take over the interpreter,
@@ -103,6 +112,16 @@ def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, 
 
 def _repeated(partition: int, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(partition, pa.int32()), count)
+
+
+def largest_record(columns: Columns) -> int:
+    """How many bytes the largest record takes: key and value, as far as they are text or bytes."""
+    lengths = [
+        pc.binary_length(column).fill_null(0).cast(pa.int64())
+        for column in (columns.keys, *columns.values.columns)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    return int(pc.max(reduce(pc.add, lengths)).as_py())
 
 
 def joined(parts: Sequence[Columns]) -> Columns:

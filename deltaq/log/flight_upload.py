@@ -7,16 +7,17 @@ from dataclasses import replace
 from itertools import chain
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
 from deltaq.log.buffer import ArrowBlock, BufferSettings, RowBlock
 from deltaq.log.caretaker import Care
-from deltaq.log.encoding import chosen_partitions, in_segments, joined, resolved_block, row_columns
+from deltaq.log.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
 from deltaq.log.flight_reports import FlightReports
 from deltaq.log.flights import Flight, Part, Place, by_encoding
 from deltaq.log.offers import OfferId, offer_path
-from deltaq.log.records import Columns
+from deltaq.log.records import VALUE_SCHEMA, Columns
 from deltaq.log.topic_log import SharedTopicLog
 from deltaq.log.topic_sight import TopicSight
 from deltaq.log.topic_state import PendingSegment
@@ -75,6 +76,7 @@ class FlightUpload:
         try:
             if isinstance(records, ArrowBlock):
                 columns = records.columns
+                self._check_block(columns, view, unchecked=part.buffer.unchecked)
                 part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
                 return True
             part.partitions = chosen_partitions(
@@ -86,10 +88,35 @@ class FlightUpload:
             if len(records):
                 part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
                 part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, view.schema)
-        except InvalidValue as error:
+        except KafkaException as error:
             self._reports.failed([part], error)  # alone: the other parts are of other clients
             return False
         return part.columns is not None
+
+    def _check_block(self, columns: Columns, view: TopicView, *, unchecked: bool) -> None:
+        """What is wrong with a table that `produce_arrow` could not know yet. Its rows are committed together, so one
+        of them that cannot be written refuses all.
+
+        Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException.
+        """
+        wanted = VALUE_SCHEMA if view.schema is None else view.schema.arrow
+        if columns.values.schema != wanted:
+            raise self._misfit(wanted)
+        highest = pc.max(columns.partitions).as_py()
+        if highest >= view.partitions and highest >= self._sight.newest().partitions:
+            raise UnknownTopic(self._topic, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
+        if "compact" in view.settings.cleanup_policy and columns.keys.null_count:
+            raise self._keyless()
+        limit = view.settings.max_message_bytes
+        if unchecked and (size := largest_record(columns)) > limit:
+            raise MessageTooLarge(size=size, limit=limit, topic=self._topic)
+
+    def _misfit(self, wanted: pa.Schema) -> InvalidValue:
+        return InvalidValue(f"the topic holds {wanted.to_string(show_field_metadata=False)}", topic=self._topic)
+
+    def _keyless(self) -> KafkaException:
+        reason = f"topic {self._topic!r} is compacted: every message needs a key"
+        return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
 
     def _refusals(
         self, records: RowBlock, partitions: list[int], view: TopicView, *, unchecked: bool
@@ -102,9 +129,12 @@ class FlightUpload:
             unknown = {n: UnknownTopic(self._topic, partition=n, code=code) for n in set(partitions) if n >= count}
             found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
         if "compact" in view.settings.cleanup_policy:
-            reason = f"topic {self._topic!r} is compacted: every message needs a key"
-            error = KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
+            error = self._keyless()
             found |= {at: error for at, row in enumerate(rows) if row[1] is None}
+        if unchecked and view.schema is not None:
+            columns = set(view.schema.arrow.names)
+            misfit = self._misfit(view.schema.arrow)
+            found |= {at: misfit for at, row in enumerate(rows) if row[0] is not None and _fields(row[0]) != columns}
         if unchecked:
             limit = view.settings.max_message_bytes
             sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
@@ -180,3 +210,8 @@ class FlightUpload:
     ) -> tuple[PendingSegment, pa.RecordBatch]:
         about = view.settings, settings.compression, settings.compression_level
         return upload_segment(self._store, self._topic, piece, *about, deadline, self._clock, as_of, named)
+
+
+def _fields(value: object) -> set[str] | None:
+    """The fields of an accepted value of a typed topic; None for bytes."""
+    return set(value) if isinstance(value, dict) else None

@@ -741,6 +741,59 @@ def test_values_that_do_not_fit_fail_alone():
     assert stored(store, 1) == [{"id": 5}]
 
 
+ID = pa.schema([pa.field("id", pa.int64())])
+TABLE = pa.table({"value": [b"much too long", b"b"]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "config", "table", "error"),
+    [
+        (None, {}, TABLE.append_column("partition", [[0, 1]]), "_UNKNOWN_PARTITION"),
+        (ID, {}, TABLE, "_VALUE_SERIALIZATION"),
+        (None, {"cleanup.policy": "compact"}, TABLE, "INVALID_RECORD"),
+        (None, {"max.message.bytes": 12}, TABLE, "MSG_SIZE_TOO_LARGE"),
+        (None, {"max.message.bytes": 13}, TABLE, None),
+    ],
+    ids=["partition", "schema", "key", "size", "fits"],
+)
+def test_a_table_for_a_topic_that_was_not_known_yet_is_refused_whole_and_alone(schema, config, table, error):
+    store = FaultyStore(MemoryStore("test"))
+    Topic("t", schema, config=config, store=store.inner).create()
+    store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
+    reports, others = [], Reports()
+    settings = {"linger_ms": LONG_MS / 2, "message_timeout_ms": LONG_MS}
+    with make(store, **settings) as blind, make(store, **settings) as seeing:
+        blind.produce_arrow("t", table, on_delivery=lambda *report: reports.append(report))
+        store.clear()
+        value = b"own" if schema is None else {"id": 5}
+        seeing.produce("t", value, key="k", on_delivery=others)
+        assert blind.flush(20) == seeing.flush(20) == 0
+    ((told, places),) = reports
+    assert (None if told is None else told.name()) == error
+    assert others.names == [None]
+    assert bool(places) == (error is None)
+    values = table["value"].to_pylist() if error is None else []
+    assert stored(store, len(values) + 1) == [*values, value]
+
+
+def test_values_of_other_columns_than_those_of_a_topic_that_was_not_known_yet_fail_alone():
+    store = FaultyStore(MemoryStore("test"))
+    Topic("t", ID, store=store.inner).create()
+    for columns, value in ((["id", "more"], {"id": 1, "more": 2}), (["other"], {"other": 1})):
+        handle = Topic("t", pa.schema([pa.field(name, pa.int64()) for name in columns]), store=store)
+        store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
+        reports, others = Reports(), Reports()
+        settings = {"linger_ms": LONG_MS / 2, "message_timeout_ms": LONG_MS}
+        with make(store, **settings) as blind, make(store, **settings) as seeing:
+            blind.produce(handle, value, on_delivery=reports)
+            store.clear()
+            seeing.produce("t", {"id": 5}, on_delivery=others)
+            assert blind.flush(20) == seeing.flush(20) == 0
+        assert reports.names == ["_VALUE_SERIALIZATION"]
+        assert others.names == [None]
+    assert stored(store, 2) == [{"id": 5}, {"id": 5}], "no field was left out in silence"
+
+
 @pytest.mark.parametrize("operation", ["put", "create"])
 def test_a_message_that_could_not_be_written_keeps_the_time_at_which_it_was_produced(operation):
     store = FaultyStore(MemoryStore("test"))

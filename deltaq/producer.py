@@ -212,7 +212,7 @@ class Producer:
         Raises QueueFull (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic for a partition the
         topic does not have, InvalidValue for a value that does not fit a typed topic or a null key where the topic is
         compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store refuses to tell,
-        TypeError, RuntimeError after `close`.
+        TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after `close`.
         """
         lane = self._lanes.get(topic)
         if lane is None:
@@ -283,7 +283,7 @@ class Producer:
                 )
             except KafkaException as error:
                 message["_error"] = error.args[0]
-            except TypeError as error:
+            except (TypeError, UnicodeEncodeError) as error:
                 message["_error"] = KafkaError(KafkaError._INVALID_ARG, str(error))
             else:
                 queued += 1
@@ -708,5 +708,6 @@ def _headers(headers: object) -> tuple[Headers, int]:
         name, content = pair
         data = None if content is None else _as_bytes(content, f"header {name!r:.60}")
         checked.append((name, data))
-        size += len(name) + len(data or b"")
+        # A name that UTF-8 cannot hold is refused here: found later, it would take its whole batch with it.
+        size += (len(name) if name.isascii() else len(name.encode())) + len(data or b"")
     return checked or None, size

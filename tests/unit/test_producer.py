@@ -846,6 +846,38 @@ def test_tables_are_partitioned_like_messages(root):
 # --- batches of messages ---
 
 
+def test_text_that_utf_8_cannot_hold_is_refused_alone_wherever_it_stands(root):
+    topic(root)
+    unfit = "\ud800"  # half of a character, as Python reads file names that are no text
+    wrong: list[dict[str, Any]] = [
+        {"value": unfit},
+        {"key": unfit},
+        {"headers": [(unfit, b"")]},
+        {"headers": {"h": unfit}},
+    ]
+    told: list[Any] = []
+    with lingering(root) as producer:
+        for _ in range(2):  # before the topic is known, and after
+            for arguments in wrong:
+                with pytest.raises(UnicodeEncodeError):
+                    producer.produce("t", **arguments)
+            producer.produce("t", "a neighbour", on_delivery=lambda error, _: told.append(error))
+        messages = [*wrong, {"value": "last"}]
+        assert producer.produce_batch("t", messages) == 1
+    assert told == [None, None]
+    refusals = [message.get("_error") for message in messages]
+    assert [error and error.name() for error in refusals] == ["_INVALID_ARG"] * len(wrong) + [None]
+    assert [message.value() for message in read(root, 3)] == [b"a neighbour", b"a neighbour", b"last"]
+
+
+def test_the_length_of_a_header_is_that_of_its_bytes(root):
+    topic(root, max_message_bytes=6)
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce("t", headers={"äöü": b""})
+        with pytest.raises(MessageTooLarge):
+            producer.produce("t", headers={"äöüx": b""})
+
+
 def test_a_batch_of_messages_is_queued_with_headers_and_times_and_reports_refusals_in_place(root):
     topic(root, partitions=2)
     told = []

@@ -59,7 +59,7 @@ class FlightUpload:
         plan = next((part.buffer.plan for part in flight.parts if part.buffer.plan is not None), None)
         view = self._sight.known(plan, flight.deadline)
         # Of what was purged meanwhile nothing is written: nobody would be told of what is refused in it.
-        parts = [part for part in flight.parts if not part.told and self._encode(part, view)]
+        parts = [part for part in flight.parts if not part.told and self._encode(part, view, flight.deadline)]
         # In the order of their segments: that is the order in which offsets are given.
         flight.parts = list(chain.from_iterable(by_encoding(parts)))
         flight.topic_id = view.topic_id
@@ -67,7 +67,7 @@ class FlightUpload:
 
     # --- encoding ---
 
-    def _encode(self, part: Part, view: TopicView) -> bool:
+    def _encode(self, part: Part, view: TopicView, deadline: float) -> bool:
         """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
         settings = part.buffer.settings
         sticky = part.buffer.sticky(view.partitions, self._clock.monotonic(), self._clock.random())
@@ -76,13 +76,13 @@ class FlightUpload:
         try:
             if isinstance(records, ArrowBlock):
                 columns = records.columns
-                self._check_block(columns, view, unchecked=part.buffer.unchecked)
+                self._check_block(columns, view, deadline, unchecked=part.buffer.unchecked)
                 part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
                 return True
             part.partitions = chosen_partitions(
                 records.rows, settings.partitioner, view.partitions, sticky, spread=spread
             )
-            refusals = self._refusals(records, part.partitions, view, unchecked=part.buffer.unchecked)
+            refusals = self._refusals(records, part.partitions, view, deadline, unchecked=part.buffer.unchecked)
             if refusals:
                 records = self._reports.refused(part, records, refusals)
             if len(records):
@@ -93,7 +93,7 @@ class FlightUpload:
             return False
         return part.columns is not None
 
-    def _check_block(self, columns: Columns, view: TopicView, *, unchecked: bool) -> None:
+    def _check_block(self, columns: Columns, view: TopicView, deadline: float, *, unchecked: bool) -> None:
         """What is wrong with a table that `produce_arrow` could not know yet. Its rows are committed together, so one
         of them that cannot be written refuses all.
 
@@ -103,7 +103,7 @@ class FlightUpload:
         if columns.values.schema != wanted:
             raise self._misfit(wanted)
         highest = pc.max(columns.partitions).as_py()
-        if highest >= view.partitions and highest >= self._sight.newest().partitions:
+        if highest >= view.partitions and highest >= self._sight.newest(deadline).partitions:
             raise UnknownTopic(self._topic, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
         if "compact" in view.settings.cleanup_policy and columns.keys.null_count:
             raise self._keyless()
@@ -119,12 +119,12 @@ class FlightUpload:
         return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
 
     def _refusals(
-        self, records: RowBlock, partitions: list[int], view: TopicView, *, unchecked: bool
+        self, records: RowBlock, partitions: list[int], view: TopicView, deadline: float, *, unchecked: bool
     ) -> dict[int, KafkaException]:
         """What is wrong with which rows, by number: what `produce` could not know yet."""
         rows = records.rows
         found: dict[int, KafkaException] = {}
-        if max(partitions) >= view.partitions and max(partitions) >= (count := self._sight.newest().partitions):
+        if max(partitions) >= view.partitions and max(partitions) >= (count := self._sight.newest(deadline).partitions):
             code = KafkaError._UNKNOWN_PARTITION
             unknown = {n: UnknownTopic(self._topic, partition=n, code=code) for n in set(partitions) if n >= count}
             found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}

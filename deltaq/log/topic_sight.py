@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from deltaq.clock import Clock
 from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.log.flights import Flights
@@ -47,29 +49,38 @@ class TopicSight:
 
     def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicView:
         """The topic, looked up again and again until the deadline: a store may be away for a while."""
+
+        def look() -> TopicView:
+            view = self.view(plan, max(0.0, deadline - self._clock.monotonic()))
+            if view is None:
+                raise UnknownTopic(self._topic)
+            return view
+
+        return self._asked_again(look, deadline)
+
+    def newest(self, deadline: float) -> TopicView:
+        """The topic as it is now, looked up as long as `known` does. Raises Unavailable, UnknownTopic."""
+
+        def look() -> TopicView:
+            with self._log.turn() as log:
+                log.catch_up()
+                view = view_of(log)
+                self.saw(view)
+                return view
+
+        return self._asked_again(look, deadline)
+
+    def _asked_again(self, look: Callable[[], TopicView], deadline: float) -> TopicView:
         failures = 0
         while True:
             try:
-                view = self.view(plan, max(0.0, deadline - self._clock.monotonic()))
+                return look()
             except OutcomeUnknown:
                 # Its token is that of creating the topic; about the messages nothing is unknown.
-                failures += 1
                 reason = "no answer yet whether the topic was created"
-                pause_before_retry(self._clock, self._topic, failures, deadline, reason)
             except Unavailable as error:
                 if not error.error.retriable():
                     raise
-                failures += 1
-                pause_before_retry(self._clock, self._topic, failures, deadline, error.error.str())
-            else:
-                if view is None:
-                    raise UnknownTopic(self._topic)
-                return view
-
-    def newest(self) -> TopicView:
-        """The topic as it is now. Raises Unavailable, UnknownTopic."""
-        with self._log.turn() as log:
-            log.catch_up()
-            view = view_of(log)
-            self.saw(view)
-            return view
+                reason = error.error.str()
+            failures += 1
+            pause_before_retry(self._clock, self._topic, failures, deadline, reason)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Consumer, KafkaError, KafkaException, Producer, QueueFull, Topic, TopicPartition
+from deltaq.admin import AdminClient, NewPartitions
 from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.errors import OutcomeUnknown
 from deltaq.log.actions import Add, Entry, parse_entry
@@ -116,6 +117,30 @@ def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
         producer.produce("t", "w")
     assert reports.names == [None, None]
     assert stored(store, 2) == [b"v", b"w"]
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_store_that_is_away_while_a_new_partition_is_looked_for_is_asked_again(as_table):
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    create(store)
+    with (
+        make(store, on_delivery=reports) as producer,
+        AdminClient({"bootstrap.servers": "x"}, store=store.inner) as admin,
+    ):
+        producer.produce("t", "old", partition=0)
+        assert producer.flush(20) == 0
+        admin.create_partitions([NewPartitions("t", 2)])["t"].result()
+        assert producer._lookup.head("t").partitions == 2
+        producer._lanes["t"].partitions = 2
+        store.add(Rule("get", ENTRY, Fault.error_before(), 3))
+        if as_table:
+            producer.produce_arrow("t", pa.table({"value": [b"new"], "partition": [1]}), on_delivery=reports)
+        else:
+            producer.produce("t", "new", partition=1)
+        assert producer.flush(20) == 0
+    assert store.effects[Effect.ERROR_BEFORE] == 3
+    assert reports.names == [None, None]
+    assert stored(store, 2, partitions=2) == [b"old", b"new"]
 
 
 @pytest.mark.fault("P9")

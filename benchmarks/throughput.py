@@ -178,11 +178,13 @@ def measured_way(client: Client, way: str, messages: int, seed: int, filled: str
         calls_s, seconds = _IN[way](client, topic, values)
         cpu_s = process_time() - cpu_s
         _check(way, values, _consume(client, topic, messages)[1])
+        _check_end(client, way, topic, messages)
         return calls_s, seconds, cpu_s
     cpu_s = process_time()
     seconds, found = _OUT[way](client, filled, messages)
     cpu_s = process_time() - cpu_s
     _check(way, values, found)
+    _check_end(client, way, filled, messages)
     return None, seconds, cpu_s
 
 
@@ -202,6 +204,14 @@ def _check(way: str, expected: list[bytes], found: list[bytes] | pa.ChunkedArray
     same = found == expected if isinstance(found, list) else found.equals(pa.chunked_array([as_arrow(expected)]))
     if not same:
         raise WrongContent(f"{way}: {len(expected):,} messages sent, {len(found):,} came, and they are not the same")
+
+
+def _check_end(client: Client, way: str, topic: str, messages: int) -> None:
+    """WrongContent if the topic goes on behind the messages that were read: there doubles of them may stand."""
+    with _consumer(client, topic) as consumer:
+        first, end = consumer.get_watermark_offsets(client.api.TopicPartition(topic, 0), TIMEOUT_S)
+    if (first, end) != (0, messages):
+        raise WrongContent(f"{way}: {messages:,} messages sent, and the topic has offsets {first:,} to {end:,}")
 
 
 # --- ways in: seconds until the last call returned, and until all was acknowledged -----------------------------------

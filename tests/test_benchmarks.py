@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import footprint, latency, peers
+from benchmarks import footprint, latency, peers, throughput
 from benchmarks.__main__ import SUITES, main, run
 from benchmarks.age import Age, AgePlan, Cost, measure_age
 from benchmarks.ageing import LeapingClock, Life, grow
@@ -180,6 +180,22 @@ def test_a_topic_that_holds_something_else_is_noticed(way, tmp_path):
     fill_topic(deltaq_client(str(tmp_path)), "filled", 300, seed=1)
     with pytest.raises(WrongContent, match=way):
         measured_way(deltaq_client(str(tmp_path)), way, 300, 2, "filled")
+
+
+@pytest.mark.parametrize("way", ["produce", "poll"])
+def test_messages_that_are_all_there_twice_are_noticed_behind_the_last(way, tmp_path, monkeypatch):
+    client, produce = deltaq_client(str(tmp_path)), throughput._IN["produce"]
+    fill_topic(client, "filled", 300, seed=1)
+
+    def twice(client, topic, values):
+        produce(client, topic, values)
+        return produce(client, topic, values)
+
+    client.create_topic("doubled")
+    twice(client, "doubled", random_values(300, seed=1))
+    monkeypatch.setitem(throughput._IN, "produce", twice)
+    with pytest.raises(WrongContent, match=f"{way}: 300 messages sent, and the topic has offsets 0 to 600"):
+        measured_way(client, way, 300, 1, "doubled")
 
 
 def test_speeds_are_best_median_and_worst_of_the_runs():

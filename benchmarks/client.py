@@ -7,7 +7,7 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-__all__ = ["Client", "deltaq_client", "kafka_client", "subscribe"]
+__all__ = ["Client", "deltaq_client", "kafka_client", "records_in", "subscribe"]
 
 PATIENCE_S = 10.0
 
@@ -78,3 +78,11 @@ def subscribe(consumer: Any, topic: str, partitions: int = 1, timeout_s: float =
         consumer.poll(0.05)
         if monotonic() > give_up_at:
             raise TimeoutError(f"a consumer alone in its group was not given topic {topic!r}")
+
+
+def records_in(client: Client, topic: str, partitions: int = 1) -> int:
+    """How many records a topic holds, whoever has read them. Raises the library's KafkaException."""
+    with client.api.Consumer({**client.conf, "group.id": f"count-{topic}"}) as consumer:
+        places = [client.api.TopicPartition(topic, partition) for partition in range(partitions)]
+        bounds = [consumer.get_watermark_offsets(place, PATIENCE_S) for place in places]
+    return sum(end - first for first, end in bounds)

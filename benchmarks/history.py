@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
-__all__ = ["Verdict", "judge", "judge_partitions", "summed"]
+__all__ = ["Verdict", "judge", "judge_partitions", "summed", "unread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,12 @@ def judge(sent: int, arrivals: array[int], foreign: int = 0) -> Verdict:
             highest = max(highest, sequence)
     lost = seen.count(0)
     return Verdict(sent, sent - lost + doubled + foreign, lost, doubled, disordered, foreign)
+
+
+def unread(sent: int, arrived: int, records: int) -> int:
+    """How many of the records in a topic are beyond both what was sent and what arrived: doubles that were written when
+    the reader had stopped."""
+    return max(0, records - max(sent, arrived))
 
 
 def judge_partitions(sent: int, arrivals: Sequence[array[int]], foreign: int = 0) -> Verdict:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, monotonic_ns, process_time
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.client import Client, deltaq_client, subscribe
+from benchmarks.client import Client, deltaq_client, records_in, subscribe
 from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution, histogram
 from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.floor import Floor, against_floor, measure_floor
-from benchmarks.history import Verdict, judge
+from benchmarks.history import Verdict, judge, unread
 from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
@@ -38,6 +38,7 @@ __all__ = [
     "send_and_read",
     "waits_from_due_ns",
     "waits_ns",
+    "with_unread",
 ]
 
 PATIENCE_S = 10.0
@@ -253,7 +254,14 @@ def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[
 
 def send_and_read(client: Client, topic: str, load: Load) -> tuple[Produced, Consumed]:
     """Send `load` from one process and read it in another one; raises what either raised. Neither can wait for ever."""
-    return send_to_reader(partial(_produce, client, topic, load), partial(_consume, client, topic, load))
+    produced, consumed = send_to_reader(partial(_produce, client, topic, load), partial(_consume, client, topic, load))
+    return produced, with_unread(consumed, load, records_in(client, topic))
+
+
+def with_unread(consumed: Consumed, load: Load, records: int) -> Consumed:
+    """What a consumer saw of a topic with so many records, and as foreign what it did not wait for. Pure."""
+    arrived = len(consumed.sequences) + consumed.foreign
+    return replace(consumed, foreign=consumed.foreign + unread(load.total, arrived, records))
 
 
 def _produce(client: Client, topic: str, load: Load) -> Produced:

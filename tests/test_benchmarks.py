@@ -29,7 +29,7 @@ from benchmarks import footprint, latency, peers, throughput
 from benchmarks.__main__ import SUITES, main, run
 from benchmarks.age import Age, AgePlan, Cost, measure_age
 from benchmarks.ageing import LeapingClock, Life, grow
-from benchmarks.client import deltaq_client, kafka_client
+from benchmarks.client import Client, deltaq_client, kafka_client
 from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
 from benchmarks.fairness import Crowd, Crowds, Share, judge_values, summarise
@@ -299,6 +299,32 @@ def test_a_consumer_does_not_wait_for_ever_for_a_lost_message(tmp_path, monkeypa
         consumer.subscribe(["events"])
         consumed = latency.consume_all(consumer, payloads, load, 0.0)
     assert str(judge(load.total, consumed.sequences, consumed.foreign)) == "1 lost"
+
+
+def test_a_double_that_no_reader_has_seen_is_counted_all_the_same(tmp_path):
+    client, load = (
+        Client("tests.doubles.doubling", str(tmp_path)),
+        Load(rate=200, linger_ms=5.0, seconds=0.2, warmup_s=0.1),
+    )
+    Topic("events", conf={"bootstrap.servers": str(tmp_path)}).create()
+    _, consumed = latency.send_and_read(client, "events", load)
+    assert list(consumed.sequences) == list(range(load.total)), "to the reader all was well"
+    assert str(judge(load.total, consumed.sequences, consumed.foreign)) == "1 foreign"
+
+
+def test_what_came_is_not_counted_again_as_unread():
+    load = Load(rate=4, linger_ms=5.0, seconds=1.0, warmup_s=0.0)
+    for arrived, foreign, records, unread in (
+        (4, 0, 4, 0),
+        (5, 0, 5, 0),
+        (4, 1, 5, 0),
+        (4, 1, 6, 1),
+        (3, 0, 4, 0),
+        (3, 0, 6, 2),
+    ):
+        stamps = array("q", range(arrived))
+        found = latency.with_unread(latency.Consumed(stamps, stamps, stamps, foreign, 0.0), load, records)
+        assert found.foreign - foreign == unread
 
 
 def test_topics_are_made_old_only_on_a_local_disk(capsys):

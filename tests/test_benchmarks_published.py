@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -228,6 +229,21 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
     assert not [entry.key for entry in open_store(str(tmp_path)).list("") if entry.key.endswith(".parquet")]
     assert "complete" in told[-1]
     assert json.loads(json.dumps(asdict(finding)))["passages"][0]["verdict"]["lost"] == 0
+
+
+def test_a_double_that_is_written_when_the_reader_has_stopped_is_counted_all_the_same(tmp_path, monkeypatch):
+    pass_tables = measuring.pass_tables
+
+    def and_once_more(root: str, name: str, *arguments: Any) -> Any:
+        outcome = pass_tables(root, name, *arguments)
+        with Producer({"bootstrap.servers": root}) as producer:
+            producer.produce(name, b"again")
+        return outcome
+
+    monkeypatch.setattr(measuring, "pass_tables", and_once_more)
+    plan = PublishedPlan((Trial(Load(1_000, 5.0, 0.2, 0.1), TABLES, 5.0),), window_s=0.2)
+    (passage,) = measure_published(str(tmp_path), plan, lambda _: None).passages
+    assert passage.verdict == Verdict(300, 301, 0, 0, 0, 1)
 
 
 def test_a_consumer_that_fails_ends_the_run_with_its_error(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ from functools import partial
 from time import perf_counter, process_time
 from uuid import uuid4
 
-from benchmarks.client import Client, subscribe
-from benchmarks.latency import Consumed, Produced, consume_all
+from benchmarks.client import Client, records_in, subscribe
+from benchmarks.latency import Consumed, Produced, consume_all, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.payload import TimedPayloads
 from benchmarks.rendezvous import START_TIMEOUT_S, meet, run_together
@@ -28,7 +28,8 @@ def run_load(
     consume: Callable[[], Produced | Consumed] = partial(_consume, client, topic, load, partitions)
     outcomes = run_together([produce, *[consume] * consumers])
     (produced,) = [one for one in outcomes if isinstance(one, Produced)]
-    return produced, [one for one in outcomes if isinstance(one, Consumed)]
+    records = records_in(client, topic, partitions)
+    return produced, [with_unread(one, load, records) for one in outcomes if isinstance(one, Consumed)]
 
 
 def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None]) -> Produced:

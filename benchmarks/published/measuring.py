@@ -8,9 +8,10 @@ from uuid import uuid4
 
 import numpy as np
 
-from benchmarks.client import deltaq_client
+from benchmarks.client import deltaq_client, records_in
 from benchmarks.delta_rs import create_queue
 from benchmarks.floor import FLOOR_ROUNDS, measure_floor
+from benchmarks.history import unread
 from benchmarks.latency import send_and_read
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
@@ -58,6 +59,8 @@ def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
         sent, seen, from_due = _pass_messages(root, name, trial.load, window_s)
     else:
         sent, seen = pass_tables(root, name, trial, window_s)
+        if trial.is_ours:
+            seen = _with_unread(seen, records_in(deltaq_client(root), name))
         from_due = seen  # a row's time of sending is when it was due
     others_cores = others.cores()
     commits, data_bytes, log_bytes = _emptied(store, folder)
@@ -90,6 +93,13 @@ def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[
     due_ns = produced.start_ns + arrivals.sequences * _SECOND_NS // load.rate
     from_due = Seen.of(load, replace(arrivals, sent_ns=due_ns), window_s, consumed.cpu_s)
     return Sent(load.achieved_rate(produced.start_ns, produced.end_ns), produced.cpu_s), seen, from_due
+
+
+def _with_unread(seen: Seen, records: int) -> Seen:
+    """What a consumer saw of a topic with so many records, and as foreign what it did not wait for. Pure."""
+    verdict = seen.verdict
+    more = unread(verdict.sent, verdict.received, records)
+    return replace(seen, verdict=replace(verdict, received=verdict.received + more, foreign=verdict.foreign + more))
 
 
 def _emptied(store: Store, folder: str) -> tuple[int, int, int]:

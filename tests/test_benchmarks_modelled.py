@@ -118,7 +118,8 @@ def test_every_operation_reaches_the_store_behind_it_and_is_counted():
 
 @pytest.mark.parametrize("look", ["get", "peek"])
 def test_a_look_for_what_is_not_there_yet_takes_a_request_and_its_time_too(look, monkeypatch):
-    measured, slept = store(EVEN), []
+    measured = store(EVEN)
+    slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     with pytest.raises(ObjectMissing):
         getattr(measured, look)("a/b")

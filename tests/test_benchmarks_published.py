@@ -23,7 +23,7 @@ from benchmarks.published.marks import Marks, by_window, marks
 from benchmarks.published.measuring import _kept_up_s, measure_published
 from benchmarks.published.outcome import Published
 from benchmarks.published.passage import Passage
-from benchmarks.published.pipeline import collect, source
+from benchmarks.published.pipeline import collect, pass_tables, source
 from benchmarks.published.plan import (
     DELTA_RS,
     DELTA_RS_KEPT,
@@ -232,15 +232,13 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
 
 
 def test_a_double_that_is_written_when_the_reader_has_stopped_is_counted_all_the_same(tmp_path, monkeypatch):
-    pass_tables = measuring.pass_tables
-
     def and_once_more(root: str, name: str, *arguments: Any) -> Any:
         outcome = pass_tables(root, name, *arguments)
         with Producer({"bootstrap.servers": root}) as producer:
             producer.produce(name, b"again")
         return outcome
 
-    monkeypatch.setattr(measuring, "pass_tables", and_once_more)
+    monkeypatch.setattr("benchmarks.published.measuring.pass_tables", and_once_more)
     plan = PublishedPlan((Trial(Load(1_000, 5.0, 0.2, 0.1), TABLES, 5.0),), window_s=0.2)
     (passage,) = measure_published(str(tmp_path), plan, lambda _: None).passages
     assert passage.verdict == Verdict(300, 301, 0, 0, 0, 1)

@@ -440,15 +440,15 @@ def test_a_store_that_refuses_new_files_does_not_keep_the_rest_from_being_done(
 
 
 def test_where_no_checkpoint_can_be_made_the_rest_is_done_all_the_same(
-    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+    topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.store.put("topics/t/orphan.parquet", b"x")
-    topic.clock.advance(120)
+    clock.advance(120)
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # as in a container whose file system is read-only
     done = topic.maintain()
     assert (done["failures"], done["checkpoints"]) == (1, 0)
     assert done["files noted"] > 0
-    topic.clock.advance(2 * DAY_S)
+    clock.advance(2 * DAY_S)
     assert topic.maintain()["files deleted"] > 0
     assert "orphan.parquet" not in topic.stored()
 

@@ -195,10 +195,10 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
     others = OthersLoad()
     tell(f"  measured in turns, {plan.rounds} rounds")
     _measure(young, old, plan.rounds)
+    others_cores = known_cores([others.cores()])  # before Spark, which would be counted among the others
     if plan.spark_rounds:
         tell(f"  Spark, {plan.spark_rounds} rounds")
         _measure_spark(young, old, plan.spark_rounds)
-    others_cores = known_cores([others.cores()])
     tell("  everything is read and compared")
     found = [read_through(root, s.topic, s.life.partitions, s.sent, payloads) for s in (young, old)]
     small, large = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from deltaq.errors import KafkaException
@@ -11,7 +12,7 @@ from deltaq.maintenance.run import FAILURES, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; its exit status: 0, 1 if something failed, 2 for a root that cannot be used.
+    """Run the command; its exit status: 0, 1 if something failed or was cut short, 2 for a root that cannot be used.
 
     Raises SystemExit(2) for a wrong argument, SystemExit(1) when nobody reads any more what it says.
     """
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error.args[0].str()}\n")
         return 2
     except KeyboardInterrupt:
-        return 0
+        return int(given.once)  # a service has no other end, but a job has one
     return 1 if done[FAILURES] else 0
 
 
@@ -55,4 +56,6 @@ def _tell(line: str) -> None:
 
 
 if __name__ == "__main__":
+    # As Ctrl-C: what is half done is tidied up. In a container, where it would be ignored, the service ends at once.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise SystemExit(main())

@@ -273,8 +273,9 @@ def service(root: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
-    service: subprocess.Popen[str], root: Path
+    service: subprocess.Popen[str], root: Path, by: signal.Signals
 ) -> None:
     assert service.stdout is not None
     lines: list[str] = []
@@ -288,10 +289,21 @@ def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
     while not any("merge" in line for line in lines[-3:]) or not lines[-1].startswith("done: "):
         lines.append(service.stdout.readline())
         assert lines[-1], f"it ended: {lines}"
-    service.send_signal(signal.SIGINT)
+    service.send_signal(by)
     _, errors = service.communicate(timeout=60)
     assert (service.returncode, errors) == (0, "")
     assert [message.value() for message in messages_of(str(root), "t")] == [b"%d" % number for number in range(80)]
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(["--once"], 1), ([], 0)])
+def test_a_job_that_is_interrupted_has_not_succeeded(
+    arguments: list[str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("deltaq.maintenance.__main__.run", interrupted)
+    assert main(["memory://test", *arguments]) == status
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run", "--interval=0.05"])

@@ -99,6 +99,7 @@ class TopicCaretaker:
         self._threads: dict[str, Thread] = {}
         self._stopped = False
         self._checkpointed_at = float("-inf")
+        self._duty_at = self._later()
         self._rest()
 
     def due_in_s(self) -> float:
@@ -118,15 +119,21 @@ class TopicCaretaker:
             now, self._checkpointed_at = state(), now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(now))
         self._look_after_topic(checkpoint=False)
+        if now_s >= self._duty_at:  # with so many commits nobody asks it to `look_after` the topic
+            self._begin_duty()
 
     def look_after(self) -> None:
         """Do what is due, in the background, unless that is under way: for a topic to which little is written."""
         self._look_after_topic(checkpoint=True)
-        self._begin("duty", self._look_after_root)
+        self._begin_duty()
 
     def _look_after_topic(self, *, checkpoint: bool) -> None:
         self._rest()
         self._begin("maintenance", lambda: self._pass.run(checkpoint=checkpoint))
+
+    def _begin_duty(self) -> None:
+        self._duty_at = self._later()
+        self._begin("duty", self._look_after_root)
 
     def _write_checkpoint(self, state: TableState) -> None:
         self._checkpoint_pacer.begin()
@@ -153,8 +160,11 @@ class TopicCaretaker:
             thread.join(timeout_s)
 
     def _rest(self) -> None:
+        self._due_at = self._later()
+
+    def _later(self) -> float:
         # Not all at the same moment: writers that were started together would go on together.
-        self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
+        return self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
 
     def _is_at(self, task: str) -> bool:
         thread = self._threads.get(task)

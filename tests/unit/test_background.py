@@ -173,6 +173,18 @@ def test_a_root_is_looked_after_by_the_first_to_ask_in_each_hour() -> None:
     assert len(list(store.list(duty_folder()))) == 1, "notes of earlier hours go"
 
 
+def test_a_root_is_looked_after_though_all_topics_in_it_are_busy() -> None:
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    care = TopicCaretaker(topic.store, "t", clock)
+    for minute in range(1, 30):
+        clock.advance(60)
+        assert care.due_in_s() > 0, "its topic is looked after"
+        care.committed(100 * minute, state_of(topic))
+    care.stop(20)
+    assert list(topic.store.list(duty_folder()))
+
+
 # --- in a producer ---------------------------------------------------------------------------------------------------
 
 

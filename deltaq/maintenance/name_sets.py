@@ -32,9 +32,17 @@ class SeenLive:
         """These are live now."""
         new = live - self._newest
         self._newest = live
-        if not new:
-            return
-        self._hashes.append(_hashes(new))
+        if new:
+            self._append(_hashes(new))
+
+    def absorb(self, other: SeenLive) -> None:
+        """What another one has seen later."""
+        self._newest = other._newest
+        for part in other._hashes:
+            self._append(part)
+
+    def _append(self, part: pa.Int64Array) -> None:
+        self._hashes.append(part)
         while len(self._hashes) > 1 and len(self._hashes[-2]) < 2 * len(self._hashes[-1]):
             last = self._hashes.pop()
             self._hashes[-1] = pa.concat_arrays([self._hashes[-1], last])
@@ -54,7 +62,7 @@ class NameSet:
         parts = [_hashes(names) for names in several]
         together = pa.concat_arrays(parts) if parts else _hashes(())
         in_order = together.take(pc.sort_indices(together))
-        self._hashes = memoryview(in_order.buffers()[1] or b"").cast("q")
+        self._hashes = memoryview(in_order.buffers()[1] or b"").cast("q")[: len(in_order)]
 
     def __contains__(self, name: str) -> bool:
         number = hash(name)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -126,7 +126,8 @@ def is_due(look: Look, now_ms: int, grace_ms: int) -> bool:
 
 
 class Sweeper:
-    """Sweeps one topic's folder. `log` keeps an index."""
+    """Sweeps one topic's folder. `log` keeps an index. `step`, if not the pacer's, is called after each piece of work,
+    and may move the log on."""
 
     def __init__(
         self,
@@ -135,21 +136,24 @@ class Sweeper:
         clock: Clock,
         pacer: Pacer,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
+        step: Callable[[], object] | None = None,
     ) -> None:
         self._store = store
         self._log = log
         self._clock = clock
-        self._pacer = pacer
+        self._step = step or pacer.step
         self._settings = settings
         self._looks_folder = names.looks_folder(log.folder)
         # Of the notes that are known: they need not be read again until they are due.
         self._times_ms: dict[str, int] = {}
         self._live_since = SeenLive()  # the last look
 
-    def note_live(self) -> None:
-        """To be called before anything is removed from the topic: what is in it now is to stay for a grace period after
-        that, also where an earlier look has noted it."""
-        self._live_since.add(self._live())
+    def note_live(self) -> frozenset[str]:
+        """To be called before anything is removed from the topic: what is in it now, which is returned, is to stay for
+        a grace period after that, also where an earlier look has noted it."""
+        live = self._live()
+        self._live_since.add(live)
+        return live
 
     def looks(self, *, drop: bool = True) -> Iterator[Look]:
         """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable.
@@ -168,7 +172,7 @@ class Sweeper:
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
             look = self._read(entry)
-            self._pacer.step()  # whoever comes anew reads them all
+            self._step()  # whoever comes anew reads them all
             if look is not None:
                 self._times_ms[entry.key] = look.time_ms
                 if is_due(look, now_ms, grace_ms):
@@ -176,24 +180,24 @@ class Sweeper:
 
     def look(self) -> int:
         """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
+        earlier, self._live_since = self._live_since, SeenLive()
+        try:
+            return self._look(earlier)
+        except BaseException:
+            earlier.absorb(self._live_since)
+            self._live_since = earlier
+            raise
+
+    def _look(self, earlier: SeenLive) -> int:
         self._log.catch_up()
-        live_since = SeenLive()  # this look
-        self._note_live_in(live_since)
-        noted = NameSet(look.names for look in self._corrected())
+        self.note_live()
+        noted = NameSet(look.names for look in self._corrected(earlier))
         count = 0
         for found, began in self._unnoted(noted):
             self._log.catch_up()  # what was committed before we looked is in the topic by now
-            live = self._note_live_in(live_since)
+            live = self.note_live()
             count += self._note({name: found[name] for name in sorted(found.keys() - live)}, began)
-        self._live_since = live_since
         return count
-
-    def _note_live_in(self, live_since: SeenLive) -> frozenset[str]:
-        """As `note_live`, in `live_since` too; what is live."""
-        live = self._live()
-        self._live_since.add(live)
-        live_since.add(live)
-        return live
 
     def _unnoted(self, noted: NameSet) -> Iterator[tuple[dict[str, int], float]]:
         """What lies in the folder, and since when, without what was `noted`: as much at a time as one note has, and the
@@ -206,7 +210,7 @@ class Sweeper:
                 if names.holds_data(name) and name not in noted:
                     found[name] = entry.modified_ms
                 if number % LISTED_AT_ONCE == 0:
-                    self._pacer.step()
+                    self._step()
                 if len(found) == NAMES_OF_NOTE_MAX:
                     yield found, began
                     found, began = {}, self._clock.uptime()
@@ -215,13 +219,14 @@ class Sweeper:
         if found:
             yield found, began
 
-    def _corrected(self) -> Iterator[Look]:
+    def _corrected(self, earlier: SeenLive) -> Iterator[Look]:
         """The looks, one by one, noted anew without what has been in the topic since."""
         for look in self.looks():
-            left = never_live(look, self._live_since.among(look.names), self._settings.in_flight_ms)
+            live_since = earlier.among(look.names) | self._live_since.among(look.names)
+            left = never_live(look, live_since, self._settings.in_flight_ms)
             if left is not look:
                 self._replace(left)
-            self._pacer.step()
+            self._step()
             yield left
 
     def _replace(self, look: Look) -> None:
@@ -256,7 +261,7 @@ class Sweeper:
             return 0  # somebody else has just looked too
         except StoreError as error:
             raise unavailable(error) from error
-        self._pacer.step()
+        self._step()
         return len(found)
 
     def plan(self, now_ms: int, grace_ms: int) -> tuple[int, int]:
@@ -310,7 +315,7 @@ class Sweeper:
             for first in range(0, len(doomed), DELETES_AT_ONCE):
                 keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
                 delete_all(self._store, self._clock, keys)
-                self._pacer.step()
+                self._step()
             self._store.delete(names.look_key(self._log.folder, look.version, look.part))
         except StoreError as error:
             raise unavailable(error) from error

@@ -46,6 +46,10 @@ BACKLOG_MERGES = 8
 NEW_VERSIONS = MERGED_FILES_MAX
 """Commits of the writer after which a merge of older files is interrupted for what they have brought."""
 
+TIDY_S = 60.0
+"""Seconds after which all but the records has its turn though there are more files to be merged: beside a fast writer
+there always are."""
+
 OVERTAKEN_MAX = 5
 """Plans that others may thwart in one round before the topic is left to them."""
 
@@ -75,18 +79,18 @@ class TopicPass:
             store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.breathe
         )
         self._beside = beside
-        self._merging: FileRewrite | None = None
+        self._after: int | None = None  # during long work: files that come after this version are merged in between
         self._damaged: set[str] = set()
         self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
-        self._sweeper = Sweeper(store, self._log, clock, pacer, settings)
+        self._sweeper = Sweeper(store, self._log, clock, pacer, settings, self._step)
         self._store = store
         # One for all rounds: it remembers what it has seen when.
-        self._log_cleaner = LogCleaner(store, clock, settings, pacer.step)
+        self._log_cleaner = LogCleaner(store, clock, settings, self._step)
         self._looked_at_ms: int | None = None
-        self._cleaned_at = float("-inf")
+        self._tidied_at = self._cleaned_at = float("-inf")
 
     def plan(self) -> Counter[str]:
         """Tell what a round would do first of each kind, and change nothing. Raises what `run` raises."""
@@ -127,19 +131,29 @@ class TopicPass:
         is_alive = self._log.catch_up()
         if self._log.version >= 0:
             compare_clocks(self._store, self._clock)
+        self._tidied_at = self._clock.monotonic()
         if is_alive:
-            self._sweeper.note_live()
-            self._work(done)
+            self._work(done, checkpoint=checkpoint)
         # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
         # Where no writer sees to checkpoints, little is written: a few files are not worth the memory.
         self._first_hand.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
+            self._tidy(done, checkpoint=checkpoint)
+        return done
+
+    def _tidy(self, done: Counter[str], *, checkpoint: bool) -> None:
+        """All that is due but for the records. Small files that come meanwhile are merged in between."""
+        self._pacer.hurry = 1.0
+        self._after = -1
+        try:
             if checkpoint:
                 self._write_checkpoint(done)
             self._sweep(done)
             if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
                 done.update(self.clean_log())
-        return done
+        finally:
+            self._after = None
+            self._tidied_at = self._clock.monotonic()
 
     def is_waiting(self) -> bool:
         """Whether log entries may go once the clean-up's grace period is over."""
@@ -197,9 +211,13 @@ class TopicPass:
             actions = [action for action in actions if not isinstance(action, KeyCleaning)]
         return actions
 
-    def _work(self, done: Counter[str]) -> None:
+    def _work(self, done: Counter[str], *, checkpoint: bool) -> None:
         thwarted = 0
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
+            self._sweeper.note_live()
+            if self._clock.monotonic() - self._tidied_at >= TIDY_S:
+                self._tidy(done, checkpoint=checkpoint)
+                continue  # the topic may be another, or gone
             before = self._log.version
             self._set_pace()
             for action in self._plan():
@@ -230,11 +248,11 @@ class TopicPass:
                 self._retain(action, self._log.live_head)
                 done["files expired"] += len(action.paths)
             case FileRewrite():
-                self._merging = action
+                self._after = max(file.segment.version for file in action.inputs)
                 try:
                     self._merge(action)
                 finally:
-                    self._merging = None
+                    self._after = None
                 done["files merged"] += len(action.inputs)
             case _:
                 done["records superseded"] += self._key_cleaner.clean(action, self._log.settings)
@@ -276,23 +294,23 @@ class TopicPass:
         self._pacer.hurry = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
 
     def _step(self) -> None:
-        """A piece of a merge is done. A large one that takes its time must not be what many small files wait for: each
-        look at the topic would take longer by them, and what is known of them at first hand would be forgotten."""
+        """A piece of work is done. What takes its time, as a large merge does, must not be what many small files wait
+        for: each look at the topic would take longer by them, and what is known of them at first hand be forgotten."""
         self._pacer.step()
-        merging, now_s = self._merging, self._clock.monotonic()
-        if merging is None or self._beside is None or now_s < self._new_files_at:
+        after, now_s = self._after, self._clock.monotonic()
+        if after is None or self._beside is None or now_s < self._new_files_at:
             return
         if self._beside.version - self._log.version >= NEW_VERSIONS:
-            self._merging = None
+            self._after = None
             try:
-                self._merge_new_files(max(file.segment.version for file in merging.inputs))
+                self._merge_new_files(after)
             except (Overtaken, FileGone, KafkaException) as error:
-                # It will be planned again, and is no reason to give up the merge that is interrupted for it.
+                # It will be planned again, and is no reason to give up what is interrupted for it.
                 if isinstance(error, Corrupt):
                     self._is_damage(error, Counter())
                 _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, error)
             finally:
-                self._merging = merging
+                self._after = after
             # As much time for what was interrupted, or a fast writer would never let it end.
             self._new_files_at = 2 * self._clock.monotonic() - now_s
             self._pacer.begin()
@@ -301,6 +319,7 @@ class TopicPass:
         """Merge the smallest of the files that came after version `after`."""
         if not self._log.catch_up():
             return
+        self._sweeper.note_live()
         self._set_pace()
         head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
         files = plan_compaction(

@@ -14,6 +14,7 @@ from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.sweep import Sweeper
 from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
 from deltaq.store import MemoryStore, ObjectEntry, Store
@@ -375,6 +376,27 @@ def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time
     assert 4 <= small[0] <= 8, "as soon as there are so many, but for what came while the long one was planned"
     assert "was not made" not in caplog.text, "a small merge is not interrupted by one of the same files"
     assert len(seen_by_consumers(topic.store)) == 60 + 150
+
+
+def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_long_listing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.sweep.LISTED_AT_ONCE", 1)
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    for number in range(5):
+        topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
+    pacer, looking = Writing(topic, NEW_VERSIONS, 0), Sweeper.look
+
+    def look(sweeper: Sweeper) -> int:
+        pacer.rounds = 1
+        return looking(sweeper)
+
+    monkeypatch.setattr(Sweeper, "look", look)
+    shared = SharedTopicLog(topic.log, topic.clock)
+    done = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared).run()
+    assert merges(topic) == [NEW_VERSIONS]
+    assert done["files noted"] >= 5
 
 
 @pytest.mark.parametrize("operation", ["put", "get"], ids=["its file", "its look at the log"])

@@ -12,11 +12,16 @@ from deltaq.maintenance.name_sets import NameSet, SeenLive
 NAMES = st.frozensets(st.text("abc", max_size=3))
 
 
-@given(st.lists(NAMES), NAMES)
-def test_whatever_was_live_once_is_known_and_nothing_else(seen: list[frozenset[str]], names: frozenset[str]) -> None:
-    since = SeenLive()
-    for live in seen:
+@given(st.lists(NAMES), st.integers(0, 5), NAMES)
+def test_whatever_was_live_once_is_known_and_nothing_else(
+    seen: list[frozenset[str]], first: int, names: frozenset[str]
+) -> None:
+    since, later = SeenLive(), SeenLive()
+    for live in seen[:first]:
         since.add(live)
+    for live in seen[first:]:
+        later.add(live)
+    since.absorb(later)
     assert since.among(names) == names & frozenset().union(*seen)
 
 

@@ -35,6 +35,7 @@ from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.plan import TopicSnapshot, plan
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.names import looks_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.data_files import index_of, made_file
@@ -478,6 +479,27 @@ class Noted(Pacer):
     def step(self) -> None:
         self.hurries.add(self.hurry)
         super().step()
+
+
+def test_what_has_left_a_topic_is_seen_to_though_merging_never_ends(topic: WrittenTopic, clock: ManualClock) -> None:
+    notes: list[int] = []
+
+    class Writing(Pacer):
+        """Others write as fast as this one merges, for 200 steps."""
+
+        def step(self) -> None:
+            super().step()
+            clock.advance(1)
+            if len(notes) < 200:
+                notes.append(len(list(topic.store.list(looks_folder("topics/t/")))))
+                for _ in range(SMALL.merge_files):
+                    topic.append(Row(b"new"))
+
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1)).run(checkpoint=False)
+    assert notes[0] == 0
+    assert notes[-1] > 0
+    assert len(topic.files) < 10
 
 
 def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_only_then(

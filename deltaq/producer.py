@@ -286,6 +286,7 @@ class Producer:
             except (TypeError, UnicodeEncodeError) as error:
                 message["_error"] = KafkaError(KafkaError._INVALID_ARG, str(error))
             else:
+                message.pop("_error", None)  # of an earlier call: who repeats what was refused would never end
                 queued += 1
         return queued
 

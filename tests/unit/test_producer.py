@@ -846,6 +846,20 @@ def test_tables_are_partitioned_like_messages(root):
 # --- batches of messages ---
 
 
+def test_a_batch_whose_refused_messages_are_handed_in_again_is_written_once(root):
+    handle = topic(root)
+    left: list[dict[str, Any]] = [{"value": str(number)} for number in range(10)]
+    calls = 0
+    with Producer(bootstrap_servers=root, queue_buffering_max_messages=4) as producer:
+        while left and calls < 10:
+            calls += 1
+            assert producer.produce_batch("t", left) > 0
+            left = [message for message in left if "_error" in message]
+            producer.flush()
+    assert calls == 3
+    assert handle.to_arrow().column("value").to_pylist() == [b"%d" % number for number in range(10)]
+
+
 def test_text_that_utf_8_cannot_hold_is_refused_alone_wherever_it_stands(root):
     topic(root)
     unfit = "\ud800"  # half of a character, as Python reads file names that are no text

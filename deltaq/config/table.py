@@ -94,7 +94,7 @@ _OF_PRODUCERS = (
         _PRODUCER,
         "float",
         5.0,
-        "Longest wait for more messages before a commit.",
+        "Longest wait for more messages before a commit; longer while other processes write the topic too.",
         0,
         900_000,
         (),

@@ -99,8 +99,8 @@ class TopicCaretaker:
         self._threads: dict[str, Thread] = {}
         self._stopped = False
         self._checkpointed_at = float("-inf")
-        self._duty_at = self._later()
         self._rest()
+        self._duty_at = self._due_at
 
     def due_in_s(self) -> float:
         """Seconds until `look_after` should be called, even if nothing is written."""
@@ -132,7 +132,7 @@ class TopicCaretaker:
         self._begin("maintenance", lambda: self._pass.run(checkpoint=checkpoint))
 
     def _begin_duty(self) -> None:
-        self._duty_at = self._later()
+        self._duty_at = self._due_at
         self._begin("duty", self._look_after_root)
 
     def _write_checkpoint(self, state: TableState) -> None:
@@ -160,11 +160,8 @@ class TopicCaretaker:
             thread.join(timeout_s)
 
     def _rest(self) -> None:
-        self._due_at = self._later()
-
-    def _later(self) -> float:
         # Not all at the same moment: writers that were started together would go on together.
-        return self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
+        self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
 
     def _is_at(self, task: str) -> bool:
         thread = self._threads.get(task)

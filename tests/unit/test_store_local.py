@@ -13,6 +13,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -319,17 +320,24 @@ def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing_and_no_second
     monkeypatch.setattr(os, "fsync", lambda _: None)  # a hundred writes; whether they last is no matter here
     failed_later: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda failure: failed_later.append(failure.exc_value))
-    before, written, step = sys.gettrace(), 0, 0
-    while True:
-        key = f"a/{step}"
+
+    def write(step: int, ended: list[int]) -> None:
         sys.settrace(_Interrupt(step))
         try:
-            getattr(store, operation)(key, b"whole")
-            break
+            getattr(store, operation)(f"a/{step}", b"whole")
         except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
+            return
+        ended.append(step)
+
+    written, step, ended = 0, 0, list[int]()
+    while True:
+        # In a thread of its own: what is raised by a trace function stays with its thread as an error being handled.
+        thread = threading.Thread(target=write, args=(step, ended))
+        thread.start()
+        thread.join()
+        if ended:
+            break
+        key = f"a/{step}"
         step += 1
         try:
             assert store.get(key) == b"whole"

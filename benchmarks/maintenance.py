@@ -13,7 +13,7 @@ from time import monotonic_ns, process_time
 from uuid import uuid4
 
 from benchmarks.curves import marks, percentile_chart, percentiles
-from benchmarks.distribution import Distribution, distribution
+from benchmarks.distribution import Distribution, distribution, percentile
 from benchmarks.finding import Chart, Table, Target, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
 from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
@@ -24,7 +24,7 @@ from deltaq import KafkaError, Message, Producer, Topic, names
 from deltaq.log.actions import Add, Remove, parse_entry
 from deltaq.store import open_store
 
-__all__ = ["Care", "CarePlan", "Window", "live_files", "measure_care", "measure_windows"]
+__all__ = ["Care", "CarePlan", "Turn", "live_files", "measure_care", "measure_turns", "window_p99s"]
 
 _AIM = 1.25
 """Of the 99th percentiles, with maintenance to without."""
@@ -32,17 +32,22 @@ _AIM = 1.25
 
 @dataclass(frozen=True, slots=True)
 class CarePlan:
-    """Windows with and without maintenance in turns, each of the same load: `pairs` of them."""
+    """Turns with and without maintenance, each of the same load: `pairs` of them.
+
+    `window_s`: the length of the windows that have a percentile each.
+    """
 
     load: Load
     pairs: int
+    window_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Turn:
     """One producer in a process of its own, on a new topic.
 
-    `acknowledged` counts from `produce` to the delivery callback, without the warm-up. `commits` are those that added
+    `acknowledged` counts from `produce` to the delivery callback, without the warm-up; `window_p99s` are its 99th
+    percentiles in milliseconds, one window after the other. `commits` are those that added
     records, `rewrites` those in which maintenance put new files in the place of others. `files_at_most`: live files at
     any one version.
     """
@@ -50,6 +55,7 @@ class Window:
     on: bool
     verdict: Verdict
     acknowledged: Distribution
+    window_p99s: tuple[float, ...]
     achieved_rate: float
     commits: int
     rewrites: int
@@ -65,19 +71,22 @@ class Care:
     """The outcome of a plan."""
 
     plan: CarePlan
-    windows: tuple[Window, ...]
+    turns: tuple[Turn, ...]
 
     @property
     def is_clean(self) -> bool:
-        return all(window.verdict.is_clean for window in self.windows)
+        return all(turn.verdict.is_clean for turn in self.turns)
 
     @property
     def others_cores(self) -> tuple[float, ...]:
-        return known_cores(window.others_cores for window in self.windows)
+        return known_cores(turn.others_cores for turn in self.turns)
 
     def p99(self, *, on: bool) -> float:
-        """The median of the windows' 99th percentiles, in milliseconds."""
-        return median(window.acknowledged.p99 for window in self.windows if window.on == on)
+        """The median over the windows of all turns of their 99th percentiles, in milliseconds.
+
+        A machine that stands still for a moment spoils a window by that, not the whole turn.
+        """
+        return median(p99 for turn in self.turns if turn.on == on for p99 in turn.window_p99s)
 
     @property
     def ratio(self) -> float:
@@ -85,56 +94,58 @@ class Care:
         return self.p99(on=True) / self.p99(on=False)
 
     def tables(self) -> Iterator[Table]:
-        """Every window, those without maintenance first."""
+        """Every turn, those without maintenance first."""
         title = (
             f"Maintenance in the producer's background, {self.plan.load}: ms from `produce` to the delivery callback"
         )
         counts = "achieved/s", "commits", "rewrites", "files", "CPU s", "others", "messages"
-        head = "maintenance", "p50", "p99", "p99.9", "max", *counts
-        yield Table(title, head, tuple(map(_row, sorted(self.windows, key=lambda window: window.on))))
+        head = "maintenance", "p50", "p99", "p99.9", "max", f"p99 of {self.plan.window_s:g} s", *counts
+        yield Table(title, head, tuple(map(_row, sorted(self.turns, key=lambda turn: turn.on))))
 
     def charts(self) -> Iterator[Chart]:
-        """The percentiles with and without, medians of the windows."""
+        """The percentiles with and without, medians of the turns."""
         series = (
-            percentiles(name, [window.acknowledged for window in self.windows if window.on == on])
+            percentiles(name, [turn.acknowledged for turn in self.turns if turn.on == on])
             for name, on in (("without maintenance", False), ("with maintenance", True))
         )
         yield percentile_chart(f"Maintenance in the background, {self.plan.load}", series)
 
     def targets(self) -> Iterator[Target]:
         """Hardly later with maintenance than without."""
-        yield at_most(f"p99 with maintenance/without, {self.plan.load}", _AIM, self.ratio)
+        name = f"p99 of {self.plan.window_s:g} s with maintenance/without, {self.plan.load}"
+        yield at_most(name, _AIM, self.ratio)
 
 
-def _row(window: Window) -> tuple[str, ...]:
+def _row(turn: Turn) -> tuple[str, ...]:
     return (
-        "on" if window.on else "off",
-        *marks(window.acknowledged),
-        f"{window.achieved_rate:,.0f}",
-        f"{window.commits:,}",
-        f"{window.rewrites:,}",
-        f"{window.files_at_most:,}",
-        f"{window.cpu_s:.1f}",
-        cores_cell(window.others_cores),
-        str(window.verdict),
+        "on" if turn.on else "off",
+        *marks(turn.acknowledged),
+        f"{median(turn.window_p99s):.1f}",
+        f"{turn.achieved_rate:,.0f}",
+        f"{turn.commits:,}",
+        f"{turn.rewrites:,}",
+        f"{turn.files_at_most:,}",
+        f"{turn.cpu_s:.1f}",
+        cores_cell(turn.others_cores),
+        str(turn.verdict),
     )
 
 
 def measure_care(plan: CarePlan, place: Place) -> Iterator[Care]:
     """Carry a plan out: one outcome."""
     place.tell(f"maintenance in the background at {plan.load}: {plan.pairs} times with and without")
-    windows = []
-    for window in measure_windows(place.root, plan):
-        place.tell(f"  {'with' if window.on else 'without'}: p99 {window.acknowledged.p99:.1f} ms, {window.verdict}")
-        windows.append(window)
-    yield Care(plan, tuple(windows))
+    turns = []
+    for turn in measure_turns(place.root, plan):
+        place.tell(f"  {'with' if turn.on else 'without'}: p99 {turn.acknowledged.p99:.1f} ms, {turn.verdict}")
+        turns.append(turn)
+    yield Care(plan, tuple(turns))
 
 
-def measure_windows(root: str, plan: CarePlan) -> Iterator[Window]:
-    """Measure one window after the other. Who begins a pair changes, so that none profits from coming first."""
+def measure_turns(root: str, plan: CarePlan) -> Iterator[Turn]:
+    """Measure one turn after the other. Who begins a pair changes, so that none profits from coming first."""
     for pair in range(plan.pairs):
         for on in (False, True) if pair % 2 else (True, False):
-            yield _window(root, plan.load, on)
+            yield _turn(root, plan, on)
 
 
 def live_files(entries: Sequence[bytes]) -> list[int]:
@@ -151,7 +162,19 @@ def live_files(entries: Sequence[bytes]) -> list[int]:
     return found
 
 
-def _window(root: str, load: Load, on: bool) -> Window:
+def window_p99s(load: Load, waited_ns: Sequence[int], window_s: float) -> tuple[float, ...]:
+    """The 99th percentiles in milliseconds, one window after the other from the end of the warm-up on.
+
+    `waited_ns` has one value for each message of the load, in their order. A window at the end that is not whole is
+    left out, unless it is the only one.
+    """
+    size = min(round(load.rate * window_s), load.total - load.warmup)
+    starts = range(load.warmup, load.total - size + 1, size)
+    return tuple(percentile(sorted(waited_ns[start : start + size]), 990) / 1e6 for start in starts)
+
+
+def _turn(root: str, plan: CarePlan, on: bool) -> Turn:
+    load = plan.load
     name = f"care-{uuid4().hex[:12]}"
     topic = Topic(name, conf={"bootstrap.servers": root})
     topic.create()
@@ -166,10 +189,11 @@ def _window(root: str, load: Load, on: bool) -> Window:
     contents = [payloads.read(value) for value in topic.to_arrow().column("value").to_pylist()]
     arrivals = array("q", (content[1] for content in contents if content is not None))
     rewrites = sum(later < earlier for earlier, later in pairwise(files))
-    return Window(
+    return Turn(
         on,
         judge(load.total, arrivals, len(contents) - len(arrivals)),
         distribution(waited_ns[load.warmup :]),
+        window_p99s(load, waited_ns, plan.window_s),
         rate,
         len(files) - 1 - rewrites,
         rewrites,
@@ -182,7 +206,7 @@ def _window(root: str, load: Load, on: bool) -> Window:
 
 
 def _produce(root: str, topic: str, load: Load, on: bool) -> tuple[array[int], float, float]:
-    """In the process of the window: how long each message waited for its acknowledgement, the messages a second that
+    """In the process of the turn: how long each message waited for its acknowledgement, the messages a second that
     were sent, and CPU seconds."""
     failures = DeliveryFailures()
     produced_ns, waited_ns = array("q"), array("q")

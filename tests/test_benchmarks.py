@@ -40,7 +40,7 @@ from benchmarks.history import judge
 from benchmarks.latency import Latencies, LatencyPlan
 from benchmarks.load import Load
 from benchmarks.machine import describe, drop_from_page_cache
-from benchmarks.maintenance import Care, CarePlan, Window, live_files
+from benchmarks.maintenance import Care, CarePlan, Turn, live_files, window_p99s
 from benchmarks.operations import OPERATIONS, measure_operations
 from benchmarks.payload import MESSAGE_BYTES, CrowdPayloads, TimedPayloads, random_values
 from benchmarks.peers import Delivered, PeerPlan, Peers, compare
@@ -489,44 +489,50 @@ def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
     assert "data" in as_text(_report(age))
 
 
-def test_windows_with_and_without_maintenance_take_turns_and_lose_nothing(tmp_path):
-    plan = CarePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2)
+def test_turns_with_and_without_maintenance_take_turns_and_lose_nothing(tmp_path):
+    plan = CarePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2, window_s=0.2)
     findings = run({"maintenance": plan}, str(tmp_path))
     (care,) = findings
     assert isinstance(care, Care)
     assert findings.is_clean
-    assert [window.on for window in care.windows] == [True, False, False, True]
-    assert {window.acknowledged.count for window in care.windows} == {1_600}
-    assert all(window.verdict.sent == 2_000 for window in care.windows)
-    for window in care.windows:
-        assert window.on or window.files_at_end == window.files_at_most >= window.commits > 0
-        assert window.on or (window.rewrites, window.checkpoints) == (0, 0)
+    assert [turn.on for turn in care.turns] == [True, False, False, True]
+    assert {len(turn.window_p99s) for turn in care.turns} == {4}
+    assert {turn.acknowledged.count for turn in care.turns} == {1_600}
+    assert all(turn.verdict.sent == 2_000 for turn in care.turns)
+    for turn in care.turns:
+        assert turn.on or turn.files_at_end == turn.files_at_most >= turn.commits > 0
+        assert turn.on or (turn.rewrites, turn.checkpoints) == (0, 0)
     assert "without" in " ".join(target.name for target in findings.targets)
     assert "messages" in as_text(findings)
 
 
 def test_maintenance_is_judged_by_the_median_window_of_each_kind():
-    def window(on, p99_ms):
-        marks = distribution([int(p99_ms * 1e6)] * 100)
-        return Window(on, judge(0, array("q")), marks, 1.0, 1, 0, 1, 1, 0, 1.0, None)
+    def turn(on, *window_p99s):
+        marks = distribution([int(window_p99s[0] * 1e6)] * 100)
+        return Turn(on, judge(0, array("q")), marks, window_p99s, 1.0, 1, 0, 1, 1, 0, 1.0, None)
 
-    windows = [
-        window(True, 12),
-        window(False, 10),
-        window(False, 8),
-        window(True, 11),
-        window(True, 90),
-        window(False, 9),
-    ]
-    care = Care(CarePlan(Load(1, 1.0, 1.0, 0.0), 3), tuple(windows))
+    turns = turn(True, 12, 90, 11), turn(False, 10, 8), turn(False, 9), turn(True, 95, 11)
+    care = Care(CarePlan(Load(1, 1.0, 1.0, 0.0), 2, 1.0), turns)
     assert care.ratio == 12 / 9
     (target,) = care.targets()
     assert (target.found, target.met) == ("1.33", False)
     (chart,) = care.charts()
     assert [(line.name, line.points[0][1]) for line in chart.series] == [
-        ("without maintenance", 9),
-        ("with maintenance", 12),
+        ("without maintenance", 9.5),
+        ("with maintenance", 53.5),
     ]
+
+
+def test_each_window_has_the_percentile_of_its_own_messages():
+    load = Load(rate=100, linger_ms=1.0, seconds=2.5, warmup_s=1.0)
+    warmup, first, second, rest = (
+        [9_000_000] * 100,
+        [*range(1_000_000, 101_000_000, 1_000_000)],
+        [7_000_000] * 100,
+        [0] * 50,
+    )
+    assert window_p99s(load, warmup + first + second + rest, 1.0) == (99.0, 7.0)
+    assert window_p99s(load, warmup + first + second + rest, 60.0) == (98.0,)
 
 
 def test_live_files_are_counted_entry_by_entry(tmp_path):

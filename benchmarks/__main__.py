@@ -79,7 +79,7 @@ SUITES: dict[str, Suite[Any]] = {
     ),
     "s3-model": Suite(FULL_MODELLED, QUICK_MODELLED, lambda plan, at: [measure_modelled(plan, at.tell)]),
     "maintenance": Suite(
-        CarePlan(Load(50_000, 5.0, 30.0, 5.0), pairs=6, window_s=5.0),
+        CarePlan(Load(50_000, 5.0, 20.0, 5.0), pairs=8, window_s=5.0),
         CarePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1, window_s=2.0),
         measure_care,
     ),

@@ -21,6 +21,7 @@ from deltaq.errors import Corrupt, Incompatible
 
 __all__ = [
     "FORMAT",
+    "NOTHING_PREPARED",
     "Action",
     "Add",
     "CommitInfo",
@@ -28,12 +29,14 @@ __all__ = [
     "Entry",
     "JsonObject",
     "Metadata",
+    "Prepared",
     "Protocol",
     "Remove",
     "Txn",
     "encode_entry",
     "parse_action",
     "parse_entry",
+    "prepared",
     "strict_json",
 ]
 
@@ -137,9 +140,34 @@ class Entry:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def encode_entry(info: CommitInfo, actions: Iterable[Action]) -> bytes:
-    """The entry as Delta JSON lines, `commitInfo` first, which ends with the checksum of everything else."""
-    rest = b"".join(_line(action) for action in actions)
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Actions that were encoded, and read again, before it is known which entry they will be in.
+
+    An entry that removes a hundred files takes a few milliseconds to write, for which others would wait in the turn of
+    whoever commits it.
+    """
+
+    actions: tuple[Action, ...] = ()
+    lines: bytes = b""
+
+
+NOTHING_PREPARED = Prepared()
+
+
+def prepared(actions: Iterable[Action]) -> Prepared:
+    """The first actions of an entry to come. ValueError if what is written does not say what it was to say."""
+    wanted = tuple(actions)
+    lines = [_line(action) for action in wanted]
+    if tuple(parse_action(strict_json(line)) for line in lines) != wanted:
+        raise ValueError("an action is read as another one than was written")
+    return Prepared(wanted, b"".join(lines))
+
+
+def encode_entry(info: CommitInfo, actions: Iterable[Action], before: Prepared = NOTHING_PREPARED) -> bytes:
+    """The entry as Delta JSON lines, `commitInfo` first, which ends with the checksum of everything else. The actions
+    prepared `before` come ahead of `actions`."""
+    rest = before.lines + b"".join(_line(action) for action in actions)
     sealed = _commit_info(info).removesuffix(_AFTER_FIELDS)
     return sealed + _checksum(sealed, rest) + b"\n" + rest
 
@@ -280,16 +308,17 @@ _STRICT = json.JSONDecoder(
 )
 
 
-def parse_entry(data: bytes, version: int, path: str) -> Entry:
-    """Parse the bytes of log entry `version`, found at `path`.
+def parse_entry(data: bytes, version: int, path: str, before: Prepared = NOTHING_PREPARED) -> Entry:
+    """Parse the bytes of log entry `version`, found at `path`, that begins with what was prepared `before`.
 
     Raises Corrupt (cut, damaged or empty entry) and Incompatible (written by a newer deltaq format).
     """
     if not data.strip():
         raise Corrupt("log entry is empty", path=path, version=version)
     try:
-        lines = [strict_json(line) for line in data.splitlines() if line.strip()]
+        lines = [strict_json(line) for line in _without(before.lines, data).splitlines() if line.strip()]
         actions = [action for line in lines if (action := parse_action(line)) is not None]
+        actions[1:1] = before.actions
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"log entry cannot be parsed: {_reason(error)}", path=path, version=version) from error
     infos = [action for action in actions if isinstance(action, CommitInfo)]
@@ -299,6 +328,16 @@ def parse_entry(data: bytes, version: int, path: str) -> Entry:
     _check_one_action_per_key(actions, version, path)
     rest = tuple(action for action in actions if not isinstance(action, CommitInfo))
     return Entry(version, infos[0] if infos and sealed else None, rest)
+
+
+def _without(prepared_lines: bytes, data: bytes) -> bytes:
+    """An entry but for what was prepared, which comes behind the first line. ValueError if it does not."""
+    if not prepared_lines:
+        return data
+    first, newline, rest = data.partition(b"\n")
+    if not rest.startswith(prepared_lines):
+        raise ValueError("it does not begin with what was prepared for it")
+    return first + newline + rest[len(prepared_lines) :]
 
 
 def _reason(error: Exception) -> str:

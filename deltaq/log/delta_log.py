@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 from deltaq import errors, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import Corrupt, Incompatible, OutcomeUnknown, Unavailable
-from deltaq.log.actions import Action, Add, CommitInfo, Entry, encode_entry, parse_entry
+from deltaq.log.actions import NOTHING_PREPARED, Action, Add, CommitInfo, Entry, Prepared, encode_entry, parse_entry
 from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import (
     Checkpoint,
@@ -90,12 +90,14 @@ class Draft:
     `may_stand(state)` is asked if it was perhaps created in time and its slot has been cleaned up since: whether it may
     be that the table in `state` had its files and has them no more. Without it, that may be. `own` are the paths of
     files that no other commit can add: one of them in the table proves that this one stands. Without it, all are.
+    `before` are actions that come ahead of the others, encoded already.
     """
 
     info: CommitInfo
     actions: Sequence[Action]
     may_stand: Callable[[TableState], bool] | None = None
     own: frozenset[str] | None = None
+    before: Prepared = NOTHING_PREPARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,11 +467,12 @@ class DeltaLog:
         """Try to create the next slot until it is known who fills it; that entry, ours or not."""
         version = self.state.version + 1
         key = self._entry_key(version)
-        body = encode_entry(draft.info, draft.actions)  # once per slot: a late write of it must equal a repeated one
+        # Once per slot: a late write of it must equal a repeated one.
+        body = encode_entry(draft.info, draft.actions, draft.before)
         token = self.token(version, draft.info.txn_id)
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
-        ours = parse_entry(body, version, key)  # before anything is written: nobody could read it again
+        ours = parse_entry(body, version, key, draft.before)  # before anything is written: nobody could read it again
         first_tried_at = self.clock.uptime()
         while True:
             refusal: StoreError | None = None
@@ -543,7 +546,7 @@ class DeltaLog:
         """
         slot = self.state.version + 1
         self._load_until(deadline, self.token(slot, draft.info.txn_id), maybe)
-        adds = tuple(action for action in draft.actions if isinstance(action, Add))
+        adds = tuple(action for action in (*draft.before.actions, *draft.actions) if isinstance(action, Add))
         own = [add for add in adds if draft.own is None or add.path in draft.own]
         if any(add.path in self.state.files for add in own):
             return Entry(slot, draft.info, adds)

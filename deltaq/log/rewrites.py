@@ -33,6 +33,7 @@ __all__ = [
     "check_rewrite",
     "may_have_left",
     "raised_uploads",
+    "renewed",
     "retained",
     "rewritten",
 ]
@@ -75,11 +76,15 @@ class Trimmed:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def rewritten(head: TopicHead, inputs: Sequence[str], outputs: Sequence[RewrittenSegment], now_ms: int) -> list[Action]:
-    """The files `inputs` give way to `outputs`; no record comes or goes as far as readers are concerned."""
-    time_ms = max(now_ms, head.time_ms)
-    removes = [Remove(path, time_ms, data_change=False) for path in inputs]
-    return [*removes, *map(_add, outputs), replace(head, time_ms=time_ms).action()]
+def rewritten(inputs: Sequence[str], outputs: Sequence[RewrittenSegment], time_ms: int) -> list[Action]:
+    """The files `inputs` give way to `outputs`; no record comes or goes as far as readers are concerned. The head that
+    belongs to it says nothing new but the time."""
+    return [*(Remove(path, time_ms, data_change=False) for path in inputs), *map(_add, outputs)]
+
+
+def renewed(head: TopicHead, now_ms: int) -> Action:
+    """The head of an entry that changes nothing of it but the time."""
+    return replace(head, time_ms=max(now_ms, head.time_ms)).action()
 
 
 def retained(head: TopicHead, trimmed: Trimmed, now_ms: int) -> list[Action]:

@@ -11,7 +11,18 @@ from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
-from deltaq.log.actions import Action, Add, CommitInfo, Entry, Metadata, Remove, Txn
+from deltaq.log.actions import (
+    NOTHING_PREPARED,
+    Action,
+    Add,
+    CommitInfo,
+    Entry,
+    Metadata,
+    Prepared,
+    Remove,
+    Txn,
+    prepared,
+)
 from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
 from deltaq.log.offers import WRITER_CHARS, Awaited, Ledger, OfferId, parse_offer, writer_of
 from deltaq.log.offset_index import OffsetIndex
@@ -23,6 +34,7 @@ from deltaq.log.rewrites import (
     check_rewrite,
     may_have_left,
     raised_uploads,
+    renewed,
     retained,
     rewritten,
 )
@@ -553,7 +565,7 @@ class TopicLog:
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
             if not all(path in state.files for path in inputs) or _voided(outputs, head):
                 raise Overtaken(may_have_stood=is_uncertain)
-            return rewritten(head, inputs, outputs, now_ms)
+            return [renewed(head, now_ms)]
 
         def may_stand(_: TableState) -> bool:
             # If it stands, its inputs are gone, and so is the plan: trying again is safe.
@@ -561,7 +573,8 @@ class TopicLog:
             is_uncertain = True
             return False
 
-        self._maintain("OPTIMIZE", actions, deadline, may_stand)
+        before = prepared(rewritten(inputs, outputs, self._now()))  # not in the turn of a writer who wants it back
+        self._maintain("OPTIMIZE", actions, deadline, may_stand, before)
 
     def retain(self, decide: Callable[[TopicHead], Trimmed], deadline: float) -> None:
         """Remove records: what `decide` says, asked anew for each slot tried; it may raise Overtaken to give up.
@@ -590,16 +603,17 @@ class TopicLog:
         actions: Callable[[TableState, TopicHead, int], list[Action]],
         deadline: float,
         may_stand: Callable[[TableState], bool] = lambda _: False,
+        before: Prepared = NOTHING_PREPARED,
     ) -> None:
         info = self._info(self._new_token(), self._now(), operation, blind=False)
         if self._beside is None:
-            self._log.commit(lambda state: self._draft(info, state, actions, may_stand), deadline)
+            self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
             return
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
             if log.version < self.version:
                 log.adopt(self)  # others have written, and its writer has not heard of it yet
-            log._log.commit(lambda state: log._draft(info, state, actions, may_stand), deadline)
+            log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
             self.adopt(log)
 
     def _draft(
@@ -608,15 +622,16 @@ class TopicLog:
         state: TableState,
         actions: Callable[[TableState, TopicHead, int], list[Action]],
         may_stand: Callable[[TableState], bool],
+        before: Prepared,
     ) -> Draft:
         if self._last is None:
             raise Overtaken
         now = self._now()
         info = replace(info, timestamp=now)
-        entry = Entry(state.version + 1, info, tuple(actions(state, self._last, now)))
+        rest = actions(state, self._last, now)
         # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
-        self._checked(entry, f"a new entry of {self.folder}")
-        return Draft(info, entry.actions, may_stand)
+        self._checked(Entry(state.version + 1, info, (*before.actions, *rest)), f"a new entry of {self.folder}")
+        return Draft(info, rest, may_stand, before=before)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never

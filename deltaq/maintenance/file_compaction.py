@@ -53,6 +53,20 @@ _BytesOf = Callable[[DataFile], int]
 
 
 @dataclass(frozen=True, slots=True)
+class _Unit:
+    """Files that belong together, and what the rules ask of them again and again.
+
+    `bytes` is what they take up of a new file, `largest` the largest of them. `kind`: whether they may be merged, and
+    with their like only.
+    """
+
+    files: tuple[DataFile, ...]
+    bytes: int
+    largest: int
+    kind: tuple[bool, bool, bool]
+
+
+@dataclass(frozen=True, slots=True)
 class FileRewrite:
     """Files to be replaced by others with the same records: for each of these the offsets it shall have."""
 
@@ -95,12 +109,11 @@ def plan_compaction(
     the smallest ones, and of those that came after that version: what can be merged while a merge of older files is
     under way.
     """
-    bytes_of = _bytes_by(target_bytes, decoded_max)
-    units = [unit for unit in in_log_order(index) if after is None or _version(unit[0]) > after]
+    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, -1 if after is None else after)
     for part in _TIERS if after is None else _TIERS[:1]:
-        for run in _runs(units, target_bytes // part, bytes_of, left_out):
-            if window := _window(run, target_bytes, settings.merge_files, bytes_of):
-                files = tuple(file for unit in window for file in unit)
+        for run in _runs(units, target_bytes // part):
+            if window := _window(run, target_bytes, settings.merge_files):
+                files = tuple(file for unit in window for file in unit.files)
                 return FileRewrite(files, cut(files, head, target_bytes, decoded_max))
     return None
 
@@ -114,13 +127,12 @@ def count_waiting(
     left_out: Container[str] = (),
 ) -> int:
     """How many small files wait to be merged: those among neighbours of which some are worth it."""
-    bytes_of = _bytes_by(target_bytes, decoded_max)
-    units = in_log_order(index)
+    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out)
     return max(
         sum(
-            sum(map(len, run))
-            for run in _runs(units, target_bytes // part, bytes_of, left_out)
-            if _window(run, target_bytes, settings.merge_files, bytes_of)
+            sum(len(unit.files) for unit in run)
+            for run in _runs(units, target_bytes // part)
+            if _window(run, target_bytes, settings.merge_files)
         )
         for part in _TIERS
     )
@@ -224,56 +236,56 @@ def _bytes_by(target_bytes: int, decoded_max: int | None) -> _BytesOf:
     return bytes_of
 
 
-def _runs(
-    units: Iterable[tuple[DataFile, ...]], limit: int, bytes_of: _BytesOf, left_out: Container[str]
-) -> Iterator[list[tuple[DataFile, ...]]]:
+def _units(index: OffsetIndex, bytes_of: _BytesOf, left_out: Container[str], after: int = -1) -> list[_Unit]:
+    """The live files that came after a version, in the order of the log."""
+
+    def unit(files: tuple[DataFile, ...]) -> _Unit:
+        may_go = is_alike(files) and not any(file.path in left_out for file in files)
+        kind = may_go, files[0].log_append_time, all(file.clean is not None for file in files)
+        sizes = [bytes_of(file) for file in files]
+        return _Unit(files, sum(sizes), max(sizes), kind)
+
+    return [unit(files) for files in in_log_order(index) if _version(files[0]) > after]
+
+
+def _runs(units: Iterable[_Unit], limit: int) -> Iterator[list[_Unit]]:
     """Neighbours that may be merged: small ones with the same kind of times, and all or none free of old values."""
-
-    def kind(unit: tuple[DataFile, ...]) -> tuple[bool, bool, bool]:
-        is_small = sum(map(bytes_of, unit)) < limit and is_alike(unit)
-        may_go = is_small and not any(file.path in left_out for file in unit)
-        return may_go, unit[0].log_append_time, all(file.clean is not None for file in unit)
-
-    for (may_go, _, _), run in groupby(units, key=kind):
-        if may_go:
+    for (is_small, (may_go, _, _)), run in groupby(units, key=lambda unit: (unit.bytes < limit, unit.kind)):
+        if is_small and may_go:
             yield list(run)
 
 
-def _window(
-    run: Sequence[tuple[DataFile, ...]], target_bytes: int, merge_files: int, bytes_of: _BytesOf
-) -> Sequence[tuple[DataFile, ...]]:
+def _window(run: Sequence[_Unit], target_bytes: int, merge_files: int) -> Sequence[_Unit]:
     """The oldest neighbours of a run that are worth a merge; empty if none are."""
     parts = [run]
     while parts:
         part = parts.pop()
-        window = _oldest(part, target_bytes, bytes_of)
-        files = [file for unit in window for file in unit]
-        total = sum(map(bytes_of, files))
-        if len(files) > 1 and total >= target_bytes:
+        window = _oldest(part, target_bytes)
+        files = sum(len(unit.files) for unit in window)
+        total = sum(unit.bytes for unit in window)
+        if files > 1 and total >= target_bytes:
             return window
-        if len(files) < merge_files:
+        if files < merge_files:
             if window:
                 parts.append(part[len(window) :])
             continue
-        largest_of = [max(map(bytes_of, unit)) for unit in window]
-        largest = max(range(len(window)), key=largest_of.__getitem__)
-        if min(GROWTH, merge_files / 2) * largest_of[largest] <= total:
+        largest = max(range(len(window)), key=lambda at: window[at].largest)
+        if min(GROWTH, merge_files / 2) * window[largest].largest <= total:
             return window
         parts += [part[largest + 1 :], part[:largest]]
     return ()
 
 
-def _oldest(run: Sequence[tuple[DataFile, ...]], target_bytes: int, bytes_of: _BytesOf) -> list[tuple[DataFile, ...]]:
+def _oldest(run: Sequence[_Unit], target_bytes: int) -> list[_Unit]:
     """As much of a run as one merge takes; at least what came with its first entry."""
-    window: list[tuple[DataFile, ...]] = []
+    window: list[_Unit] = []
     total = files = 0
     for unit in run:
-        size = sum(map(bytes_of, unit))
-        is_full = files + len(unit) > MERGED_FILES_MAX or total + size > MERGED_TARGETS_MAX * target_bytes
+        is_full = files + len(unit.files) > MERGED_FILES_MAX or total + unit.bytes > MERGED_TARGETS_MAX * target_bytes
         if window and is_full:
             break
         window.append(unit)
-        total, files = total + size, files + len(unit)
+        total, files = total + unit.bytes, files + len(unit.files)
     return window
 
 

@@ -32,6 +32,10 @@ GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
 """The same beside a producer or consumer: to write a file takes about four times as much of their memory."""
 
 
+KNOWN_AT_ONCE = 32
+"""Small files whose rows are joined at a stretch: of so many that takes a millisecond or two."""
+
+
 class _TooLarge(Exception):
     """The records of one new file take too much memory: make two of them."""
 
@@ -189,11 +193,11 @@ class Rewriter:
             rows = self._first_hand.rows(read.file.path)
             if rows is not None:
                 known.append((read, rows))
-                continue
-            if known:
+            if known and (rows is None or len(known) == KNOWN_AT_ONCE):
                 yield read_known(known)
                 known = []
-            yield read_file(self._store, read)
+            if rows is None:
+                yield read_file(self._store, read)
         if known:
             yield read_known(known)
 

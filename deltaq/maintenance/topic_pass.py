@@ -219,7 +219,9 @@ class TopicPass:
                 self._tidy(done, checkpoint=checkpoint)
                 continue  # the topic may be another, or gone
             before = self._log.version
+            self._pacer.step()
             self._set_pace()
+            self._pacer.step()
             for action in self._plan():
                 self._tell(f"{self._log.topic}: {_words(action)}")
                 try:
@@ -320,7 +322,9 @@ class TopicPass:
         if not self._log.catch_up():
             return
         self._sweeper.note_live()
+        self._pacer.step()
         self._set_pace()
+        self._pacer.step()
         head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
         files = plan_compaction(
             self._log.index,

@@ -19,7 +19,7 @@ from deltaq.log.fetcher import Fetcher
 from deltaq.log.flight_commit import FlightCommit
 from deltaq.log.flights import Flight, Flights
 from deltaq.log.offers import Ledger
-from deltaq.log.rewrites import rewritten
+from deltaq.log.rewrites import renewed, rewritten
 from deltaq.log.topic_log import Fate, TopicLog
 from deltaq.maintenance import file_compaction, key_compaction, plan
 from deltaq.maintenance.log_clean_up import LogCleaner
@@ -100,7 +100,10 @@ def merges_what_others_have_merged(patch: pytest.MonkeyPatch) -> None:
     """Does not look whether the files are still there, nor whether the entry is one that readers take."""
 
     def rewrite(self, inputs, outputs, deadline):
-        self._maintain("OPTIMIZE", lambda state, head, now_ms: rewritten(head, inputs, outputs, now_ms), deadline)
+        def actions(state, head, now_ms):
+            return [*rewritten(inputs, outputs, now_ms), renewed(head, now_ms)]
+
+        self._maintain("OPTIMIZE", actions, deadline)
 
     patch.setattr(TopicLog, "rewrite", rewrite)
     patch.setattr(topic_log, "check_files", lambda *arguments: None)

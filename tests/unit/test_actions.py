@@ -20,6 +20,7 @@ from deltaq.log.actions import (
     Txn,
     encode_entry,
     parse_entry,
+    prepared,
 )
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -48,17 +49,45 @@ def parse(data: bytes):
     return parse_entry(data, 3, "topics/t/_delta_log/3.json")
 
 
-@given(
-    st.lists(
-        ACTIONS,
-        max_size=6,
-        unique_by=lambda a: (type(a), getattr(a, "path", getattr(a, "app_id", getattr(a, "domain", "")))),
-    )
+ACTION_LISTS = st.lists(
+    ACTIONS,
+    max_size=6,
+    unique_by=lambda a: (type(a), getattr(a, "path", getattr(a, "app_id", getattr(a, "domain", "")))),
 )
+
+
+@given(ACTION_LISTS)
 def test_whatever_is_written_is_read_back_the_same(actions):
     entry = parse(encode_entry(INFO, actions))
     assert entry.info == INFO
     assert entry.actions == tuple(actions)
+
+
+@given(ACTION_LISTS, st.integers(0, 6))
+def test_actions_that_were_prepared_make_the_same_entry(actions, split):
+    before, rest = prepared(actions[:split]), actions[split:]
+    data = encode_entry(INFO, rest, before)
+    assert data == encode_entry(INFO, actions)
+    assert parse_entry(data, 3, "entry", before) == parse_entry(data, 3, "entry")
+
+
+def test_an_entry_with_other_lines_than_were_prepared_is_refused():
+    before = prepared([Remove("a", 1, data_change=False)])
+    for actions in [Remove("b", 1, data_change=False)], []:
+        with pytest.raises(Corrupt, match="prepared"):
+            parse_entry(encode_entry(INFO, actions), 3, "entry", before)
+
+
+def test_an_action_that_is_prepared_twice_for_one_entry_is_refused():
+    remove = Remove("a", 1, data_change=False)
+    before = prepared([remove])
+    with pytest.raises(Corrupt, match="two actions"):
+        parse_entry(encode_entry(INFO, [remove], before), 3, "entry", before)
+
+
+def test_what_is_read_as_something_else_than_it_says_is_not_prepared():
+    with pytest.raises(ValueError, match="read as another"):
+        prepared([Remove("a", None, data_change=False)])  # type: ignore[arg-type]
 
 
 def test_an_entry_is_delta_json_lines_with_the_commit_info_first():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deltaq.errors import Corrupt
 from deltaq.log.actions import Action, Add, CommitInfo, DomainMetadata, Remove
 from deltaq.log.delta_log import DeltaLog, Draft
-from deltaq.log.rewrites import RewrittenSegment, Trimmed, check_covered, check_rewrite, retained, rewritten
+from deltaq.log.rewrites import RewrittenSegment, Trimmed, check_covered, check_rewrite, renewed, retained, rewritten
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import Batch, TopicHead, data_file
 from deltaq.maintenance.checkpoint import write_checkpoint
@@ -235,7 +235,7 @@ def test_a_rewrite_changes_no_data_and_retention_only_removes() -> None:
     head = TopicHead("id", (4,), (1,), 50)
     batches = (Batch(0, 0, 4, 0, 2, True, "new"),)
     segment = RewrittenSegment("new", 100, 2, 1, 2, 3, batches, (1, 3), 7, 10, 20, 15, True, 6, 99)
-    actions = rewritten(head, ["a", "b"], [segment], now_ms=40)
+    actions = [*rewritten(["a", "b"], [segment], 50), renewed(head, now_ms=40)]
     removes = [action for action in actions if isinstance(action, Remove)]
     adds = [action for action in actions if isinstance(action, Add)]
     assert [(remove.path, remove.data_change) for remove in removes] == [("a", False), ("b", False)]

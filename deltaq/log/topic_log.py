@@ -612,9 +612,23 @@ class TopicLog:
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
             if log.version < self.version:
-                log.adopt(self)  # others have written, and its writer has not heard of it yet
+                self._lead(log)  # others have written, and its writer has not heard of it yet
             log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
             self.adopt(log)
+
+    def _lead(self, writer: TopicLog) -> None:
+        """Bring a writer to this position. Raises what `read_next` raises, but for LogCleaned."""
+        has_begun = writer.version >= 0 and not writer._log.is_partial
+        try:
+            # What was loaded meanwhile has not been read one by one: a writer that took it over would not know any more
+            # whether others have committed what it has offered before.
+            while has_begun and self._ledger.followed > writer._ledger.followed and writer.version < self.version:
+                if writer.read_next() is None:
+                    break
+        except LogCleaned:
+            pass
+        if writer.version < self.version:
+            writer.adopt(self)
 
     def _draft(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -314,6 +315,24 @@ def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(to
     work = TopicPass(topic.store, "t", topic.clock, SMALL, Pacer(topic.clock), beside=shared)
     assert work.run()["files merged"] == 8
     assert (writer.version, writer.head) == (topic.fresh_log().version, topic.fresh_log().head)
+
+
+def test_what_a_writer_has_offered_stays_known_when_maintenance_that_has_read_less_commits_beside_it(
+    topic: WrittenTopic,
+) -> None:
+    """Who goes on from a checkpoint has not seen what was offered before it. The writer has, and must not forget."""
+    resting = TopicLog(topic.store, "t", topic.clock, indexed=True)
+    resting.load()
+    offered = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
+    resting.awaited.expect(offered.path, offered.as_of)
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    log = TopicLog(topic.store, "t", topic.clock, indexed=True, beside=SharedTopicLog(resting, topic.clock))
+    log.load()
+    log.raise_uploads(0, topic.clock.monotonic() + 60)
+    assert resting.version == log.version == topic.fresh_log().version
+    resting.check_taken([offered])  # else it would be called unknown
 
 
 class Writing(Pacer):

@@ -553,8 +553,28 @@ class TopicLog:
 
     # --- maintenance ---
 
-    def rewrite(self, inputs: Sequence[str], outputs: Sequence[RewrittenSegment], deadline: float) -> None:
+    def prepare_rewrite(
+        self,
+        inputs: Sequence[str],
+        outputs: Sequence[RewrittenSegment],
+        between: Callable[[], object] = lambda: None,
+    ) -> Prepared:
+        """What takes long of a `rewrite`, done at leisure instead of in the turn of a writer who wants it back.
+
+        `between` is called now and then, and what it raises passes.
+        """
+        return prepared(rewritten(inputs, outputs, self._now()), between)
+
+    def rewrite(
+        self,
+        inputs: Sequence[str],
+        outputs: Sequence[RewrittenSegment],
+        deadline: float,
+        before: Prepared | None = None,
+    ) -> None:
         """Put `outputs` in the place of the files `inputs` (paths). The position must be at or behind their versions.
+
+        `before` is what was prepared for these.
 
         Raises Overtaken if one of the inputs has left the topic, or if the outputs have waited for too long; what
         `DeltaLog.commit` raises.
@@ -573,8 +593,7 @@ class TopicLog:
             is_uncertain = True
             return False
 
-        before = prepared(rewritten(inputs, outputs, self._now()))  # not in the turn of a writer who wants it back
-        self._maintain("OPTIMIZE", actions, deadline, may_stand, before)
+        self._maintain("OPTIMIZE", actions, deadline, may_stand, before or self.prepare_rewrite(inputs, outputs))
 
     def retain(self, decide: Callable[[TopicHead], Trimmed], deadline: float) -> None:
         """Remove records: what `decide` says, asked anew for each slot tried; it may raise Overtaken to give up.

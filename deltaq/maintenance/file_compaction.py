@@ -40,11 +40,14 @@ written again for each few small ones that come behind it."""
 MERGED_TARGETS_MAX = 4
 """How many files of the target size one merge makes at most: the more, the fewer partitions are in each."""
 
-MERGED_FILES_MAX = 128
+MERGED_FILES_MAX = 512
 """How many files one merge takes at most: its entry names them all, and whoever commits next has to read that first."""
 
 DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
 """About how much a new file decodes to at most. Well compressed records make a small file of very many bytes."""
+
+UNITS_AT_ONCE = 128
+"""Files that are looked at in a stretch: half a millisecond."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
@@ -77,6 +80,11 @@ class FileRewrite:
     def bytes(self) -> int:
         return sum(file.segment.size for file in self.inputs)
 
+    @property
+    def newest_version(self) -> int:
+        """Of the entry that brought the newest of the inputs."""
+        return max(file.segment.version for file in self.inputs)
+
     def __str__(self) -> str:
         return f"merge {len(self.inputs)} files of {self.bytes:,} bytes into {len(self.outputs)}"
 
@@ -102,14 +110,15 @@ def plan_compaction(
     *,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     left_out: Container[str] = (),
+    between: Callable[[], object] = lambda: None,
 ) -> FileRewrite | None:
     """The next merge of small files; None if there is nothing to be gained.
 
     New files decode to about `decoded_max` bytes at most. The files `left_out` are not merged. With `after`, only of
     the smallest ones, and of those that came after that version: what can be merged while a merge of older files is
-    under way.
+    under way. `between` is called now and then.
     """
-    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, -1 if after is None else after)
+    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, between, -1 if after is None else after)
     for part in _TIERS if after is None else _TIERS[:1]:
         for run in _runs(units, target_bytes // part):
             if window := _window(run, target_bytes, settings.merge_files):
@@ -125,9 +134,11 @@ def count_waiting(
     *,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     left_out: Container[str] = (),
+    between: Callable[[], object] = lambda: None,
 ) -> int:
-    """How many small files wait to be merged: those among neighbours of which some are worth it."""
-    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out)
+    """How many small files wait to be merged: those among neighbours of which some are worth it. `between` is called
+    now and then."""
+    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, between)
     return max(
         sum(
             sum(len(unit.files) for unit in run)
@@ -236,7 +247,9 @@ def _bytes_by(target_bytes: int, decoded_max: int | None) -> _BytesOf:
     return bytes_of
 
 
-def _units(index: OffsetIndex, bytes_of: _BytesOf, left_out: Container[str], after: int = -1) -> list[_Unit]:
+def _units(
+    index: OffsetIndex, bytes_of: _BytesOf, left_out: Container[str], between: Callable[[], object], after: int = -1
+) -> list[_Unit]:
     """The live files that came after a version, in the order of the log."""
 
     def unit(files: tuple[DataFile, ...]) -> _Unit:
@@ -245,7 +258,13 @@ def _units(index: OffsetIndex, bytes_of: _BytesOf, left_out: Container[str], aft
         sizes = [bytes_of(file) for file in files]
         return _Unit(files, sum(sizes), max(sizes), kind)
 
-    return [unit(files) for files in in_log_order(index) if _version(files[0]) > after]
+    units = []
+    for number, files in enumerate(in_log_order(index)):
+        if number % UNITS_AT_ONCE == 0:
+            between()
+        if _version(files[0]) > after:
+            units.append(unit(files))
+    return units
 
 
 def _runs(units: Iterable[_Unit], limit: int) -> Iterator[list[_Unit]]:

@@ -9,7 +9,7 @@ Records without a key, from before the topic was compacted, stay.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -23,7 +23,6 @@ from deltaq.log.scan import Fetched, FileRead, read_file
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile
 from deltaq.maintenance.file_compaction import FileRewrite, cut, in_log_order, is_alike
-from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -43,6 +42,11 @@ class KeyCleaning:
 
     clean: tuple[tuple[DataFile, ...], ...]
     dirty: tuple[tuple[DataFile, ...], ...]
+
+    @property
+    def newest_version(self) -> int:
+        """Of the entry that brought the newest of the files."""
+        return max(file.segment.version for unit in (*self.clean, *self.dirty) for file in unit)
 
     def __str__(self) -> str:
         return f"compact by key: {_count(self.dirty)} dirty files and {_count(self.clean)} clean ones"
@@ -135,14 +139,17 @@ def _count(units: Iterable[tuple[DataFile, ...]]) -> int:
 
 
 class KeyCleaner:
-    """Cleans one topic. `log` keeps an index, and is where the plan was made."""
+    """Cleans one topic. `log` keeps an index, and is where the plan was made. `step` is called after each piece of
+    work that is not the `rewriter`'s; what it raises ends a cleaning."""
 
-    def __init__(self, store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+    def __init__(
+        self, store: Store, log: TopicLog, clock: Clock, rewriter: Rewriter, step: Callable[[], None] = lambda: None
+    ) -> None:
         self._store = store
         self._log = log
         self._clock = clock
-        self._pacer = pacer
-        self._rewriter = Rewriter(store, log, clock, pacer.step, gently=pacer.shares_time)
+        self._step = step
+        self._rewriter = rewriter
 
     def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
         """Do what the plan says, oldest files first; how many records were dropped. Raises what `rewrite` raises."""
@@ -208,7 +215,7 @@ class KeyCleaner:
             )
             if wanted:
                 yield from read_file(self._store, FileRead(file, wanted))
-            self._pacer.step()
+            self._step()
 
 
 class _Keys:

@@ -53,7 +53,9 @@ def plan(
         lambda: plan_retention(index, head, topic, now_ms, between),
         lambda: plan_trim(index, head, damaged),
         lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
-        lambda: plan_compaction(index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out),
+        lambda: plan_compaction(
+            index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out, between=between
+        ),
     )
     actions = []
     for rule in rules:

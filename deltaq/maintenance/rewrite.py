@@ -79,6 +79,7 @@ class Rewriter:
         `step` raises.
         """
         as_of = self._log.version
+        inputs = [file.path for file in plan.inputs]
         uploaded: list[RewrittenSegment] = []
         try:
             todo = [part for ranges in plan.outputs for part in divided(plan.inputs, ranges, self.bytes_max)]
@@ -90,12 +91,12 @@ class Rewriter:
                 except _TooLarge:
                     todo += reversed(halved(plan.inputs, ranges))
             self._catch_up()
+            before = self._log.prepare_rewrite(inputs, uploaded, self._step)
         except BaseException:
             self._discard(uploaded)
             raise
-        inputs = [file.path for file in plan.inputs]
         try:
-            self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+            self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before)
         except Overtaken as overtaken:
             if not overtaken.may_have_stood:  # else whoever sweeps gives readers the time that they were promised
                 self._discard(uploaded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -20,7 +21,7 @@ from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
-from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, count_waiting, plan_compaction
+from deltaq.maintenance.file_compaction import FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.log_clean_up import LogCleaner
@@ -41,10 +42,14 @@ FAILURES = "failures"
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
 
-BACKLOG_MERGES = 8
+BACKLOG_MERGES = 16
 """Merges of small files that may wait before maintenance beside a producer takes more time."""
 
-NEW_VERSIONS = MERGED_FILES_MAX
+COMMIT_REST_S = 2.0
+"""Seconds between two commits beside a writer, unless small files pile up. Each keeps the writer waiting for a few
+milliseconds: so rarely it concerns less than one in a hundred of its messages."""
+
+NEW_VERSIONS = 256
 """Commits of the writer after which a merge of older files is interrupted for what they have brought."""
 
 TIDY_S = 60.0
@@ -85,7 +90,7 @@ class TopicPass:
         self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
-        self._key_cleaner = KeyCleaner(store, self._log, clock, pacer)
+        self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter, self._step)
         self._sweeper = Sweeper(store, self._log, clock, pacer, settings, self._step)
         self._store = store
         # One for all rounds: it remembers what it has seen when.
@@ -245,6 +250,8 @@ class TopicPass:
                     return
                 self._pacer.step()
                 if self._log.version != before:
+                    if self._beside is not None:
+                        self._pacer.rest(COMMIT_REST_S / self._pacer.hurry)
                     break  # the others were planned for what the topic was
             else:
                 return  # and a plan of which nothing came is not made again for ever
@@ -255,14 +262,21 @@ class TopicPass:
                 self._retain(action, self._log.live_head)
                 done["files expired"] += len(action.paths)
             case FileRewrite():
-                self._after = max(file.segment.version for file in action.inputs)
-                try:
+                with self._interruptible(action.newest_version):
                     self._merge(action)
-                finally:
-                    self._after = None
                 done["files merged"] += len(action.inputs)
             case _:
-                done["records superseded"] += self._key_cleaner.clean(action, self._log.settings)
+                with self._interruptible(action.newest_version):
+                    done["records superseded"] += self._key_cleaner.clean(action, self._log.settings)
+
+    @contextmanager
+    def _interruptible(self, version: int) -> Iterator[None]:
+        """Long work on files that came up to a version: those that come after it are merged in between."""
+        self._after = version
+        try:
+            yield
+        finally:
+            self._after = None
 
     def _is_damage(self, error: Exception, done: Counter[str]) -> bool:
         """Whether an error says of a data file what was not known: that it is damaged, or lost. Whatever reads it would
@@ -296,7 +310,12 @@ class TopicPass:
         target_bytes, decoded_max = self._log.settings.segment_bytes, self._rewriter.bytes_max
         left_out = self._damaged | self._unmergeable
         waiting = count_waiting(
-            self._log.index, target_bytes, self._settings, decoded_max=decoded_max, left_out=left_out
+            self._log.index,
+            target_bytes,
+            self._settings,
+            decoded_max=decoded_max,
+            left_out=left_out,
+            between=self._pacer.step,
         )
         self._pacer.hurry = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
 
@@ -339,6 +358,7 @@ class TopicPass:
             after,
             decoded_max=self._rewriter.bytes_max,
             left_out=self._damaged | self._unmergeable,
+            between=self._pacer.step,
         )
         if files is not None:
             self._merge(files)

@@ -18,7 +18,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile
 from deltaq.maintenance import key_compaction
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning, plan_cleaning
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.serde.typed import schema_of
 from deltaq.store import MemoryStore
@@ -251,7 +251,7 @@ def test_where_the_keys_take_too_much_memory_a_part_is_cleaned_and_the_rest_is_s
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
     assert len(plan.dirty) == 4
-    KeyCleaner(written.store, log, clock, Pacer(clock)).clean(plan, log.settings)
+    KeyCleaner(written.store, log, clock, Rewriter(written.store, log, clock)).clean(plan, log.settings)
     assert [file.clean for file in written.files] == [0, None, None, None]
     written.maintain(NEVER_MERGE)
     assert seen(written) == {(0, 30 + n): (key, b"3") for n, key in enumerate(keys)}
@@ -304,7 +304,7 @@ def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
     written.append(Row(b"3", b"k"), Row(None, b"j"))
-    KeyCleaner(written.store, log, written.clock, Pacer(written.clock)).clean(plan, log.settings)
+    KeyCleaner(written.store, log, written.clock, Rewriter(written.store, log, written.clock)).clean(plan, log.settings)
     assert seen(written) == {(0, 1): (b"j", b"1"), (0, 2): (b"k", b"2"), (0, 3): (b"k", b"3"), (0, 4): (b"j", None)}
     written.maintain()
     assert seen(written) == {(0, 3): (b"k", b"3"), (0, 4): (b"j", None)}
@@ -329,7 +329,7 @@ def crashing_cleaning(crash: int) -> bool:
     assert plan is not None
     with contextlib.suppress(Crash):
         settings = replace(log.settings, segment_bytes=10_000)
-        KeyCleaner(faulty, log, written.clock, Pacer(written.clock)).clean(plan, settings)
+        KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(plan, settings)
     assert model.newest().items() <= seen(written).items()
     written.maintain(NEVER_MERGE)
     assert seen(written) == model.newest()

@@ -40,7 +40,7 @@ written again for each few small ones that come behind it."""
 MERGED_TARGETS_MAX = 4
 """How many files of the target size one merge makes at most: the more, the fewer partitions are in each."""
 
-MERGED_FILES_MAX = 512
+MERGED_FILES_MAX = 128
 """How many files one merge takes at most: its entry names them all, and whoever commits next has to read that first."""
 
 DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024

@@ -21,7 +21,7 @@ from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
-from deltaq.maintenance.file_compaction import FileRewrite, count_waiting, plan_compaction
+from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.log_clean_up import LogCleaner
@@ -42,14 +42,10 @@ FAILURES = "failures"
 Tell: TypeAlias = Callable[[str], None]
 """Takes a line about what is done now."""
 
-BACKLOG_MERGES = 16
+BACKLOG_MERGES = 8
 """Merges of small files that may wait before maintenance beside a producer takes more time."""
 
-COMMIT_REST_S = 2.0
-"""Seconds between two commits beside a writer, unless small files pile up. Each keeps the writer waiting for a few
-milliseconds: so rarely it concerns less than one in a hundred of its messages."""
-
-NEW_VERSIONS = 256
+NEW_VERSIONS = MERGED_FILES_MAX
 """Commits of the writer after which a merge of older files is interrupted for what they have brought."""
 
 TIDY_S = 60.0
@@ -250,8 +246,6 @@ class TopicPass:
                     return
                 self._pacer.step()
                 if self._log.version != before:
-                    if self._beside is not None:
-                        self._pacer.rest(COMMIT_REST_S / self._pacer.hurry)
                     break  # the others were planned for what the topic was
             else:
                 return  # and a plan of which nothing came is not made again for ever

@@ -551,30 +551,6 @@ def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_aga
     assert max(files) < 150
 
 
-def test_a_writer_is_left_in_peace_between_two_commits_unless_small_files_pile_up(clock: ManualClock) -> None:
-    topic = WrittenTopic(MemoryStore("test", clock), clock)
-    for _ in range(3 * SMALL.merge_files):
-        topic.append(Row(b"x"))
-    beside = SharedTopicLog(topic.log, clock)
-    resting: list[float] = []
-
-    class Rested(Pacer):
-        def rest(self, seconds: float) -> None:
-            resting.append(seconds)
-            super().rest(seconds)
-
-    pacer = Rested(clock, 0.1)
-    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer, beside=beside)
-    work.run(checkpoint=False)
-    assert resting
-    assert set(resting) == {topic_pass.COMMIT_REST_S}
-    resting.clear()
-    for _ in range(2 * topic_pass.BACKLOG_MERGES * SMALL.merge_files):
-        topic.append(Row(b"x"))
-    work.run(checkpoint=False)
-    assert min(resting) == pytest.approx(topic_pass.COMMIT_REST_S / 2, rel=0.1)
-
-
 def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_only_then(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from deltaq import names
 from deltaq.clock import Clock
 from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.log.checkpoint_reader import pointed_version
+from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.scan import FileGone
 from deltaq.log.store_errors import unavailable
@@ -214,6 +215,8 @@ class TopicPass:
 
     def _work(self, done: Counter[str], *, checkpoint: bool) -> None:
         thwarted = 0
+        # Others may write as fast as this one works. Beside their writer it goes on; else other topics want their turn.
+        until = self._log.version if self._beside is None else float("inf")
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
             self._sweeper.note_live()
             if self._clock.monotonic() - self._tidied_at >= TIDY_S:
@@ -224,6 +227,8 @@ class TopicPass:
             self._set_pace()
             self._pacer.step()
             for action in self._plan():
+                if _oldest(action, self._log.index, self._log.live_head) > until:
+                    continue  # all of it came since the round began: it is for the next one
                 self._tell(f"{self._log.topic}: {_words(action)}")
                 try:
                     self._do(action, done)
@@ -377,6 +382,20 @@ class TopicPass:
     def _grace_ms(self) -> int:
         wanted = self._settings.file_delete_delay_ms
         return self._log.settings.file_delete_delay_ms if wanted is None else wanted
+
+
+def _oldest(action: Action, index: OffsetIndex, head: TopicHead) -> int:
+    """The version of the oldest of the files that an action is about."""
+    match action:
+        case Trimmed():
+            bounds = enumerate(zip(head.start_offsets, action.start_offsets, strict=True))
+            batches = (index.find(partition, start) for partition, (start, end) in bounds if start < end)
+            files = [index.files[path] for path in (*action.paths, *(batch.path for batch in batches if batch))]
+        case FileRewrite():
+            files = [*action.inputs]
+        case _:
+            files = [file for unit in action.dirty or action.clean for file in unit]
+    return min(file.segment.version for file in files)
 
 
 def _words(action: Action) -> str:

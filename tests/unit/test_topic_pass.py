@@ -496,10 +496,34 @@ def test_what_has_left_a_topic_is_seen_to_though_merging_never_ends(topic: Writt
                     topic.append(Row(b"new"))
 
     topic.store.put("topics/t/orphan.parquet", b"x")
-    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1)).run(checkpoint=False)
+    beside = SharedTopicLog(topic.log, clock)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1), beside=beside).run(checkpoint=False)
     assert notes[0] == 0
     assert notes[-1] > 0
     assert len(topic.files) < 10
+
+
+@pytest.mark.parametrize("config", [{}, {"retention_bytes": 5000}, {"cleanup_policy": "compact"}], ids=str)
+def test_a_round_ends_though_others_write_as_fast_as_it_works(
+    topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
+) -> None:
+    """Other topics want their turn. What was there when it began is done, all else is for the next round."""
+
+    class Writing(Pacer):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if self.steps > 500:
+                raise TooOften
+            for _ in range(SMALL.merge_files):
+                topic.append(Row(b"new", key=b"k"))
+
+    topic.configure(**config)
+    before = {file.path for file in topic.files}
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock)).run()
+    assert before.isdisjoint(topic.live())
 
 
 def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_again(

@@ -213,6 +213,7 @@ class Member:
             consumer.subscribe([TOPIC], on_assign=self._assigned(machine), on_revoke=self._revoked(machine))
             until = machine.clock.monotonic() + stage.between(1, 60)
             self._read = {}
+            self._committing = []  # a consumer that was killed is not told any more what became of its own
             while not stage.is_calm and machine.clock.monotonic() < until:
                 try:
                     records, _ = polled(stage, machine, consumer)

@@ -57,7 +57,7 @@ def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
     assert flows.is_clean
     assert flow.whole.count == 800
     assert len(flow.stages) == len(STAGES)
-    assert 2 <= flow.commits <= 1200
+    assert 1 <= flow.commits <= 1200  # on a busy machine one commit takes all
     assert flow.cpu_s[0] > 0 < flow.cpu_s[1]
     assert [len(table.rows) for table in flows.tables()] == [len(STAGES) + 1, 1]
     (bars,) = flows.charts()

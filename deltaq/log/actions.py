@@ -15,6 +15,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NoReturn, TypeAlias
 
 from deltaq.errors import Corrupt, Incompatible
@@ -378,23 +379,21 @@ def _seal(first: object) -> JsonObject | None:
 
 
 def _check_one_action_per_key(actions: Iterable[Action], version: int, path: str) -> None:
-    keys = [key for action in actions if (key := _reconciliation_key(action)) is not None]
+    keys = [
+        (kind, _RECONCILIATION_KEYS[kind](action)) for action in actions if (kind := type(action)) is not CommitInfo
+    ]
     if len(set(keys)) != len(keys):
         raise Corrupt("log entry has two actions for one key", path=path, version=version)
 
 
-def _reconciliation_key(action: Action) -> tuple[str, str] | None:
-    match action:
-        case Add(path=path) | Remove(path=path):
-            return type(action).__name__, path
-        case Txn(app_id=app_id):
-            return "txn", app_id
-        case DomainMetadata(domain=domain):
-            return "domain", domain
-        case Metadata() | Protocol():
-            return type(action).__name__, ""
-        case CommitInfo():
-            return None
+_RECONCILIATION_KEYS: Mapping[type[Action], Callable[[Action], object]] = {
+    Add: attrgetter("path"),
+    Remove: attrgetter("path"),
+    Txn: attrgetter("app_id"),
+    DomainMetadata: attrgetter("domain"),
+    Metadata: lambda _: "",
+    Protocol: lambda _: "",
+}
 
 
 def parse_action(line: object) -> Action | None:

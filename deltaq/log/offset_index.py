@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import attrgetter
 
@@ -38,16 +38,19 @@ class OffsetIndex:
             else:
                 insort(batches, batch, key=_BASE)
 
-    def remove(self, path: str) -> None:
-        """A file left the table; one that is not there is fine."""
-        file = self.files.pop(path, None)
-        for batch in () if file is None else file.batches:
-            batches = self._batches[batch.partition]
-            # Never looked for from the front: then a merge would cost as much as the topic is old.
-            at = bisect_left(batches, batch.base_offset, key=_BASE)
-            while batches[at].path != path:  # of a rewritten file, the old one and the new one may be there at once
-                at += 1
-            del batches[at]
+    def remove(self, paths: Iterable[str]) -> None:
+        """Files left the table; those that are not there are fine."""
+        gone = {path: file for path in paths if (file := self.files.pop(path, None)) is not None}
+        bases: dict[int, list[int]] = {}
+        for file in gone.values():
+            for batch in file.batches:
+                bases.setdefault(batch.partition, []).append(batch.base_offset)
+        for partition, offsets in bases.items():
+            batches = self._batches[partition]
+            # Only where they are: looked for from the front, a merge would cost as much as the topic is old.
+            first = bisect_left(batches, min(offsets), key=_BASE)
+            end = bisect_right(batches, max(offsets), key=_BASE)
+            batches[first:end] = [batch for batch in batches[first:end] if batch.path not in gone]
 
     def find(self, partition: int, offset: int) -> Batch | None:
         """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at the end."""

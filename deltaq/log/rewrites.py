@@ -157,7 +157,7 @@ def check_files(index: OffsetIndex, entry: Entry, path: str) -> None:
     would depend on the order of its actions. `index` is that of the topic before the entry."""
     named: set[str] = set()
     for action in entry.actions:
-        if isinstance(action, Add | Remove):
+        if isinstance(action, (Add, Remove)):
             if action.path in named or (isinstance(action, Add) and action.path in index.files):
                 raise Corrupt(f"the entry names the file {action.path!r} again", path=path, version=entry.version)
             named.add(action.path)
@@ -170,7 +170,7 @@ def check_rewrite(
 
     `index` is that of the topic before the entry.
     """
-    gone = _ranges(batch for name in removed if name in index.files for batch in index.files[name].batches)
+    gone = _ranges(batch for name in removed if (file := index.files.get(name)) is not None for batch in file.batches)
     come = _ranges(batch for file in added for batch in file.batches)
     for partition in gone.keys() | come.keys():
         start = after.start_offsets[partition] if partition < after.partitions else 0

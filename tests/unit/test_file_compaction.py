@@ -309,7 +309,7 @@ def test_a_byte_is_written_again_a_few_times_whatever_the_number_of_appends(
         while (plan := plan_compaction(index, head, TARGET, DEFAULT_SETTINGS)) is not None:
             again: Counter[int] = Counter()
             for old in plan.inputs:
-                index.remove(old.path)
+                index.remove([old.path])
                 again.update({count + 1: size for count, size in times.pop(old.path).items()})
             new = written(plan)
             for part in new:

@@ -107,7 +107,7 @@ class SimulatedStore:
         self._network = network
         self._process = process
         self._disk = network.disk
-        self._damaged: str | None = None  # the key that was damaged last
+        self._damaged: set[tuple[object, str]] = set()  # what a thread got damaged, and has not read again
         # Its threads outlive the process: what was sent before a crash may still arrive.
         self._wire = Process(network.scheduler, f"{process.name}'s network")
 
@@ -173,10 +173,13 @@ class SimulatedStore:
         return watch
 
     def _perhaps_damaged(self, key: str, content: bytes) -> bytes:
-        if not content or key == self._damaged or not self._network.chance(self._network.faults.damage):
-            self._damaged = None if key == self._damaged else self._damaged
+        reading = self._network.scheduler.current(), key
+        if reading in self._damaged:
+            self._damaged.remove(reading)
             return content
-        self._damaged = key
+        if not content or not self._network.chance(self._network.faults.damage):
+            return content
+        self._damaged.add(reading)
         self._network.count("a flipped bit was read")
         chance = self._network.scheduler.random
         at, bit = int(chance.random() * len(content)), int(chance.random() * 8)

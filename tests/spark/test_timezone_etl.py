@@ -62,7 +62,7 @@ def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]
     command = [sys.executable, "-m", "examples.timezone_etl.pipeline", "--root", root, "--checkpoint", str(checkpoint)]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*command, "--max-offsets", "4000"],
+            [*command, "--max-offsets", "10000"],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -80,7 +80,7 @@ def wait_for(process: subprocess.Popen[bytes], reached: Callable[[], bool], log:
     while not reached():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < until, log.read_text()
-        time.sleep(0.05)
+        time.sleep(0.25)  # each look opens the topic
 
 
 @pytest.mark.spark

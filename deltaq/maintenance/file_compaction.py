@@ -108,6 +108,7 @@ def plan_compaction(
     settings: MaintenanceSettings,
     after: int | None = None,
     *,
+    until: int | None = None,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     left_out: Container[str] = (),
     between: Callable[[], object] = lambda: None,
@@ -116,9 +117,10 @@ def plan_compaction(
 
     New files decode to about `decoded_max` bytes at most. The files `left_out` are not merged. With `after`, only of
     the smallest ones, and of those that came after that version: what can be merged while a merge of older files is
-    under way. `between` is called now and then.
+    under way. With `until`, only of those that came up to that version. `between` is called now and then.
     """
-    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, between, -1 if after is None else after)
+    bytes_of = _bytes_by(target_bytes, decoded_max)
+    units = _units(index, bytes_of, left_out, between, -1 if after is None else after, until)
     for part in _TIERS if after is None else _TIERS[:1]:
         for run in _runs(units, target_bytes // part):
             if window := _window(run, target_bytes, settings.merge_files):
@@ -248,9 +250,14 @@ def _bytes_by(target_bytes: int, decoded_max: int | None) -> _BytesOf:
 
 
 def _units(
-    index: OffsetIndex, bytes_of: _BytesOf, left_out: Container[str], between: Callable[[], object], after: int = -1
+    index: OffsetIndex,
+    bytes_of: _BytesOf,
+    left_out: Container[str],
+    between: Callable[[], object],
+    after: int = -1,
+    until: int | None = None,
 ) -> list[_Unit]:
-    """The live files that came after a version, in the order of the log."""
+    """The live files that came after one version and up to another, in the order of the log."""
 
     def unit(files: tuple[DataFile, ...]) -> _Unit:
         may_go = is_alike(files) and not any(file.path in left_out for file in files)
@@ -262,7 +269,7 @@ def _units(
     for number, files in enumerate(in_log_order(index)):
         if number % UNITS_AT_ONCE == 0:
             between()
-        if _version(files[0]) > after:
+        if after < _version(files[0]) and (until is None or _version(files[0]) <= until):
             units.append(unit(files))
     return units
 

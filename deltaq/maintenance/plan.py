@@ -26,6 +26,8 @@ class TopicSnapshot:
     """A living topic at one version. `index` must not change while this is in use.
 
     `damaged` and `unmergeable` are paths: of files that cannot be read, and of those that a merge cannot make fewer.
+    `until` is the version up to which files are merged; None for all. What came later must not be planned in the place
+    of what was there before: one merge is planned at a time, of the smallest files first.
     """
 
     head: TopicHead
@@ -33,6 +35,7 @@ class TopicSnapshot:
     topic: TopicSettings
     damaged: AbstractSet[str] = frozenset()
     unmergeable: AbstractSet[str] = frozenset()
+    until: int | None = None
 
 
 def plan(
@@ -54,7 +57,14 @@ def plan(
         lambda: plan_trim(index, head, damaged),
         lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
         lambda: plan_compaction(
-            index, head, topic.segment_bytes, settings, decoded_max=decoded_max, left_out=left_out, between=between
+            index,
+            head,
+            topic.segment_bytes,
+            settings,
+            until=snapshot.until,
+            decoded_max=decoded_max,
+            left_out=left_out,
+            between=between,
         ),
     )
     actions = []

@@ -81,6 +81,7 @@ class TopicPass:
             store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.breathe
         )
         self._beside = beside
+        self._of_topic: str | None = None  # during long work on its records: the topic's id
         self._after: int | None = None  # during long work: files that come after this version are merged in between
         self._damaged: set[str] = set()
         self._unmergeable: set[str] = set()
@@ -148,6 +149,7 @@ class TopicPass:
         self._pacer.hurry = 1.0
         self._after = -1
         try:
+            compare_clocks(self._store, self._clock)  # beside a fast writer a round may last for days
             if checkpoint:
                 self._write_checkpoint(done)
             self._sweep(done)
@@ -202,11 +204,11 @@ class TopicPass:
 
     # --- records and files ---
 
-    def _plan(self) -> list[Action]:
+    def _plan(self, until: int | None = None) -> list[Action]:
         self._damaged &= self._log.index.files.keys()
         self._unmergeable &= self._log.index.files.keys()
         about = self._log.live_head, self._log.index, self._log.settings
-        snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable)
+        snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable, until)
         now_ms = expiry_ms(self._store, self._clock)
         actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._pacer.step)
         if now_ms == NOTHING_EXPIRES_MS:  # a wrong clock would also say how long tombstones stay
@@ -216,7 +218,8 @@ class TopicPass:
     def _work(self, done: Counter[str], *, checkpoint: bool) -> None:
         thwarted = 0
         # Others may write as fast as this one works. Beside their writer it goes on; else other topics want their turn.
-        until = self._log.version if self._beside is None else float("inf")
+        until = self._log.version if self._beside is None else None
+        last: Action | None = None
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
             self._sweeper.note_live()
             if self._clock.monotonic() - self._tidied_at >= TIDY_S:
@@ -226,12 +229,16 @@ class TopicPass:
             self._pacer.step()
             self._set_pace()
             self._pacer.step()
-            for action in self._plan():
-                if _oldest(action, self._log.index, self._log.live_head) > until:
+            actions = self._plan(until)
+            if isinstance(last, KeyCleaning):
+                # Of few keys that are written again and again a cleaning is always due: merges have their turn too.
+                actions.sort(key=lambda action: isinstance(action, KeyCleaning))
+            for action in actions:
+                if until is not None and _oldest(action, self._log.index, self._log.live_head) > until:
                     continue  # all of it came since the round began: it is for the next one
                 self._tell(f"{self._log.topic}: {_words(action)}")
                 try:
-                    self._do(action, done)
+                    self._do(last := action, done)
                 except (Overtaken, FileGone) as error:
                     self._log.load()
                     if not self._is_damage(error, done):
@@ -265,12 +272,15 @@ class TopicPass:
 
     @contextmanager
     def _interruptible(self, version: int) -> Iterator[None]:
-        """Long work on files that came up to a version: those that come after it are merged in between."""
-        self._after = version
+        """Long work on files that came up to a version: those that come after it are merged in between.
+
+        A step of it raises Overtaken once the topic is another one, or gone.
+        """
+        self._after, self._of_topic = version, self._log.live_head.topic_id
         try:
             yield
         finally:
-            self._after = None
+            self._after = self._of_topic = None
 
     def _is_damage(self, error: Exception, done: Counter[str]) -> bool:
         """Whether an error says of a data file what was not known: that it is damaged, or lost. Whatever reads it would
@@ -334,6 +344,9 @@ class TopicPass:
             # As much time for what was interrupted, or a fast writer would never let it end.
             self._new_files_at = 2 * self._clock.monotonic() - now_s
             self._pacer.begin()
+        head = self._log.head
+        if self._of_topic is not None and (head is None or head.topic_id != self._of_topic):
+            raise Overtaken  # what is under way was about a topic that is gone
 
     def _merge_new_files(self, after: int) -> None:
         """Merge the smallest of the files that came after version `after`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -35,7 +36,7 @@ from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.plan import TopicSnapshot, plan
 from deltaq.maintenance.rewrite import Rewriter
-from deltaq.names import looks_folder
+from deltaq.names import clock_key, looks_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.data_files import index_of, made_file
@@ -524,6 +525,99 @@ def test_a_round_ends_though_others_write_as_fast_as_it_works(
     before = {file.path for file in topic.files}
     topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock)).run()
     assert before.isdisjoint(topic.live())
+
+
+def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_and_in_them(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.file_compaction.MERGED_FILES_MAX", 8)
+    topic = WrittenTopic(MemoryStore("test", clock), clock, segment_bytes=1024 * 1024)
+    value = random.Random(0).randbytes(300)  # that of one file is small, of eight together it is not
+    rewrite = Rewriter.rewrite
+
+    def slowly(self: Rewriter, *arguments: Any, **more: Any) -> tuple[str, ...]:
+        for _ in range(SMALL.merge_files):
+            topic.append(Row(value))
+        return rewrite(self, *arguments, **more)
+
+    monkeypatch.setattr(Rewriter, "rewrite", slowly)
+    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Pacer(clock))
+    merged = []
+    for _ in range(12):
+        for _ in range(40):
+            topic.append(Row(value))
+        work.run()
+        merged.append(sum(file.segment.rows > 1 for file in topic.files))
+    assert max(merged) < 20
+
+
+def test_of_few_keys_that_are_written_on_and_on_the_cleaned_files_are_merged_too(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    cleaned: list[int] = []
+
+    class Writing(Pacer):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if len(cleaned) < 600 and self.steps % 6 == 0:
+                topic.append(Row(b"new", key=b"%d" % (len(cleaned) % 5)))
+                cleaned.append(sum(file.clean is not None for file in topic.files))
+
+    topic.configure(cleanup_policy="compact")
+    beside = SharedTopicLog(topic.log, clock)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(checkpoint=False)
+    assert max(cleaned) < 10
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "and made again with fewer partitions"])
+def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_else(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(topic_pass, "NEW_VERSIONS", 1)
+    topic = WrittenTopic(MemoryStore("test", clock), clock, partitions=3, cleanup_policy="compact")
+    for number in range(12):
+        topic.append(Row(b"v", key=b"%d" % number, partition=number % 3))
+
+    class Ending(Pacer):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if self.steps == 12:
+                topic.log.delete(clock.monotonic() + 60)
+                if again:
+                    create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
+
+    beside = SharedTopicLog(topic.log, clock)
+    pacer = Ending(clock, 0.1)
+    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer, beside=beside).run(checkpoint=False)
+    assert pacer.steps > 12
+    assert (done["records superseded"], done[topic_pass.FAILURES]) == (0, 0)
+    assert done["files noted"] == 12, "what is left of it is seen to"
+
+
+def test_beside_a_fast_writer_the_clocks_are_compared_once_an_hour(topic: WrittenTopic, clock: ManualClock) -> None:
+    written_at: set[int] = set()
+
+    class Writing(Pacer):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            clock.advance(60)
+            self.steps += 1
+            written_at.update(entry.modified_ms for entry in topic.store.list(clock_key()))
+            if self.steps < 300:
+                for _ in range(SMALL.merge_files):
+                    topic.append(Row(b"new"))
+
+    beside = SharedTopicLog(topic.log, clock)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(checkpoint=False)
+    assert len(written_at) in (5, 6), "it took five hours"
 
 
 def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_again(

@@ -271,7 +271,7 @@ def read_rows(
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
         table = _read_whole(file, get(), columns)
-        return [_one_batch(table.slice(part.first, part.count)) for part in wanted]
+        return _apart(table, [_one_batch(table.slice(part.first, part.count)) for part in wanted])
     return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns)
 
 
@@ -319,7 +319,17 @@ def _read_parts(
         groups = layout.groups(part)
         first = at[groups[0]] + part.first - layout.firsts[groups[0]] if groups else 0
         batches.append(_one_batch(table.slice(first, part.count)))
-    return batches
+    return _apart(table, batches)
+
+
+def _apart(table: pa.Table, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Parts of a table; copied if they are less than half of it.
+
+    Whoever keeps a few rows of a file of many partitions would keep all of it in memory, and count only the few.
+    """
+    if 2 * sum(part.nbytes for part in parts) >= table.nbytes:
+        return parts
+    return [pa.concat_batches([part]) for part in parts]
 
 
 def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[int, int], bytes]) -> bytes:

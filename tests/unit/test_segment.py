@@ -242,6 +242,18 @@ def test_there_are_no_bounds_of_numbers_that_are_not_written():
     assert layout.bounds(0, "_offset") is None
 
 
+@pytest.mark.parametrize("whole_bytes", [0, 1024 * 1024], ids=["in parts", "whole"])
+def test_a_few_rows_of_a_file_do_not_keep_the_rest_of_it_in_memory(whole_bytes, monkeypatch):
+    monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", whole_bytes)
+    batch, shares = batch_of(dict.fromkeys(range(100), 50))
+    encoded = encode_segment(batch, [n for _, n in shares], "none")
+    data, before = bytes(encoded.data), pa.total_allocated_bytes()
+    kept = read(data, described(encoded), RowRange(1000, 50), RowRange(2000, 50))
+    assert [rows.num_rows for rows in kept] == [50, 50]
+    assert kept[1].equals(batch.slice(2000, 50))
+    assert pa.total_allocated_bytes() - before < 2 * sum(rows.nbytes for rows in kept)
+
+
 def test_a_range_without_rows_is_empty_and_fetches_nothing(large_segments):
     batch, _ = batch_of({0: 4000, 1: 4000})
     encoded = encode_segment(batch, [4000, 4000], "none")

@@ -121,9 +121,14 @@ class FlightCommit:
         with self._log.turn() as log:
             try:
                 while True:
-                    self._let_others_commit(log, take_segments, lost, deadline)
+                    take_segments()
+                    # For what nobody but we can commit, to wait is in vain; but a lost race may change that.
+                    is_offered = all(flight.is_offered for flight in taken)
+                    if is_offered:
+                        self._let_others_commit(log, take_segments, lost, deadline)
                     shared = self._turns.in_company(self._clock.monotonic())
-                    tries = 1 if lost < GIVE_WAY_MAX and self._turns.is_busy else None
+                    may_give_way = lost < GIVE_WAY_MAX if is_offered else lost == 0
+                    tries = 1 if may_give_way and self._turns.is_busy else None
                     try:
                         appended = log.append(take_segments, topic_id, deadline, shared=shared, tries=tries)
                     except OutRun:

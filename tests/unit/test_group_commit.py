@@ -73,9 +73,11 @@ def crowd_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def in_company(store: FaultyStore, reports: Reports | None = None, **config: Any) -> Iterator[Producer]:
+def in_company(
+    store: FaultyStore, reports: Reports | None = None, *, partitions: int = 1, **config: Any
+) -> Iterator[Producer]:
     """A producer that has just met another one."""
-    Topic("t", partitions=1, store=store.inner).create()
+    Topic("t", partitions=partitions, store=store.inner).create()
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "deltaq.group.commit": "true"}
     with Producer(conf, store=store, on_delivery=reports, **config) as producer:
         producer.produce("t", "first")
@@ -344,6 +346,17 @@ def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
     assert reports.names == [None, None]
     assert len(offers_in(store)) == 1
     assert values(store, 2) == [b"first", b"late"]
+
+
+def test_what_nobody_else_can_commit_does_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports, partitions=100) as producer:
+        monkeypatch.setattr(turns.Turns, "patience_s", lambda *_, **__: 600.0)
+        for partition in range(100):
+            producer.produce("t", "wide", partition=partition)  # too many to be named in an offer
+        assert producer.flush(30) == 0
+    assert reports.names == [None] * 101
+    assert offers_in(store) == []
 
 
 def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -448,6 +448,8 @@ class Producer:
         An exception raised in a callback comes out of here once all due callbacks have run.
         """
         self._check_open()
+        if timeout == 0 and not self._due and not self._errors:
+            return 0  # who asks after each message must not pay for a lock each time
         return self._serve(self._deadline(timeout))
 
     def flush(self, timeout: float | None = -1) -> int:

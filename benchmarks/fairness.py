@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, monotonic_ns
 from uuid import uuid4
@@ -62,10 +62,11 @@ class Crowd:
 class Share:
     """What one process got: `in_time` messages acknowledged before the time was up, of `sent` in the end.
 
-    Requests and `sent` include a message to warm up.
+    Requests, `sent` and `acknowledged`, which counts the delivery callbacks, include a message to warm up.
     """
 
     sent: int
+    acknowledged: int
     in_time: int
     requests: Mapping[str, int]
     waited_ns: array[int]
@@ -194,9 +195,11 @@ def summarise(
     requests: Counter[str] = Counter()
     for share in shares:
         requests.update(share.requests)
+    # By process: a callback too many of one does not make up for one too few of another.
+    unacknowledged = sum(abs(share.sent - share.acknowledged) for share in shares)
     return Fairness(
         crowd,
-        verdict,
+        replace(verdict, unacknowledged=unacknowledged),
         tuple(sorted(share.in_time for share in shares)),
         commits,
         sum(count for name, count in requests.items() if name.startswith("entry create")),
@@ -230,14 +233,13 @@ def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
     """One process of the crowd."""
     store = CountingStore(open_store(root), topic_log(topic))
     payloads, failures = CrowdPayloads(number), DeliveryFailures()
-    waited_ns = array("q")
-    produced_ns = array("q")
+    produced_ns, acknowledged_ns = array("q"), array("q")
 
     def acknowledged(error: KafkaError | None, _: Message) -> None:
         # One partition: messages are acknowledged in the order in which they were sent.
         if error is not None:
             failures.append(error)
-        waited_ns.append(monotonic_ns() - produced_ns[len(waited_ns)])
+        acknowledged_ns.append(monotonic_ns())
 
     # Without maintenance: what is counted are the writers' own requests.
     conf = {"bootstrap.servers": root, "client.id": f"producer-{number}", "maintenance.enable": False}
@@ -249,14 +251,15 @@ def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
         meet()
         start_ns, end = monotonic_ns(), monotonic() + crowd.seconds
         while monotonic() < end:
-            for sequence in range(len(produced_ns), _wanted(crowd, monotonic_ns() - start_ns, len(waited_ns))):
+            for sequence in range(len(produced_ns), _wanted(crowd, monotonic_ns() - start_ns, len(acknowledged_ns))):
                 produced_ns.append(monotonic_ns())
                 producer.produce(topic, payloads.make(sequence))
             producer.poll(0.01)
-        in_time = len(waited_ns) - 1
+        in_time = len(acknowledged_ns) - 1
         producer.flush()
     failures.check()
-    return Share(len(produced_ns), in_time, dict(store.counts), waited_ns[1:])
+    waited_ns = array("q", (then - sent for sent, then in zip(produced_ns, acknowledged_ns, strict=False)))
+    return Share(len(produced_ns), len(acknowledged_ns), in_time, dict(store.counts), waited_ns[1:])
 
 
 def _wanted(crowd: Crowd, elapsed_ns: int, acknowledged: int) -> int:

@@ -14,7 +14,8 @@ class Verdict:
     """What became of `sent` messages with the sequence numbers 0, 1, 2, …
 
     `doubled` counts the arrivals beyond the first, `disordered` the first arrivals after one with a higher number,
-    `foreign` those whose content was never sent or changed on the way.
+    `foreign` those whose content was never sent or changed on the way. `unacknowledged` counts delivery callbacks that
+    were not made, or made beyond the one of each message, where they are counted.
     """
 
     sent: int
@@ -23,14 +24,16 @@ class Verdict:
     doubled: int
     disordered: int
     foreign: int
+    unacknowledged: int = 0
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing went wrong."""
-        return not (self.lost or self.doubled or self.disordered or self.foreign)
+        return not (self.lost or self.doubled or self.disordered or self.foreign or self.unacknowledged)
 
     def __str__(self) -> str:
-        wrong = {name: getattr(self, name) for name in ("lost", "doubled", "disordered", "foreign")}
+        faults = "lost", "doubled", "disordered", "foreign", "unacknowledged"
+        wrong = {name: getattr(self, name) for name in faults}
         return ", ".join(f"{count:,} {name}" for name, count in wrong.items() if count) or "complete"
 
 

@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import footprint, latency, peers, throughput
+from benchmarks import fairness, footprint, latency, peers, throughput
 from benchmarks.__main__ import SUITES, main, run
 from benchmarks.age import Age, AgePlan, Cost, measure_age
 from benchmarks.ageing import LeapingClock, Life, grow
@@ -342,7 +342,8 @@ def test_a_store_that_two_processes_cannot_share_is_refused(capsys):
 def test_the_shares_of_a_crowd_are_added_up_and_judged():
     requests = {"entry create ok": 3, "entry create exists": 2, "data put ok": 4, "entry get missing": 5}
     shares = [
-        Share(sent=3, in_time=in_time, requests=requests, waited_ns=array("q", [10**6] * 3)) for in_time in (3, 1, 2)
+        Share(sent=4, acknowledged=4, in_time=in_time, requests=requests, waited_ns=array("q", [10**6] * 3))
+        for in_time in (3, 1, 2)
     ]
     found = summarise(Crowd(3, 1.0), shares, 9, judge(3, array("q", [0, 1, 2])), None)
     assert (found.in_time, found.fairness) == ((1, 2, 3), 1 / 3)
@@ -370,6 +371,35 @@ def test_messages_of_a_crowd_that_are_missing_doubled_or_strange_are_noticed():
     for strange in (bytes([*sent[0][:-1], sent[0][-1] ^ 1]), renumbered, value(-1, 0), b""):
         assert str(judge_values([2, 2], [*sent, strange])) == "1 foreign"
     assert str(judge_values([2, 2], [sent[0], sent[2], sent[1], sent[3]])) == "1 disordered"
+
+
+def test_callbacks_of_one_producer_do_not_make_up_for_those_that_another_lacks():
+    shares = [
+        Share(sent=10, acknowledged=acknowledged, in_time=5, requests={}, waited_ns=array("q", [10**6]))
+        for acknowledged in (9, 11, 10)
+    ]
+    found = summarise(Crowd(3, 1.0), shares, 1, judge(3, array("q", [0, 1, 2])), None)
+    assert str(found.verdict) == "2 unacknowledged"
+
+
+@pytest.mark.parametrize("times", [0, 1, 2], ids=["never", "once", "twice"])
+def test_a_crowd_whose_every_tenth_callback_is_not_made_once_is_not_clean(times, tmp_path, monkeypatch):
+    class Careless(Producer):
+        def __init__(self, conf, *, on_delivery, **keywords):
+            def told(error, message):
+                made[0] += 1
+                for _ in range(1 if made[0] % 10 else times):
+                    on_delivery(error, message)
+
+            made = [0]
+            super().__init__(conf, on_delivery=told, **keywords)
+
+    monkeypatch.setattr(fairness, "Producer", Careless)
+    monkeypatch.setattr(fairness, "meet", lambda: None)
+    monkeypatch.setattr(fairness, "run_together", lambda tasks: [task() for task in tasks])
+    found = fairness.measure_fairness(str(tmp_path), Crowd(1, 0.3, rate=200))
+    assert found.verdict.unacknowledged == (0 if times == 1 else found.verdict.sent // 10)
+    assert Crowds((found,)).is_clean == (times == 1)
 
 
 def test_messages_of_a_crowd_are_as_random_as_all_others():

@@ -20,9 +20,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from benchmarks.client import Client, deltaq_client, subscribe
+from benchmarks.client import Client, deltaq_client, records_in, subscribe
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
-from benchmarks.history import Verdict, judge
+from benchmarks.history import Verdict, judge, unread
 from benchmarks.latency import PATIENCE_S, SETTLE_S
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
@@ -291,6 +291,7 @@ def measure_memory(root: str, plan: MemoryPlan) -> Memory:
         rate = _send(client, topic, load, payloads, sample)
         samples_mb.append((monotonic() - start, resident_mb()))
         foreign = reading.result()
+    foreign += unread(load.total, len(arrivals) + foreign, records_in(client, topic))
     return Memory(plan, judge(load.total, arrivals.all(), foreign), rate, tuple(samples_mb), None)
 
 

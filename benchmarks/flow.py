@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from time import monotonic_ns, process_time
 from uuid import uuid4
 
-from benchmarks.client import subscribe
+from benchmarks.client import deltaq_client, records_in, subscribe
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, cores_cell, known_cores
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import Consumed, after_warmup, consume_all
+from benchmarks.latency import Consumed, after_warmup, consume_all, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
@@ -121,6 +121,7 @@ def _measured(root: str, load: Load) -> Flow:
     others, began = OthersLoad(), monotonic_ns()
     sent, read = send_to_reader(partial(_send, root, topic, load), partial(_read, root, topic, load))
     others_cores, seconds = others.cores(), (monotonic_ns() - began) / 1e9
+    read = replace(read, consumed=with_unread(read.consumed, load, records_in(deltaq_client(root), topic)))
     commits = _commits(open_store(root), topic)
     stages, whole = _stages(load, commits, sent, read)
     return Flow(

@@ -6,18 +6,18 @@ import random
 import time
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from time import monotonic_ns
 from uuid import uuid4
 
-from benchmarks.client import subscribe
+from benchmarks.client import deltaq_client, records_in, subscribe
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, at_most
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.history import Verdict, judge
-from benchmarks.latency import Consumed, consume_all
+from benchmarks.latency import Consumed, consume_all, with_unread
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
@@ -130,6 +130,8 @@ def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
     others = OthersLoad()
     sent, read = send_to_reader(partial(_send, place.root, topic, plan), partial(_read, place.root, topic, plan))
     others_cores = others.cores()
+    records = records_in(deltaq_client(place.root), topic)
+    read = replace(read, consumed=with_unread(read.consumed, _load(plan), records))
     store = open_store(place.root)
     sizes = [entry.size for entry in store.list(topic_folder(topic)) if entry.key.endswith(".parquet")]
     chance = random.Random(plan.floor_rounds)
@@ -211,6 +213,11 @@ def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
     return _Sent(produced, acknowledged, list(store.puts.values()), list(store.creates.values()))
 
 
+def _load(plan: TracePlan) -> Load:
+    """Of which only the total counts."""
+    return Load(rate=plan.messages, linger_ms=0.0, seconds=1.0, warmup_s=0.0)
+
+
 def _pause(chance: random.Random) -> None:
     time.sleep(chance.uniform(*PAUSE_S))
 
@@ -222,6 +229,5 @@ def _read(root: str, topic: str, plan: TracePlan) -> _Read:
         subscribe(consumer, topic)
         store.forget()  # what opening the topic took
         reader_is_ready()
-        load = Load(rate=plan.messages, linger_ms=0.0, seconds=1.0, warmup_s=0.0)  # only its total counts
-        consumed = consume_all(consumer, TimedPayloads(plan.messages), load, 0.0)
+        consumed = consume_all(consumer, TimedPayloads(plan.messages), _load(plan), 0.0)
     return _Read(consumed, list(store.entries.values()), list(store.files.values()))

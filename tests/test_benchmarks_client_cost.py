@@ -126,6 +126,20 @@ def test_a_reader_whose_memory_is_watched_notices_what_is_missing_changed_or_dou
     assert str(judge(4, arrivals.all(), foreign)) == "1 lost, 1 doubled, 1 foreign"
 
 
+def test_doubles_written_when_the_reader_whose_memory_is_watched_has_stopped_are_counted(tmp_path, monkeypatch):
+    def and_twice_more(client, topic, *arguments):
+        foreign = read(client, topic, *arguments)
+        with client.api.Producer(client.conf) as producer:
+            for sequence in (0, 1):
+                producer.produce(topic, TimedPayloads(200).make(sequence))
+        return foreign
+
+    read = client_cost._read
+    monkeypatch.setattr(client_cost, "_read", and_twice_more)
+    found = measure_memory(str(tmp_path), MemoryPlan(Load(200, 5.0, 0.3, 0.1), judged_s=0.2, sample_s=0.1))
+    assert (str(found.verdict), found.verdict.received) == ("2 foreign", 82)
+
+
 def test_each_way_is_gone_with_a_store_in_memory_and_nothing_is_left_on_disk(tmp_path):
     told: list[str] = []
     plan = ClientCostPlan(2_000, 1, None, ways=("produce", "consume_arrow"))

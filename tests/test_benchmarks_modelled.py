@@ -12,11 +12,13 @@ import pytest
 from benchmarks.distribution import distribution
 from benchmarks.history import Verdict
 from benchmarks.load import Load
-from benchmarks.modelled.measuring import Bill, PaddedPayloads, _measure_stream, measure_modelled
+from benchmarks.modelled import measuring
+from benchmarks.modelled.measuring import TOPIC, Bill, PaddedPayloads, _measure_stream, measure_modelled
 from benchmarks.modelled.model import S3_STANDARD, RequestLatency, StoreModel
 from benchmarks.modelled.outcome import Cell, Modelled
 from benchmarks.modelled.plan import ModelledPlan, Stream
 from benchmarks.modelled.store import ModelledStore
+from deltaq import Producer
 from deltaq.store import MemoryStore, ObjectExists, ObjectMissing
 from deltaq.store.objects import PART_BYTES
 
@@ -182,6 +184,20 @@ def test_a_stream_of_several_pairs_is_one_topic_with_a_partition_for_each():
     assert str(stream) == "0.12 MB/s of 0.2 KB, 3 producers and consumers, linger 5 ms"
     one, other = PaddedPayloads(1, 200), PaddedPayloads(2, 200)
     assert other.read(one.make(7)) is None, "of another partition"
+
+
+def test_a_double_that_is_written_when_the_readers_of_a_model_have_stopped_is_counted(monkeypatch):
+    def and_once_more(store, partition, *arguments):
+        consumed = read(store, partition, *arguments)
+        if partition == 1:
+            with Producer({"bootstrap.servers": store.url}, store=store) as producer:
+                producer.produce(TOPIC, b"again", partition=partition)
+        return consumed
+
+    read = measuring._read
+    monkeypatch.setattr(measuring, "_read", and_once_more)
+    found = _measure_stream(Stream(Load(200, 5.0, 0.3, 0.1), 200, pairs=2), QUICK, seed=1)
+    assert (str(found.verdict), found.verdict.received) == ("1 foreign", 81)
 
 
 def test_a_bill_is_closed_when_the_last_client_is_done_and_what_was_before_it_is_not_on_it():

@@ -14,7 +14,7 @@ from time import monotonic, monotonic_ns, process_time
 
 from benchmarks.distribution import distribution
 from benchmarks.history import Verdict, judge, summed
-from benchmarks.latency import SETTLE_S, Consumed, after_warmup
+from benchmarks.latency import SETTLE_S, Consumed, after_warmup, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.modelled.model import StoreModel
@@ -121,8 +121,18 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
         ]
         sent = [sending.result() for sending in sendings]
         read = [reading.result() for reading in readings]
+    cpu_s = process_time() - cpu_s
+    records = _records_in(inner, stream.pairs)
+    read = [with_unread(consumed, stream.share, number) for consumed, number in zip(read, records, strict=True)]
     passages = [Passage(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)]
-    return cell_of(stream, passages, *bill.total(), process_time() - cpu_s)
+    return cell_of(stream, passages, *bill.total(), cpu_s)
+
+
+def _records_in(store: Store, partitions: int) -> list[int]:
+    """How many records each partition holds, whoever has read them."""
+    with Consumer({"bootstrap.servers": store.url, "group.id": "count"}, store=store) as consumer:
+        bounds = [consumer.get_watermark_offsets(TopicPartition(TOPIC, number)) for number in range(partitions)]
+    return [end - first for first, end in bounds]
 
 
 def cell_of(

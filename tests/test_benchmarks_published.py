@@ -263,6 +263,7 @@ def _finding(*passages: Passage, on_s3: bool = True) -> Published:
 
 def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
     ours = _passage(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS, OURS, kept_up_s=10.0)
+    ours = replace(ours, from_due=Marks(11.0, 12.0, 13.0, 14.0, 21.0))
     theirs = _passage(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS, kept_up_s=5.0)
     finding = _finding(ours, theirs)
     windows, whole, ratios, conditions = finding.tables()
@@ -273,6 +274,7 @@ def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
     published = first["published, 1000 ms"], first["published, 100 ms"], first["best/p50"]
     assert (published, first["kept up"]) == (("1,450.0", "1,240.0", "124"), "yes")
     assert windows.rows[1][windows.head.index("kept up")] == "5 s"
+    assert (first["p99"], first["due p99, whole run"]) == ("14.0", "21.0"), "not of windows, unlike all others"
     assert [row[0] for row in whole.rows][2:] == ["70,000/s, published, 1000 ms", "70,000/s, published, 100 ms"]
     assert (first["floor"], first["p50/floor"]) == ("2.00", "5.0")
     ((_, name, *figures),) = ratios.rows

@@ -55,7 +55,7 @@ class Published:
             "load",
             *_MARKS,
             "worst p99",
-            "due p99",
+            "due p99, whole run",
             "floor",
             "p50/floor",
             "achieved/s",

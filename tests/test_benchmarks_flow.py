@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +11,9 @@ from benchmarks import flow as flow_suite
 from benchmarks.flow import FlowPlan, _Read, _Sent, _stages, measure_flows
 from benchmarks.latency import Consumed
 from benchmarks.load import Load
-from benchmarks.rendezvous import send_to_reader
 from benchmarks.suite import Place
 from benchmarks.trace import STAGES
-from deltaq import Producer
+from tests.doubles.late_double import send_and_once_more
 
 LOAD = Load(rate=1000, linger_ms=5.0, seconds=0.004, warmup_s=0.001)
 COMMITS = [("0.json", [("a", 2)]), ("1.json", [("b", 1), ("c", 2)])]
@@ -72,14 +69,7 @@ def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
 def test_a_double_that_is_written_when_the_reader_of_a_flow_has_stopped_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def and_once_more(send: partial[Any], read: partial[Any]) -> Any:
-        outcome = send_to_reader(send, read)
-        root, topic, _ = send.args
-        with Producer({"bootstrap.servers": root}) as producer:
-            producer.produce(topic, b"again")
-        return outcome
-
-    monkeypatch.setattr(flow_suite, "send_to_reader", and_once_more)
+    monkeypatch.setattr(flow_suite, "send_to_reader", send_and_once_more)
     (flows,) = measure_flows(FlowPlan((Load(500, 5.0, 0.2, 0.1),)), Place(str(tmp_path), "", lambda _: None))
     assert not flows.is_clean
     assert str(flows.flows[0].verdict) == "1 foreign"

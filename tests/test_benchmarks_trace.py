@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks import trace as trace_suite
 from benchmarks.floor import Floor
 from benchmarks.latency import Consumed
-from benchmarks.rendezvous import send_to_reader
 from benchmarks.report.drawing import draw
 from benchmarks.suite import Place
 from benchmarks.trace import STAGES, TracePlan, _Read, _Sent, _traced, measure_trace
-from deltaq import Producer
+from tests.doubles.late_double import send_and_once_more
 
 MS = 1_000_000
 PLAN = TracePlan(messages=3, warmup=1, floor_rounds=1)
@@ -101,13 +98,6 @@ def test_a_short_trace_of_two_processes_is_whole(tmp_path: Path) -> None:
 def test_a_double_that_is_written_when_the_reader_has_stopped_is_no_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def and_once_more(send: partial[Any], read: partial[Any]) -> Any:
-        outcome = send_to_reader(send, read)
-        root, topic, _ = send.args
-        with Producer({"bootstrap.servers": root}) as producer:
-            producer.produce(topic, b"again")
-        return outcome
-
-    monkeypatch.setattr(trace_suite, "send_to_reader", and_once_more)
+    monkeypatch.setattr(trace_suite, "send_to_reader", send_and_once_more)
     with pytest.raises(RuntimeError, match="messages 1 foreign"):
         list(measure_trace(TracePlan(5, 1, 1), Place(str(tmp_path), "", lambda _: None)))

@@ -373,12 +373,12 @@ def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: Wri
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
     shared = SharedTopicLog(topic.log, topic.clock)
-    pacer = Writing(topic, NEW_VERSIONS, 12)
+    pacer = Writing(topic, NEW_VERSIONS, 40)
     work = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared)
     work.run()
     assert merges(topic).index(8) <= 3
     assert pacer.rounds == 0
-    assert len(seen_by_consumers(topic.store)) == 8 + 12 * NEW_VERSIONS
+    assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
 
 
 def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time(

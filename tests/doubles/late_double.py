@@ -1,0 +1,20 @@
+"""A double that is written when the reader of a benchmark has stopped: only a count of the topic can find it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from benchmarks.rendezvous import send_to_reader
+from deltaq import Producer
+
+__all__ = ["send_and_once_more"]
+
+
+def send_and_once_more(send: partial[Any], read: partial[Any]) -> Any:
+    """As `send_to_reader`, and then one message more. `send` has the root and the topic as its first arguments."""
+    outcome = send_to_reader(send, read)
+    root, topic, _ = send.args
+    with Producer({"bootstrap.servers": root}) as producer:
+        producer.produce(topic, b"again")
+    return outcome

@@ -178,6 +178,11 @@ LIMITS = {
         ),
         Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Files that one merge takes at most"),
         Limit(
+            "maintenance.retention.EXPIRED_FILES_MAX",
+            "files",
+            "Files that one entry of retention removes at most, about",
+        ),
+        Limit(
             "maintenance.first_hand.BYTES_MAX",
             "bytes",
             "Just written records kept for the next merge beside a writer, of one topic",

@@ -22,7 +22,7 @@ from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.scan import Fetched, FileRead, read_file
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile
-from deltaq.maintenance.file_compaction import FileRewrite, cut, in_log_order, is_alike
+from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, cut, in_log_order, is_alike
 from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -127,7 +127,7 @@ def _is_worth_it(
     return ratio >= topic.min_cleanable_dirty_ratio or now_ms - oldest_ms > topic.max_compaction_lag_ms
 
 
-def _bytes(units: Iterable[tuple[DataFile, ...]]) -> int:
+def _bytes(units: Iterable[Sequence[DataFile]]) -> int:
     return sum(file.segment.size for unit in units for file in unit)
 
 
@@ -279,10 +279,10 @@ def _newest_of_each(table: pa.Table) -> pa.Table:
 
 
 def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterable[tuple[DataFile, ...]]:
-    """Units that follow each other and have the same kind of times, as many as make one file."""
+    """Units that follow each other and have the same kind of times, as many as make one file, or a merge may take."""
     group: list[DataFile] = []
     for unit in chain.from_iterable(map(_alike, units)):
-        full = sum(file.segment.size for file in (*group, *unit)) > target_bytes
+        full = len(group) + len(unit) > MERGED_FILES_MAX or _bytes([group, unit]) > target_bytes
         if group and (full or unit[0].log_append_time != group[0].log_append_time):
             yield tuple(group)
             group = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeAlias
 
 from deltaq.config import TopicSettings
@@ -16,9 +17,18 @@ from deltaq.maintenance.key_compaction import KeyCleaning, plan_cleaning
 from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.settings import MaintenanceSettings
 
-__all__ = ["Action", "TopicSnapshot", "plan"]
+__all__ = ["Action", "Kind", "TopicSnapshot", "plan"]
 
 Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
+
+
+class Kind(Enum):
+    """What may be due, most urgent first."""
+
+    RETENTION = auto()
+    TRIM = auto()
+    CLEANING = auto()
+    MERGE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ def plan(
     now_ms: int,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     between: Callable[[], object] = lambda: None,
-) -> list[Action]:
+) -> dict[Kind, Action]:
     """What should be done to the records and files of a topic, most urgent first; new files decode to about
     `decoded_max` bytes at most. `between` is called between two pieces of what may be much to look at.
 
@@ -52,11 +62,11 @@ def plan(
     """
     head, index, topic, damaged = snapshot.head, snapshot.index, snapshot.topic, snapshot.damaged
     left_out = damaged | snapshot.unmergeable
-    rules: tuple[Callable[[], Action | None], ...] = (
-        lambda: plan_retention(index, head, topic, now_ms, between),
-        lambda: plan_trim(index, head, damaged),
-        lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
-        lambda: plan_compaction(
+    rules: dict[Kind, Callable[[], Action | None]] = {
+        Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, between),
+        Kind.TRIM: lambda: plan_trim(index, head, damaged),
+        Kind.CLEANING: lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
+        Kind.MERGE: lambda: plan_compaction(
             index,
             head,
             topic.segment_bytes,
@@ -66,10 +76,10 @@ def plan(
             left_out=left_out,
             between=between,
         ),
-    )
-    actions = []
-    for rule in rules:
+    }
+    actions = {}
+    for kind, rule in rules.items():
         if (action := rule()) is not None:
-            actions.append(action)
+            actions[kind] = action
         between()
     return actions

@@ -19,6 +19,10 @@ from deltaq.log.topic_state import Batch, DataFile, TopicHead
 
 __all__ = ["file_time_ms", "plan_deletion", "plan_retention"]
 
+EXPIRED_FILES_MAX = 256
+"""Files that one entry of retention removes at most, but for those of one entry, which go together. The writer in whose
+process it is made waits 5 to 10 ms for it."""
+
 
 def file_time_ms(file: DataFile) -> int:
     """How old a file counts for: as its newest record says, but no younger than its upload.
@@ -36,13 +40,28 @@ def plan_retention(
     between: Callable[[], object] = lambda: None,
 ) -> Trimmed | None:
     """What retention removes now; None if there is nothing. Without `delete` in the topic's `cleanup.policy` these are
-    just the files of which nothing can be read any more. `between` is called between two partitions."""
-    starts = head.start_offsets
+    just the files of which nothing can be read any more. `between` is called between two partitions.
+
+    Of very much it is the oldest part: plan anew for what comes next.
+    """
+    runs: list[list[Batch]] = [[] for _ in head.start_offsets]
     if "delete" in settings.cleanup_policy:
-        going = _worth_it(index, head, _expired(index, head, settings, now_ms, between), between)
-        starts = tuple(run[-1].next_offset if run else start for run, start in zip(going, starts, strict=True))
-    paths = _emptied(index, starts)
+        runs = _worth_it(index, head, _expired(index, head, settings, now_ms, between), between)
+    paths = _emptied(index, _starts_after(runs, head))
+    if len(paths) > EXPIRED_FILES_MAX:
+        # In the order of versions the log is in order for each partition. So whatever of these files is dead once all
+        # of them have gone is dead once the older ones have.
+        versions = sorted(index.files[path].segment.version for path in paths)
+        until = versions[EXPIRED_FILES_MAX - 1]
+        runs = [list(takewhile(lambda batch: index.files[batch.path].segment.version <= until, run)) for run in runs]
+        paths = tuple(path for path in paths if index.files[path].segment.version <= until)
+    starts = _starts_after(runs, head)
     return Trimmed(starts, paths) if paths or starts != head.start_offsets else None
+
+
+def _starts_after(runs: Sequence[Sequence[Batch]], head: TopicHead) -> tuple[int, ...]:
+    """Where partitions begin without these batches at their beginnings."""
+    return tuple(run[-1].next_offset if run else start for run, start in zip(runs, head.start_offsets, strict=True))
 
 
 def plan_deletion(index: OffsetIndex, head: TopicHead, before: Mapping[int, int]) -> Trimmed:

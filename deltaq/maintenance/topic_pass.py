@@ -23,10 +23,10 @@ from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.first_hand import FirstHand
-from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
+from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.log_clean_up import LogCleaner
 from deltaq.maintenance.pace import Pacer
-from deltaq.maintenance.plan import Action, TopicSnapshot, plan
+from deltaq.maintenance.plan import Action, Kind, TopicSnapshot, plan
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.sweep import Sweeper, settled
@@ -104,7 +104,7 @@ class TopicPass:
         return done
 
     def _planned(self) -> Iterator[str]:
-        yield from map(_words, self._plan() if self._log.load() else ())
+        yield from map(_words, self._plan().values() if self._log.load() else ())
         if self._log.version < 0:
             return
         try:
@@ -204,7 +204,7 @@ class TopicPass:
 
     # --- records and files ---
 
-    def _plan(self, until: int | None = None) -> list[Action]:
+    def _plan(self, until: int | None = None) -> dict[Kind, Action]:
         self._damaged &= self._log.index.files.keys()
         self._unmergeable &= self._log.index.files.keys()
         about = self._log.live_head, self._log.index, self._log.settings
@@ -212,14 +212,14 @@ class TopicPass:
         now_ms = expiry_ms(self._store, self._clock)
         actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._pacer.step)
         if now_ms == NOTHING_EXPIRES_MS:  # a wrong clock would also say how long tombstones stay
-            actions = [action for action in actions if not isinstance(action, KeyCleaning)]
+            actions.pop(Kind.CLEANING, None)
         return actions
 
     def _work(self, done: Counter[str], *, checkpoint: bool) -> None:
         thwarted = 0
         # Others may write as fast as this one works. Beside their writer it goes on; else other topics want their turn.
         until = self._log.version if self._beside is None else None
-        last: Action | None = None
+        turns = list(Kind)  # beside a writer any of them may always be due
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
             self._sweeper.note_live()
             if self._clock.monotonic() - self._tidied_at >= TIDY_S:
@@ -229,16 +229,14 @@ class TopicPass:
             self._pacer.step()
             self._set_pace()
             self._pacer.step()
-            actions = self._plan(until)
-            if isinstance(last, KeyCleaning):
-                # Of few keys that are written again and again a cleaning is always due: merges have their turn too.
-                actions.sort(key=lambda action: isinstance(action, KeyCleaning))
-            for action in actions:
+            for kind, action in sorted(self._plan(until).items(), key=lambda planned: turns.index(planned[0])):
                 if until is not None and _oldest(action, self._log.index, self._log.live_head) > until:
                     continue  # all of it came since the round began: it is for the next one
                 self._tell(f"{self._log.topic}: {_words(action)}")
+                turns.remove(kind)
+                turns.append(kind)
                 try:
-                    self._do(last := action, done)
+                    self._do(action, done)
                 except (Overtaken, FileGone) as error:
                     self._log.load()
                     if not self._is_damage(error, done):

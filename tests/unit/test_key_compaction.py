@@ -257,6 +257,32 @@ def test_where_the_keys_take_too_much_memory_a_part_is_cleaned_and_the_rest_is_s
     assert seen(written) == {(0, 30 + n): (key, b"3") for n, key in enumerate(keys)}
 
 
+def test_no_entry_of_a_cleaning_names_very_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small they are: the writer beside it waits for each entry."""
+    monkeypatch.setattr(key_compaction, "MERGED_FILES_MAX", 4)
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact")
+    for number in range(11):
+        topic.append(Row(b"%d" % number, key=b"k" if number % 2 else b"%d" % number))
+    newest = {key: value for *_, key, value, _ in seen_by_consumers(topic.store)}
+    removed = []
+    rewrite = TopicLog.rewrite
+
+    def counted(self: TopicLog, inputs: Sequence[str], *arguments: Any) -> None:
+        removed.append(len(inputs))
+        rewrite(self, inputs, *arguments)
+
+    monkeypatch.setattr(TopicLog, "rewrite", counted)
+    log = TopicLog(topic.store, "t", clock, indexed=True)
+    assert log.load()
+    plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
+    assert plan is not None
+    KeyCleaner(topic.store, log, clock, Rewriter(topic.store, log, clock)).clean(plan, log.settings)
+    assert removed == [4, 4, 3]
+    seen = [(key, value) for *_, key, value, _ in seen_by_consumers(topic.store)]
+    assert sorted(seen) == sorted(newest.items())
+
+
 @pytest.mark.fault("M2")
 def test_a_tombstone_stays_until_its_delay_is_over_from_the_cleaning_on() -> None:
     clock = ManualClock(auto_advance=True)

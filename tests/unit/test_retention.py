@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from deltaq.config import TopicSettings, topic_properties
 from deltaq.log.rewrites import Trimmed, check_covered, check_rewrite
 from deltaq.log.topic_state import TopicHead
+from deltaq.maintenance import retention
 from deltaq.maintenance.file_compaction import plan_trim
 from deltaq.maintenance.retention import file_time_ms, plan_deletion, plan_retention
 from deltaq.store import MemoryStore
@@ -74,8 +75,7 @@ def freed(shares: Mapping[Share, tuple[int, Fraction]], going: set[Share]) -> Fr
     return gone - sum((size for share, (_, size) in shares.items() if share[0] in touched and share not in going))
 
 
-def acceptable_starts(log: Log, retention_ms: int, bytes_max: float) -> list[tuple[int, ...]]:
-    """The starts after retention; several where what is gained is the same."""
+def expired_shares(log: Log, retention_ms: int, bytes_max: float) -> set[Share]:
     shares = live_shares(log)
     files = {file.path: file for file in log.files}
 
@@ -85,7 +85,18 @@ def acceptable_starts(log: Log, retention_ms: int, bytes_max: float) -> list[tup
         is_old = retention_ms >= 0 and NOW - min(file.max_timestamp_ms, file.modified_ms) > retention_ms
         return is_old or (bytes_max >= 0 and newer >= bytes_max)
 
-    going = without_holes(shares, {share for share in shares if has_expired(share)})
+    return without_holes(shares, {share for share in shares if has_expired(share)})
+
+
+def limits_about(retention_bytes: int) -> list[float]:
+    """The product counts in floats."""
+    return [retention_bytes + error for error in (-1e-6, 1e-6)] if retention_bytes > 0 else [retention_bytes]
+
+
+def acceptable_starts(log: Log, retention_ms: int, bytes_max: float) -> list[tuple[int, ...]]:
+    """The starts after retention; several where what is gained is the same."""
+    shares = live_shares(log)
+    going = expired_shares(log, retention_ms, bytes_max)
     choices = [going]
     while refused := mostly_staying(shares, going):
         going = without_holes(shares, {share for share in going if share[0] not in refused})
@@ -108,9 +119,8 @@ def test_the_oldest_of_a_partition_go_once_they_are_due_unless_that_is_not_worth
     log: Log, retention_ms: int, retention_bytes: int
 ) -> None:
     trimmed = planned(log, topic(retention_ms=retention_ms, retention_bytes=retention_bytes))
-    about = [retention_bytes + error for error in (-1e-6, 1e-6)] if retention_bytes > 0 else [retention_bytes]
     assert trimmed.start_offsets in [
-        starts for limit in about for starts in acceptable_starts(log, retention_ms, limit)
+        starts for limit in limits_about(retention_bytes) for starts in acceptable_starts(log, retention_ms, limit)
     ]
     nothing_left = {
         file.path
@@ -291,6 +301,42 @@ def test_a_hundred_partitions_of_very_different_rates_hold_about_their_limit_and
         assert sum(kept.kept) <= 2 * needed
     assert all(size >= min(limit, 1000 * sent[partition]) for partition, size in enumerate(kept.kept))
     assert kept.rewritten <= kept.appended - sum(kept.kept)
+
+
+# --- very much at once -----------------------------------------------------------------------------------------------
+
+
+def retained(log: Log, settings: TopicSettings) -> Iterator[Log]:
+    """What is left of it, one removal after the other."""
+    while trimmed := plan_retention(log.index, log.head, settings, NOW):
+        kept = [file for file in log.files if file.path not in trimmed.paths]
+        log = Log(kept, replace(log.head, start_offsets=trimmed.start_offsets))
+        yield log
+
+
+@given(appended_logs(times=TIMES), st.sampled_from([-1, 0, HOUR_MS]), st.sampled_from([-1, 0, 700]), st.integers(1, 3))
+def test_what_goes_in_several_steps_has_expired_and_no_step_is_large(
+    log: Log, retention_ms: int, retention_bytes: int, files_max: int
+) -> None:
+    settings = topic(retention_ms=retention_ms, retention_bytes=retention_bytes)
+    limits = limits_about(retention_bytes)
+    expired = {share for limit in limits for share in expired_shares(log, retention_ms, limit)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retention, "EXPIRED_FILES_MAX", files_max)
+        steps = [log, *retained(log, settings)]
+    for before, after in pairwise(steps):
+        check_covered(after.index, after.head, "entry", 99)
+        went = Counter(file.segment.version for file in before.files if file not in after.files)
+        assert went.total() <= files_max or went.total() - went[max(went)] < files_max
+        assert live_shares(before).keys() - live_shares(after).keys() <= expired
+
+
+def test_of_a_thousand_expired_files_the_oldest_go_first() -> None:
+    log = chain(*([0] * 1000))
+    settings = topic(retention_ms=HOUR_MS)
+    assert planned(log, settings) == Trimmed((256,), tuple(sorted(map(str, range(256)))))
+    log.files, log.head = log.files[800:], TopicHead("id", (1000,), (800,), 0)
+    assert planned(log, settings) == Trimmed((1000,), tuple(sorted(map(str, range(800, 1000)))))
 
 
 # --- deletion --------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tests.servers.local_server import LocalServer, ServerFailed
 __all__ = ["run"]
 
 LOOK_AGAIN_S = 0.5
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(server: LocalServer, arguments: Sequence[str]) -> int:
@@ -61,7 +62,16 @@ def _run_alone(server: LocalServer, parent: int) -> int:
         print(f"export {name}={value}", flush=True)
     # Without the one who started us, nobody could stop us any more.
     while os.getppid() == parent:
-        if server.has_ended():
+        if _has_ended(server):
             raise ServerFailed(f"{server.program.name} ended by itself")
         time.sleep(LOOK_AGAIN_S)
     return 0
+
+
+def _has_ended(server: LocalServer) -> bool:
+    """No signal may come in between: it could leave the lock of a `Popen` taken, and to stop would wait for ever."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    try:
+        return server.has_ended()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDINGS)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic, monotonic_ns
+from typing import Any
 from uuid import uuid4
 
 from benchmarks.counting_store import CountingStore
@@ -45,17 +46,24 @@ class Crowd:
     """Who writes: `producers` processes for `seconds`.
 
     Each one sends `rate` messages a second; with a rate of 0 it is greedy: it always keeps `window` messages on their
-    way, so that what it gets acknowledged is what the others leave it.
+    way, so that what it gets acknowledged is what the others leave it. `each_for_itself` means that none commits for
+    another one (`deltaq.group.commit=false`).
     """
 
     producers: int
     seconds: float
     rate: int = 0
     window: int = 1_000
+    each_for_itself: bool = False
 
     def __str__(self) -> str:
+        return f"{self.producers} producers, {self.way}"
+
+    @property
+    def way(self) -> str:
+        """All but how many there are."""
         pace = f"{self.rate:,}/s each" if self.rate else f"{self.window:,} on their way each"
-        return f"{self.producers} producers, {pace}"
+        return f"{pace}, each for itself" if self.each_for_itself else pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +250,12 @@ def _produce(root: str, topic: str, number: int, crowd: Crowd) -> Share:
         acknowledged_ns.append(monotonic_ns())
 
     # Without maintenance: what is counted are the writers' own requests.
-    conf = {"bootstrap.servers": root, "client.id": f"producer-{number}", "maintenance.enable": False}
+    conf: dict[str, Any] = {
+        "bootstrap.servers": root,
+        "client.id": f"producer-{number}",
+        "maintenance.enable": False,
+        "deltaq.group.commit": "false" if crowd.each_for_itself else "auto",
+    }
     with Producer(conf, store=store, on_delivery=acknowledged) as producer:
         # What is loaded at first use, and the proof that the store is safe, are no matter of fairness.
         produced_ns.append(monotonic_ns())

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 
+from benchmarks import fairness
 from benchmarks.contention import clients, measure_contention
 from benchmarks.contention.measuring import judge_spread, keys_of
 from benchmarks.contention.outcome import Contention, Readers
@@ -19,6 +20,7 @@ from benchmarks.fairness import Crowd, Fairness
 from benchmarks.history import Verdict, judge, summed
 from benchmarks.load import Load, send_steadily
 from benchmarks.rendezvous import meet, run_together
+from deltaq import Producer
 from deltaq.partitioner import assign_partitions
 
 LOAD = Load(rate=500, linger_ms=5.0, seconds=0.6, warmup_s=0.2)
@@ -26,10 +28,11 @@ PLAN = ContentionPlan((Crowd(1, 0.3, rate=100),), LOAD, (2,), LOAD, (3,), burst=
 CLEAN = judge(1, array("q", [0]))
 
 
-def crowd(producers, p99_ms, *, rate=100, creates=10):
+def crowd(producers, p99_ms, *, rate=100, creates=10, each_for_itself=False):
     waited = distribution([int(p99_ms * 1e6)])
     in_time = tuple(range(10, 10 + producers))
-    return Fairness(Crowd(producers, 10.0, rate), CLEAN, in_time, 10, creates, creates - 10, 10, 20, waited, 0.25)
+    about = Crowd(producers, 10.0, rate, each_for_itself=each_for_itself)
+    return Fairness(about, CLEAN, in_time, 10, creates, creates - 10, 10, 20, waited, 0.25)
 
 
 def found(*crowds, judged=True, readers=()):
@@ -120,6 +123,39 @@ def test_a_crowd_is_compared_with_one_producer_of_its_own_kind():
     assert [series.name for series in charts[0].series] == ["100/s each", "1,000 on their way each"]
     assert charts[0].series[0].points == ((1.0, 20.0), (4.0, 30.0))
     assert charts[0].log_x
+
+
+def test_producers_that_commit_each_for_itself_are_shown_next_to_the_others_and_not_judged():
+    alone, together, apart = crowd(1, 20.0), crowd(16, 50.0), crowd(16, 80.0, creates=30, each_for_itself=True)
+    outcome = found(alone, together, apart)
+    (table,) = outcome.tables()
+    assert [row[0] for row in table.rows[1:]] == [
+        "16 producers, 100/s each",
+        "16 producers, 100/s each, each for itself",
+    ]
+    assert outcome.p99_ratio(apart) == 4.0, "one producer has nobody to commit for"
+    assert [target.name for target in outcome.targets()] == [
+        "PUTs/commit, 16 producers, 100/s each",
+        "p99 to one producer's, 16 producers, 100/s each",
+    ]
+    charts = list(outcome.charts())
+    assert [series.name for series in charts[0].series] == ["100/s each", "100/s each, each for itself"]
+
+
+@pytest.mark.parametrize(("each_for_itself", "asked"), [(False, "auto"), (True, "false")])
+def test_a_crowd_commits_each_for_itself_only_where_it_is_asked_to(tmp_path, monkeypatch, each_for_itself, asked):
+    confs: list[dict[str, object]] = []
+
+    class Told(Producer):
+        def __init__(self, conf, **more):
+            confs.append(conf)
+            super().__init__(conf, **more)
+
+    monkeypatch.setattr(fairness, "Producer", Told)
+    monkeypatch.setattr(fairness, "meet", lambda: None)
+    monkeypatch.setattr(fairness, "run_together", lambda tasks: [task() for task in tasks])
+    fairness.measure_fairness(str(tmp_path), Crowd(1, 0.1, rate=100, each_for_itself=each_for_itself))
+    assert [conf["deltaq.group.commit"] for conf in confs] == [asked]
 
 
 def test_a_message_that_one_of_many_consumers_lacks_makes_a_finding_unclean():

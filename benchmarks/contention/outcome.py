@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.contention.plan import ContentionPlan
 from benchmarks.distribution import Distribution
@@ -76,8 +76,12 @@ class Contention:
         return *self.crowds, *self.readers, *self.spreads
 
     def p99_ratio(self, crowd: Fairness) -> float | None:
-        """A crowd's p99 to that of one producer of the same kind; None if none was measured."""
-        alone = next((one for one in self._alike(crowd.crowd) if one.crowd.producers == 1), None)
+        """A crowd's p99 to that of one producer of the same pace, who has nobody to commit for; None if none was
+        measured."""
+        pace = crowd.crowd.rate, crowd.crowd.window
+        alone = next(
+            (o for o in self.crowds if o.crowd.producers == 1 and (o.crowd.rate, o.crowd.window) == pace), None
+        )
         return None if alone is None else crowd.acknowledged.p99 / alone.acknowledged.p99
 
     def tables(self) -> Iterator[Table]:
@@ -104,9 +108,9 @@ class Contention:
             yield Chart("A burst over all partitions", "partitions", "messages/s", (rate,), log_x=True)
 
     def targets(self) -> Iterator[Target]:
-        """Of sixteen producers, on an object store."""
+        """Of sixteen producers as they are by default, on an object store."""
         for crowd in self.crowds if self.judged else ():
-            if crowd.crowd.producers == JUDGED_PRODUCERS:
+            if crowd.crowd.producers == JUDGED_PRODUCERS and not crowd.crowd.each_for_itself:
                 yield at_most(f"PUTs/commit, {crowd.crowd}", PUTS_AIM, crowd.puts_per_commit)
                 ratio = self.p99_ratio(crowd)
                 # Of greedy ones the p99 tells how much there is in the queues: n times as much for n producers.
@@ -202,16 +206,14 @@ class Contention:
 
 def _kind(crowd: Crowd) -> Crowd:
     """What two crowds that differ in nothing but their size and their time have in common."""
-    return Crowd(1, 0.0, crowd.rate, crowd.window)
+    return replace(crowd, producers=1, seconds=0.0)
 
 
 def _crowd_chart(
     title: str, unit: str, kinds: Sequence[Sequence[Fairness]], figure: Callable[[Fairness], float], log_y: bool = False
 ) -> Chart:
     series = [
-        Series(
-            str(crowds[0].crowd).partition(", ")[2], tuple((float(one.crowd.producers), figure(one)) for one in crowds)
-        )
+        Series(crowds[0].crowd.way, tuple((float(one.crowd.producers), figure(one)) for one in crowds))
         for crowds in kinds
     ]
     return Chart(title, "producers", unit, tuple(series), log_x=True, log_y=log_y)

@@ -12,8 +12,9 @@ __all__ = ["FULL_CONTENTION", "QUICK_CONTENTION", "ContentionPlan"]
 
 @dataclass(frozen=True, slots=True)
 class ContentionPlan:
-    """What shares a topic: each crowd; each number of `readers` of the same load; each number of `partitions`, under a
-    load and then with `burst` messages as fast as they can be sent."""
+    """What shares a topic: each crowd, some of them also without committing for each other, right after they did; each
+    number of `readers` of the same load; each number of `partitions`, under a load and then with `burst` messages as
+    fast as they can be sent."""
 
     crowds: tuple[Crowd, ...]
     reader_load: Load
@@ -24,7 +25,11 @@ class ContentionPlan:
 
 
 FULL_CONTENTION = ContentionPlan(
-    tuple(Crowd(producers, 20.0, rate) for rate in (100, 0) for producers in (1, 4, 16, 64)),
+    tuple(
+        Crowd(producers, 20.0, rate, each_for_itself=alone)
+        for rate in (100, 0)
+        for producers, alone in ((1, False), (4, False), (4, True), (16, False), (16, True), (64, False))
+    ),
     Load(1_000, 20.0, 20.0, 3.0),
     (1, 20),
     Load(10_000, 20.0, 15.0, 3.0),

@@ -391,7 +391,7 @@ def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time
     shared = SharedTopicLog(topic.log, topic.clock)
     TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, 1, 150), beside=shared).run()
     small = merges(topic)[: merges(topic).index(60)]
-    assert 2 <= len(small) <= 4, "each takes what came meanwhile, and that is more each time"
+    assert 2 <= len(small) <= 3, "each takes what came meanwhile, and that is more each time"
     assert 4 <= small[0] <= 12, "as soon as there are so many, but for what came while the long one was planned"
     assert "was not made" not in caplog.text, "a small merge is not interrupted by one of the same files"
     assert len(seen_by_consumers(topic.store)) == 60 + 150

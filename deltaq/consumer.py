@@ -516,7 +516,10 @@ class Consumer:
         return results
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Note what the next commit is to commit. Needs `enable.auto.offset.store=false`."""
+        """Note what the next commit is to commit. Needs `enable.auto.offset.store=false`.
+
+        Offsets below 0 are passed over, as `commit` does it: `position` gives one before there was a message.
+        """
         self._check_open()
         if self._config.enable_auto_offset_store:
             raise InvalidConfig("store_offsets() needs enable.auto.offset.store=false", key="enable.auto.offset.store")
@@ -529,7 +532,8 @@ class Consumer:
         for tp in wanted:
             if held is None or not held.holds(tp.topic, tp.partition):
                 raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
-            held.store(tp.topic, tp.partition, tp.offset, tp.metadata)
+            if tp.offset >= 0:
+                held.store(tp.topic, tp.partition, tp.offset, tp.metadata)
 
     # --- the rest ---
 

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltaq import (
+    OFFSET_END,
     OFFSET_INVALID,
     Consumer,
     Fenced,
@@ -257,6 +258,22 @@ def test_what_no_topic_can_have_is_not_stored_and_nothing_beside_it(wrong, what,
         with pytest.raises(InvalidConfig, match=what):
             reader.store_offsets(offsets=[tp(0, 1), wrong])
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
+
+
+@pytest.mark.parametrize("nothing", [OFFSET_INVALID, OFFSET_END, -2, -1000, -5])
+def test_to_store_what_is_no_offset_changes_nothing(nothing, root):
+    topic(root, 2)
+    fill(root, 3)
+    with consumer(root, enable__auto__offset__store=False) as reader:
+        reader.assign([tp(0, 0), tp(1, 0)])
+        drain(reader, 2)
+        reader.store_offsets(offsets=[tp(0, nothing)])
+        assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
+        reader.store_offsets(offsets=reader.position(reader.assignment()))  # of partition 1 nothing has come
+        assert [(p.partition, p.offset) for p in reader.commit(asynchronous=False)] == [(0, 2)]
+        reader.store_offsets(offsets=[tp(0, nothing)])
+        assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
+    assert (committed(root), committed(root, 1)) == (2, OFFSET_INVALID)
 
 
 def test_storing_by_hand_and_automatically_exclude_each_other(root):

@@ -486,7 +486,9 @@ class Consumer:
         return self._with_topic_id(after)
 
     def _with_topic_id(self, tp: TopicPartition) -> ToCommit:
-        return ToCommit(tp, None if self._held is None else self._held.topic_id(tp.topic, tp.partition))
+        topic_id = None if self._held is None else self._held.topic_id(tp.topic, tp.partition)
+        # A copy: the application may change its own while this waits to be committed.
+        return ToCommit(TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata), topic_id)
 
     def _check_not_lost(self) -> None:
         """What was read as a member that this consumer is not any more is not its to commit."""

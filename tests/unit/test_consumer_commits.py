@@ -168,6 +168,24 @@ def test_an_asynchronous_commit_is_reported_from_poll(root):
     assert set(threads) == {threading.get_ident()}
 
 
+def test_an_asynchronous_commit_is_of_what_it_was_given_and_leaves_that_alone():
+    store = FaultyStore(MemoryStore("test"))
+    Topic("t", store=store).create()
+    told: list[list[TopicPartition]] = []
+    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": False}
+    position, nowhere = tp(0, 5), tp(0, 5, name="nope")
+    with Consumer(conf, store=store, on_commit=lambda error, partitions: told.append(partitions)) as reader:
+        store.add(Rule("create", "groups/*", Fault.slow(), times=1))
+        reader.commit(offsets=[tp(0, 4)])
+        eventually(lambda: store.blocked == 1)
+        reader.commit(offsets=[position])
+        position.offset = 77  # where the program will be soon
+        store.release()
+        reader.commit(offsets=[nowhere])
+    assert [(p.offset, p.error) for (p,) in told] == [(4, None), (5, None), (5, KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    assert nowhere.error is None
+
+
 def test_commits_take_effect_in_the_order_they_were_asked_for(root):
     topic(root)
     told = []

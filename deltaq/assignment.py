@@ -97,11 +97,12 @@ class Assignment:
         held = self._held.get((topic, partition))
         return None if held is None else held.topic_id
 
-    def store(self, topic: str, partition: int, offset: int, metadata: str | None = None) -> None:
-        """Note the offset that may be committed."""
+    def store(self, entry: ToCommit) -> None:
+        """Note what may be committed of a partition that is held."""
+        wanted = entry.wanted
         with self._lock:
-            held = self._held[topic, partition]
-            held.stored, held.metadata = (offset, held.topic_id), metadata
+            held = self._held[wanted.topic, wanted.partition]
+            held.stored, held.metadata = (wanted.offset, entry.topic_id), wanted.metadata
 
     def stored(self) -> list[ToCommit]:
         """What may be committed."""

@@ -528,14 +528,15 @@ class Consumer:
         if (message is None) == (offsets is None):
             raise ValueError("expected either message or offsets")
         held = self._held
-        wanted = [self._after(message).wanted] if message is not None else _listed(offsets)
-        for tp in wanted:
-            _check_place(tp)
-        for tp in wanted:
+        wanted = [self._with_topic_id(tp) for tp in _listed(offsets)] if message is None else [self._after(message)]
+        for entry in wanted:
+            _check_place(entry.wanted)
+        for entry in wanted:
+            tp = entry.wanted
             if held is None or not held.holds(tp.topic, tp.partition):
                 raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
             if tp.offset >= 0:
-                held.store(tp.topic, tp.partition, tp.offset, tp.metadata)
+                held.store(entry)
 
     # --- the rest ---
 

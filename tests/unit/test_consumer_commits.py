@@ -355,6 +355,22 @@ def test_what_was_read_of_the_old_topic_is_not_committed_for_the_new_one(root):
     assert committed(root) == OFFSET_INVALID, "not 2: that would skip records of the new topic"
 
 
+def test_a_message_of_the_old_topic_that_is_stored_late_is_not_committed_for_the_new_one(root):
+    handle = topic(root)
+    fill(root, 3)
+    with consumer(root, enable__auto__offset__store=False) as reader:
+        reader.assign([tp(0, 0)])
+        *_, last = drain(reader, 3)
+        handle.delete()
+        topic(root)
+        fill(root, 5, start=10)
+        while next_message(reader).value() != b"v10":
+            pass
+        reader.store_offsets(message=last)
+        reader.commit(asynchronous=False)
+    assert committed(root) == OFFSET_INVALID, "not 3: that would skip records of the new topic"
+
+
 def test_a_topic_that_is_replaced_between_two_looks_is_read_from_its_start(root):
     handle = topic(root)
     fill(root, 3)

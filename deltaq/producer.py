@@ -7,13 +7,14 @@ import operator
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias
 from weakref import WeakMethod, WeakSet, finalize
 
 from deltaq.arrow_input import ArrowInput, check_arrow, columns_from_arrow
-from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout, this_thread
 from deltaq.config import ProducerConfig, parse_client_config, topic_properties
 from deltaq.delivery import Deliveries
 from deltaq.errors import (
@@ -133,6 +134,14 @@ class _Lane:
         return data, len(data)
 
 
+@dataclass(slots=True, eq=False)
+class _Hand:
+    """What a thread has taken to serve it, and not served yet."""
+
+    thread: int
+    due: deque[Deliveries]
+
+
 class Producer:
     """Writes messages to topics. Thread-safe. Mirrors `confluent_kafka.Producer`; `bootstrap.servers` is the root URL.
 
@@ -184,6 +193,7 @@ class Producer:
         self._events = clock.condition()
         self._due: deque[Deliveries] = deque()
         self._errors: deque[KafkaError] = deque()
+        self._hands: list[_Hand] = []
         self._flushing = 0
         self._closed = False
         self._why_closed = "Producer has been closed"
@@ -422,6 +432,13 @@ class Producer:
         rows = sum(buffer.pending_rows for buffer in buffers) + sum(map(len, self._due))
         return rows, sum(buffer.pending_bytes for buffer in buffers)
 
+    def _in_other_hands(self) -> int:
+        """Messages whose callbacks other threads are at. None for who asks inside a callback: two that flush there
+        would wait for each other for ever. Under `_events`."""
+        if any(hand.thread == this_thread() for hand in self._hands):
+            return 0
+        return sum(len(deliveries) for hand in self._hands for deliveries in tuple(hand.due))
+
     def _buffers(self) -> set[RecordBuffer]:
         return {lane.buffer for lane in tuple(self._lanes.values())}
 
@@ -453,7 +470,10 @@ class Producer:
         return self._serve(self._deadline(timeout))
 
     def flush(self, timeout: float | None = -1) -> int:
-        """Send everything now and wait for it, serving callbacks; the number of messages still queued (0: all done)."""
+        """Send everything now and wait for it, serving callbacks; the number of messages still queued (0: all done).
+
+        It waits for callbacks that other threads are at, too, unless it is called inside one.
+        """
         self._check_open()
         deadline = self._deadline(timeout)
         self._set_flushing(+1)
@@ -538,7 +558,7 @@ class Producer:
         if self._closed:
             return 0
         with self._events:
-            return self._pending()[0]
+            return self._pending()[0] + self._in_other_hands()
 
     def __bool__(self) -> bool:
         return True
@@ -591,10 +611,14 @@ class Producer:
                 self._events.wait(left)
             due, self._due = self._due, deque()
             errors, self._errors = self._errors, deque()
+            self._hands.append(hand := _Hand(this_thread(), due))
         try:
             return self._run(due, errors)
         finally:
             with self._events:
+                self._hands.remove(hand)
+                if self._flushing:
+                    self._events.notify_all()  # who flushes waits for these callbacks too
                 # After Ctrl-C or the like: what is left is served by the next call.
                 self._due.extendleft(reversed(due))
                 self._errors.extendleft(reversed(errors))

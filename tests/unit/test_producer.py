@@ -467,6 +467,47 @@ def test_a_callback_may_produce_and_poll(root):
     assert told == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_what_another_thread_is_at_is_waited_for_by_flush_and_close(root, end):
+    begun, go_on, told = threading.Event(), threading.Event(), []
+
+    def slow(error, message):
+        begun.set()
+        assert go_on.wait(20)
+        told.append(message.value())
+
+    producer = lingering(root, **{"batch.num.messages": 3})
+    for number in range(3):
+        producer.produce("t", f"{number}", on_delivery=slow)
+    poller = threading.Thread(target=producer.poll, args=(20,))
+    poller.start()
+    assert begun.wait(20)
+    assert (len(producer), producer.flush(0)) == (3, 3)
+    threading.Timer(0.05, go_on.set).start()
+    assert producer.flush() == 0 if end == "flush" else producer.close()
+    assert told == [b"0", b"1", b"2"]
+    poller.join()
+    producer.close()
+
+
+def test_callbacks_on_two_threads_that_flush_do_not_wait_for_each_other(root):
+    both, left = threading.Barrier(2, timeout=20), []
+
+    def flushing(error, message):
+        both.wait()
+        left.append(producer.flush())
+        both.wait()
+
+    with lingering(root, **{"batch.num.messages": 1}) as producer:
+        pollers = [threading.Thread(target=producer.poll, args=(20,)) for _ in range(2)]
+        for topic, poller in zip("ab", pollers, strict=True):
+            poller.start()
+            producer.produce(topic, "v", on_delivery=flushing)
+        for poller in pollers:
+            poller.join(60)
+    assert left == [0, 0]
+
+
 @pytest.mark.fault("P14")
 def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root):
     told = []

@@ -76,16 +76,26 @@ class TopicWriter:
         return self._sight.view(plan, timeout_s, anew=anew)
 
     def attach(self, buffer: RecordBuffer) -> None:
-        """Write what is put into `buffer` from now on."""
+        """Write what is put into `buffer` from now on. RuntimeError if the system gives no threads for that."""
         with self._flights.changed:
-            self._flights.buffers.append(buffer)
-            self._uploads.agree()
-            while self._is_running and not self._uploads.is_running:
+            while self._is_running != self._uploads.is_running:
                 self._flights.changed.wait()  # the threads of earlier buffers are just ending
             if not self._is_running:
-                self._is_running = self._uploads.is_running = True
-                loops = {"upload": self._upload_loop, "commit": self._commit_loop}
-                self._threads = [self._clock.start_thread(loops[n], f"deltaq-{n}-{self.topic}") for n in loops]
+                self._start()
+            self._flights.buffers.append(buffer)
+            self._uploads.agree()
+
+    def _start(self) -> None:
+        """Start both threads. RuntimeError if the system does not give them: then it can be tried again."""
+        loops = {"upload": self._upload_loop, "commit": self._commit_loop}
+        self._threads = []
+        try:
+            for name, loop in loops.items():
+                self._threads.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic}"))
+        finally:
+            # One that stays alone finds no buffer, and ends.
+            self._uploads.is_running = len(self._threads) > 0
+            self._is_running = len(self._threads) == len(loops)
 
     def detach(self, buffer: RecordBuffer) -> None:
         """Forget a buffer once it is empty; the threads end with the last one."""

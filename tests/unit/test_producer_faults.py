@@ -545,6 +545,27 @@ def test_where_there_are_no_more_threads_batches_are_uploaded_one_after_the_othe
     assert stored(store, 30) == [b"%d" % number for number in range(30)]
 
 
+@pytest.mark.parametrize("refused", ["deltaq-upload-t", "deltaq-commit-t"])
+def test_a_topic_for_which_there_was_no_thread_is_written_once_there_is_one(refused):
+    class Scarce(SystemClock):
+        has_room = False
+
+        def start_thread(self, target, name):
+            if name == refused and not self.has_room:
+                raise RuntimeError("can't start new thread")
+            return super().start_thread(target, name)
+
+    store, clock = FaultyStore(MemoryStore("test")), Scarce()
+    with make(store, clock=clock) as producer:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                producer.produce("t", b"refused")
+        clock.has_room = True
+        send(producer, 0)
+        assert producer.flush(60) == 0
+    assert stored(store, 1) == [b"0"]
+
+
 def test_a_producer_that_purges_does_not_wait_for_batches_that_are_being_uploaded():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=EVER))
     reports = Reports()

@@ -314,10 +314,14 @@ class GroupCaretaker:
             return
         now = state()
         with self._lock:
-            if not self._stopped and (self._thread is None or not self._thread.is_alive()):
+            if self._stopped or (self._thread is not None and self._thread.is_alive()):
+                return
+            try:
                 self._thread = self._clock.start_thread(
                     lambda: self._undisturbing(now), f"deltaq-maintenance-{self._group}"
                 )
+            except RuntimeError as error:  # what was just committed is so all the same
+                _log.info("maintenance of group %r is left to others: %s", self._group, error)
 
     def stop(self, timeout_s: float) -> None:
         """The consumer closes: begin nothing more, and wait so many seconds for what is under way."""

@@ -453,6 +453,17 @@ def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_momen
     assert found.state == log.state()
 
 
+def test_offsets_are_committed_and_it_is_told_so_when_no_thread_can_be_started(world, patient, monkeypatch):
+    def refuse(target: Callable[[], None], name: str) -> Thread:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(patient, "start_thread", refuse)
+    log = world.log(caretaker=GroupCaretaker(world.store, "g", patient, SMALL))
+    commit_many(world, log, 12)
+    assert checkpointed(world.store) is None, "the tenth asked for one"
+    assert world.committed() == 11
+
+
 def test_a_group_in_use_cleans_its_own_log(world, patient):
     caretaker = GroupCaretaker(world.store, "g", patient, SMALL)
     log = world.log(caretaker=caretaker)

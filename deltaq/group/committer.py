@@ -149,13 +149,17 @@ class OffsetCommitter:
             self._told(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])
 
     def _run(self) -> None:
+        interval_s = float("inf") if self._interval_s is None else self._interval_s
+        due_at = self._clock.monotonic() + interval_s
         while not self._closing or self._queue:
             with self._changed:
-                if not self._queue and not self._closing:
-                    self._changed.wait(self._interval_s)
-                due = self._interval_s is not None and not self._queue and not self._closing
+                left = due_at - self._clock.monotonic()
+                if left > 0 and not self._queue and not self._closing:
+                    self._changed.wait(None if self._interval_s is None else left)
+                due = self._clock.monotonic() >= due_at and not self._closing
             if due:
                 self.commit_stored()
+                due_at = self._clock.monotonic() + interval_s
             else:
                 self.finish_queued()
 

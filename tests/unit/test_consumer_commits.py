@@ -23,8 +23,10 @@ from deltaq import (
     UnknownTopic,
     WrongState,
 )
+from deltaq.group.committer import OffsetCommitter, ToCommit
+from deltaq.group.group_log import GroupLog
 from deltaq.store import MemoryStore
-from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.reading import drain, eventually, next_message
 
 
@@ -232,6 +234,27 @@ def test_auto_commit_commits_at_its_interval_without_any_call(root):
         eventually(lambda: reader.poll(0.01) is None and len(told) == 2)
         assert reader.poll(0.1) is None
     assert [partitions[0].offset for partitions in told] == [2, 3], "nothing new, nothing to commit"
+
+
+def test_auto_commit_keeps_its_interval_while_the_application_commits_too():
+    clock = ManualClock()
+    store = MemoryStore("test", clock)
+    log = GroupLog(store, "g", clock)
+    asked, stored = [ToCommit(tp(0, 1), "id")], [ToCommit(tp(1, 7), "id")]
+    told: list[int] = []
+    committer = OffsetCommitter(
+        log, lambda: None, lambda _: None, lambda: stored, lambda _, done: told.append(done[0].partition), 5.0, clock
+    )
+    try:
+        for number in range(1, 4):  # every two seconds, so that five never pass between two of them
+            clock.until_waiting()
+            clock.advance(2)
+            committer.commit_later(asked)
+            eventually(lambda number=number: told.count(0) == number)
+        eventually(lambda: 1 in told)
+    finally:
+        committer.close()
+    assert told.count(1) == 1, "nothing new, nothing to commit"
 
 
 def test_without_auto_commit_nothing_is_committed(root):

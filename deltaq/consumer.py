@@ -25,6 +25,7 @@ from deltaq.group.group_state import Member
 from deltaq.group.membership import GroupSettings, Membership, Session
 from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords, StoreAway
 from deltaq.log.lookup import TopicLookup
+from deltaq.log.topic_state import TopicHead
 from deltaq.log.topic_view import NewTopicPlan
 from deltaq.maintenance.groups import GroupCaretaker
 from deltaq.message import (
@@ -505,12 +506,14 @@ class Consumer:
         that its topic does not have."""
         self._check_open()
         results = [TopicPartition(tp.topic, tp.partition) for tp in _listed(partitions)]
+        heads = {topic: self._head(topic) for topic in dict.fromkeys(result.topic for result in results)}
         known: list[tuple[TopicPartition, str]] = []
         for result in results:
-            try:
-                known.append((result, self._lookup.head(result.topic, result.partition).topic_id))
-            except UnknownTopic as error:
-                result.error = None if error.partition is None else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            head = heads[result.topic]
+            if head is not None and 0 <= result.partition < head.partitions:
+                known.append((result, head.topic_id))
+            elif head is not None:
+                result.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         found = self._group_log.committed([(result.topic, id_, result.partition) for result, id_ in known])
         for (result, _), committed in zip(known, found, strict=True):
             if committed is not None:
@@ -681,13 +684,15 @@ class Consumer:
 
     def _topic_now(self, topic: str) -> tuple[str, int] | None:
         seen = None if self._fetcher is None else self._fetcher.seen(topic)
-        if seen is not None:
-            return seen[1].topic_id, seen[1].partitions
+        head = self._head(topic) if seen is None else seen[1]
+        return None if head is None else (head.topic_id, head.partitions)
+
+    def _head(self, topic: str) -> TopicHead | None:
+        """The topic as it is now; None if there is none."""
         try:
-            head = self._lookup.head(topic)
+            return self._lookup.head(topic)
         except UnknownTopic:
             return None
-        return head.topic_id, head.partitions
 
     def _committing_member(self) -> str | None:
         """As whom to commit: the member that the partitions were given to, even if this consumer has become another."""

@@ -112,6 +112,16 @@ def test_what_is_committed_of_an_unknown_partition_is_nothing(root):
     assert (none.offset, none.error) == (OFFSET_INVALID, None)
 
 
+def test_what_is_committed_of_many_partitions_is_asked_once_for_each_topic():
+    store = FaultyStore(MemoryStore("test"))
+    Topic("t", partitions=50, store=store).create()
+    with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as reader:
+        reader.committed([tp()])
+        before = store.operations.total()
+        assert [p.offset for p in reader.committed([tp(n) for n in range(50)])] == [OFFSET_INVALID] * 50
+        assert store.operations.total() - before <= 2, "the topic's next entry, and the group's"
+
+
 def test_a_message_that_was_not_consumed_can_be_committed_by_its_offset(root):
     topic(root)
     with consumer(root) as reader:

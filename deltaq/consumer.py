@@ -107,6 +107,7 @@ class Consumer:
         self._callback_assigned = False
         self._membership: Membership | None = None
         self._session: Session | None = None  # under which the group's partitions are held; None while none are
+        self._is_revoking = False
         self._group_assignment: list[TopicPartition] = []
         self._changes_seen = -1
         self._closed = False
@@ -628,8 +629,9 @@ class Consumer:
         return self._clock.monotonic() + checked_timeout(timeout)
 
     def _is_over(self, deadline: float) -> bool:
-        """Whether the time is up, and there is nothing to return all the same."""
-        return self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready)
+        """Whether the time is up with nothing to return all the same, or a callback has closed the consumer."""
+        is_late = self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready)
+        return is_late or self._closed
 
     def _name(self, topic: str | Topic) -> str:
         if isinstance(topic, Topic):
@@ -794,9 +796,13 @@ class Consumer:
             self._call("assign", wanted, lambda: self.assign(wanted))
 
     def _revoke(self, why: str) -> None:
-        """Give all partitions back, having committed what is stored unless they are lost already."""
-        if self._session is None:
+        """Give all partitions back, having committed what is stored unless they are lost already.
+
+        Once, though the callback may end the subscription or close the consumer.
+        """
+        if self._session is None or self._is_revoking:
             return
+        self._is_revoking = True
         partitions, self._group_assignment = self._group_assignment, []
         committer = self._commits()
         try:
@@ -807,6 +813,7 @@ class Consumer:
             self._call("revoke", partitions, _nothing)
             self._commit_stored()  # what the callback has stored
         finally:
+            self._is_revoking = False
             self._assignment().set([])
             self._session = None
             committer.forget()

@@ -170,6 +170,41 @@ def test_an_exception_of_a_callback_comes_out_and_the_assignment_is_made_all_the
         assert after.poll(0.3) is None, "what was handed out is committed"
 
 
+@pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
+@pytest.mark.parametrize("ended_by", [Consumer.close, Consumer.unsubscribe])
+def test_a_callback_may_end_the_subscription_that_is_being_revoked(root, ends, ended_by):
+    topic(root)
+    fill(root, 3)
+    revoked: list[list[TopicPartition]] = []
+
+    def revoke(reader, partitions):
+        revoked.append(partitions)
+        ends(reader)
+
+    reader = consumer(root)
+    reader.subscribe(["t"], on_revoke=revoke)
+    drain(reader, 2)
+    ended_by(reader)
+    reader.close()
+    assert revoked == [[TopicPartition("t", 0)]]
+    with consumer(root) as after:
+        after.subscribe(["t"])
+        assert next_message(after).offset() == 2
+
+
+@pytest.mark.parametrize("wait", [Consumer.poll, Consumer.consume, Consumer.consume_arrow])
+def test_who_waits_for_ever_waits_no_longer_once_a_callback_has_closed_the_consumer(root, wait):
+    topic(root)
+    fill(root, 1)
+    reader = consumer(root, enable__auto__commit=False, on_commit=lambda *_: reader.close())
+    reader.assign([TopicPartition("t", 0)])
+    drain(reader, 1)
+    reader.commit()
+    assert not wait(reader, timeout=None)
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        reader.poll(0)
+
+
 def test_an_exception_during_consume_loses_no_message(root):
     topic(root, "a")
     fill(root, 3, "a")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -279,14 +278,21 @@ def _newest_of_each(table: pa.Table) -> pa.Table:
 
 
 def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterable[tuple[DataFile, ...]]:
-    """Units that follow each other and have the same kind of times, as many as make one file, or a merge may take."""
+    """Units that follow each other and have the same kind of times, as many as make one file, or a merge may take.
+
+    The files of one entry with both kinds are in no known order, once some of them were written anew: so none of them
+    is the neighbour of what is before or behind that entry.
+    """
     group: list[DataFile] = []
-    for unit in chain.from_iterable(map(_alike, units)):
+    for unit in units:
         full = len(group) + len(unit) > MERGED_FILES_MAX or _bytes([group, unit]) > target_bytes
-        if group and (full or unit[0].log_append_time != group[0].log_append_time):
+        if group and (full or not is_alike((group[0], *unit))):
             yield tuple(group)
             group = []
-        group += unit
+        if is_alike(unit):
+            group += unit
+        else:
+            yield from _alike(unit)
     if group:
         yield tuple(group)
 

@@ -18,6 +18,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import DataFile
 from deltaq.maintenance import key_compaction
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning, plan_cleaning
+from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.serde.typed import schema_of
@@ -439,6 +440,28 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
         written.append(Row(b"x", b"x"))
         before |= {found[:2]: found for found in seen_by_consumers(written.store)[-1:]}
         before = {place: found for place, found in before.items() if found[3] != b"x" or place == max(before)}
+
+
+def test_an_entry_with_both_kinds_of_times_is_cleaned_though_one_of_its_files_was_written_anew() -> None:
+    """That one comes last of them then, as far as versions tell, though its offsets come first."""
+    config = {"cleanup_policy": "compact,delete", "retention_ms": -1}
+    written = WrittenTopic(partitions=2, **config)
+    written.append(Row(b"old", b"k", partition=1))
+    uploads = []
+    for kind in ["LogAppendTime", "CreateTime"] * 2:
+        written.configure(**config, message_timestamp_type=kind)
+        keys = [b"%d-%d" % (len(uploads), number) for number in range(3)]
+        uploads.append(written.upload(*(Row(b"v", key, partition) for partition in range(2) for key in keys)))
+    written.commit(*uploads)
+    written.append(Row(b"new", b"k", partition=1))
+    before = seen_by_consumers(written.store)
+    log = written.fresh_log()
+    log.retain(lambda head: plan_deletion(log.index, head, {0: 2}), written.clock.monotonic() + 60)
+    done = written.maintain(NEVER_MERGE)
+    assert (done["files merged"], done["records superseded"]) == (1, 1), "the first file of the entry was trimmed"
+    assert [found[:2] for found in seen_by_consumers(written.store)] == [
+        found[:2] for found in before if found[:2] not in [(0, 0), (0, 1), (1, 0)]
+    ]
 
 
 def test_a_round_comes_to_an_end_when_there_is_nothing_to_be_gained() -> None:

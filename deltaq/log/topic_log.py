@@ -588,13 +588,14 @@ class TopicLog:
         outputs: Sequence[RewrittenSegment],
         deadline: float,
         before: Prepared | None = None,
+        planned_for: TopicSettings | None = None,
     ) -> None:
         """Put `outputs` in the place of the files `inputs` (paths). The position must be at or behind their versions.
 
         `before` is what was prepared for these.
 
-        Raises Overtaken if one of the inputs has left the topic, or if the outputs have waited for too long; what
-        `DeltaLog.commit` raises.
+        Raises Overtaken if one of the inputs has left the topic, if the outputs have waited for too long, or if the
+        topic's settings are not those that this was `planned_for`; what `DeltaLog.commit` raises.
         """
 
         is_uncertain = False
@@ -610,12 +611,17 @@ class TopicLog:
             is_uncertain = True
             return False
 
-        self._maintain("OPTIMIZE", actions, deadline, may_stand, before or self.prepare_rewrite(inputs, outputs))
+        self._maintain(
+            "OPTIMIZE", actions, deadline, may_stand, before or self.prepare_rewrite(inputs, outputs), planned_for
+        )
 
-    def retain(self, decide: Callable[[TopicHead], Trimmed], deadline: float) -> None:
+    def retain(
+        self, decide: Callable[[TopicHead], Trimmed], deadline: float, planned_for: TopicSettings | None = None
+    ) -> None:
         """Remove records: what `decide` says, asked anew for each slot tried; it may raise Overtaken to give up.
 
-        Raises Overtaken if one of the files has left the topic already; what `DeltaLog.commit` raises.
+        Raises Overtaken if one of the files has left the topic already, or if the topic's settings are not those that
+        this was `planned_for`; what `DeltaLog.commit` raises.
         """
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
@@ -624,7 +630,7 @@ class TopicLog:
                 raise Overtaken
             return retained(head, trimmed, now_ms)
 
-        self._maintain("DELETE", actions, deadline)
+        self._maintain("DELETE", actions, deadline, planned_for=planned_for)
 
     def raise_uploads(self, uploads_from: int, deadline: float) -> None:
         """Refuse from now on all files whose upload began before the log was known up to version `uploads_from`.
@@ -640,16 +646,17 @@ class TopicLog:
         deadline: float,
         may_stand: Callable[[TableState], bool] = lambda _: False,
         before: Prepared = NOTHING_PREPARED,
+        planned_for: TopicSettings | None = None,
     ) -> None:
         info = self._info(self._new_token(), self._now(), operation, blind=False)
         if self._beside is None:
-            self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
+            self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before, planned_for), deadline)
             return
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
             if log.version < self.version:
                 self._lead(log)  # others have written, and its writer has not heard of it yet
-            log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
+            log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before, planned_for), deadline)
             self.adopt(log)
 
     def _lead(self, writer: TopicLog) -> None:
@@ -673,12 +680,15 @@ class TopicLog:
         actions: Callable[[TableState, TopicHead, int], list[Action]],
         may_stand: Callable[[TableState], bool],
         before: Prepared,
+        planned_for: TopicSettings | None,
     ) -> Draft:
         if self._last is None:
             raise Overtaken
         now = self._now()
         info = replace(info, timestamp=now)
         rest = actions(state, self._last, now)
+        if planned_for is not None and self.settings != planned_for:
+            raise Overtaken  # whoever was told that a setting is another one loses nothing by the former
         # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
         entry = Entry(state.version + 1, info, (*before.actions, *rest))
         self._drafted = _Drafted(entry, self._checked(entry, f"a new entry of {self.folder}"))

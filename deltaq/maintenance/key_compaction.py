@@ -151,17 +151,18 @@ class KeyCleaner:
         self._rewriter = rewriter
 
     def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
-        """Do what the plan says, oldest files first; how many records were dropped. Raises what `rewrite` raises."""
+        """Do what the plan says, oldest files first; how many records were dropped. `topic` has the settings that it
+        was made for. Raises what `rewrite` raises."""
         newest, learned = self._newest(plan.dirty)
         now_ms = self._clock.time_ms()
         dropped = 0
         for unit in plan.clean:
             for files in _alike(unit):
-                dropped += self._clean_unit(files, newest, now_ms, None, topic.segment_bytes)
+                dropped += self._clean_unit(files, newest, now_ms, None, topic)
         # What is older is gone by now: only so may these be called clean.
         horizon_ms = now_ms + topic.delete_retention_ms
         for group in _groups(plan.dirty[:learned], topic.segment_bytes):
-            dropped += self._clean_unit(group, newest, now_ms, horizon_ms, topic.segment_bytes)
+            dropped += self._clean_unit(group, newest, now_ms, horizon_ms, topic)
         return dropped
 
     def _clean_unit(
@@ -170,7 +171,7 @@ class KeyCleaner:
         newest: dict[int, pa.Table],
         now_ms: int,
         horizon_ms: int | None,
-        target_bytes: int,
+        topic: TopicSettings,
     ) -> int:
         """Rewrite files that follow each other. Dirty ones have a `horizon_ms`: so long their tombstones stay."""
         expired = horizon_ms is None and all((file.clean or 0) <= now_ms for file in files)
@@ -181,10 +182,10 @@ class KeyCleaner:
         if horizon_ms is None and not dropped and (tombstones or not until_ms):
             return 0
         head = self._log.live_head
-        plan = FileRewrite(files, cut(files, head, target_bytes))
+        plan = FileRewrite(files, cut(files, head, topic.segment_bytes))
         if plan.outputs:
             self._rewriter.rewrite(
-                plan, lambda part: _kept(part, newest, drop_tombstones=expired), until_ms if tombstones else 0
+                plan, lambda part: _kept(part, newest, drop_tombstones=expired), until_ms if tombstones else 0, topic
             )
         return dropped
 

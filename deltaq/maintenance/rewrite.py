@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from deltaq import names
 from deltaq.clock import Clock
+from deltaq.config import TopicSettings
 from deltaq.errors import Unavailable
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import RewrittenSegment
@@ -71,9 +72,12 @@ class Rewriter:
         plan: FileRewrite,
         keep: Callable[[Fetched], pa.RecordBatch] = lambda fetched: fetched.rows,
         clean: int | None = None,
+        planned_for: TopicSettings | None = None,
     ) -> tuple[str, ...]:
         """Do what the plan says, with the rows that `keep` leaves; `clean` is noted in the new files. Their paths: more
         than the plan has outputs where records take more memory than was known.
+
+        With `planned_for`, only if these are the topic's settings still.
 
         Raises Overtaken, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, and what
         `step` raises.
@@ -96,7 +100,7 @@ class Rewriter:
             self._discard(uploaded)
             raise
         try:
-            self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before)
+            self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before, planned_for)
         except Overtaken as overtaken:
             if not overtaken.may_have_stood:  # else whoever sweeps gives readers the time that they were promised
                 self._discard(uploaded)

@@ -374,7 +374,7 @@ class TopicPass:
                 raise Overtaken
             return trimmed
 
-        self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings)
 
     # --- what nobody needs any more ---
 

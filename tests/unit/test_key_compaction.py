@@ -355,8 +355,7 @@ def crashing_cleaning(crash: int) -> bool:
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
     with contextlib.suppress(Crash):
-        settings = replace(log.settings, segment_bytes=10_000)
-        KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(plan, settings)
+        KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(plan, log.settings)
     assert model.newest().items() <= seen(written).items()
     written.maintain(NEVER_MERGE)
     assert seen(written) == model.newest()
@@ -364,8 +363,9 @@ def crashing_cleaning(crash: int) -> bool:
 
 
 @pytest.mark.fault("M1", "M2")
-def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again() -> None:
+def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rewrites several files, one after the other."""
+    monkeypatch.setattr(key_compaction, "MERGED_FILES_MAX", 2)
     crash = 1
     while crashing_cleaning(crash):
         crash += 1

@@ -24,12 +24,12 @@ from deltaq import (
     Topic,
     TopicPartition,
 )
-from deltaq.config import TopicSettings
+from deltaq.config import TopicSettings, topic_properties
 from deltaq.log.actions import Action, CommitInfo, Protocol
 from deltaq.log.delta_log import DeltaLog, Draft
 from deltaq.log.rewrites import Trimmed
-from deltaq.log.topic_log import Overtaken, SharedTopicLog
-from deltaq.log.topic_state import TopicHead
+from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
+from deltaq.log.topic_state import TopicChange, TopicHead
 from deltaq.log.topic_view import NewTopicPlan, create_topic
 from deltaq.maintenance import topic_pass
 from deltaq.maintenance.file_compaction import FileRewrite, cut
@@ -336,6 +336,50 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: Writt
         work._retain(trimmed, head)
     assert len(seen_by_consumers(topic.store)) == 20
     assert topic.starts == (0,)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a writer"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"retention_ms": HOUR_MS}, {"retention_ms": -1}),
+        ({"retention_ms": HOUR_MS}, {"retention_ms": HOUR_MS, "cleanup_policy": "compact"}),
+        ({"cleanup_policy": "compact"}, {"cleanup_policy": "delete", "retention_ms": -1}),
+        ({"cleanup_policy": "compact"}, {"cleanup_policy": "compact", "min_compaction_lag_ms": 10**12}),
+    ],
+    ids=str,
+)
+def test_what_was_planned_for_other_settings_takes_nothing_away(
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    beside: bool,
+) -> None:
+    """They are changed after the plan, and before its entry."""
+    topic = WrittenTopic(MemoryStore("test", clock), clock, **before)
+    for number in range(20):
+        topic.append(Row(b"%d" % number, key=b"%d" % (number % 4 if "cleanup_policy" in before else number)))
+    clock.advance(2 * HOUR_S)
+    changed: list[int] = []
+
+    def changing(method: Any) -> Any:
+        def first(*arguments: Any, **more: Any) -> Any:
+            if not changed:
+                changed.append(1)
+                admin = topic.fresh_log()
+                properties = topic_properties({name.replace("_", "."): value for name, value in after.items()})
+                admin.change(lambda head, _: TopicChange(head.partitions, properties), clock.monotonic() + 60)
+            return method(*arguments, **more)
+
+        return first
+
+    monkeypatch.setattr(TopicLog, "retain", changing(TopicLog.retain))
+    monkeypatch.setattr(Rewriter, "rewrite", changing(Rewriter.rewrite))
+    log = SharedTopicLog(topic.log, clock) if beside else None
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Pacer(clock), beside=log).run()
+    assert changed
+    assert len(seen_by_consumers(topic.store)) == 20
 
 
 def test_what_is_merged_with_older_records_expires_no_earlier_for_that(clock: ManualClock) -> None:

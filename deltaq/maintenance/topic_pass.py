@@ -92,7 +92,7 @@ class TopicPass:
         self._store = store
         # One for all rounds: it remembers what it has seen when.
         self._log_cleaner = LogCleaner(store, clock, settings, self._step)
-        self._looked_at_ms: int | None = None
+        self._looked_at = float("-inf")  # uptime: by a wall clock that was set back, no look would be due for long
         self._tidied_at = self._cleaned_at = float("-inf")
 
     def plan(self) -> Counter[str]:
@@ -386,9 +386,10 @@ class TopicPass:
             if doomed := settled(look, self._settings.in_flight_ms):
                 self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are not in it any more")
             done["files deleted"] += self._sweeper.sweep(look)
-        if self._looked_at_ms is None or now_ms - self._looked_at_ms >= self._settings.look_interval_ms:
+        began = self._clock.uptime()
+        if (began - self._looked_at) * 1000 >= self._settings.look_interval_ms:
             done["files noted"] += self._sweeper.look()
-            self._looked_at_ms = now_ms
+            self._looked_at = began
 
     def _grace_ms(self) -> int:
         wanted = self._settings.file_delete_delay_ms

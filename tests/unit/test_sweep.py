@@ -308,6 +308,25 @@ def test_files_that_were_replaced_go_the_same_way(topic: WrittenTopic, clock: Ma
     assert len(seen_by_consumers(topic.store)) == 6
 
 
+def test_a_process_goes_on_looking_after_its_clock_was_a_year_ahead_for_a_while(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    """On a local disk the store's clock is the same one, so nobody can tell that it is wrong."""
+    topic.configure(retention_ms=-1)
+    work = topic.maintenance(look_interval_ms=3 * 3600 * 1000)
+    clock.set_wall_clock(clock.time_ms() + 365 * 24 * 3600 * 1000)
+    work.run()
+    clock.set_wall_clock(clock.time_ms() - 365 * 24 * 3600 * 1000)
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    clock.advance(HOUR_S)
+    assert work.run()["files noted"] == 0
+    clock.advance(2 * HOUR_S)
+    assert work.run()["files noted"] == 1
+    clock.advance(DAY_S)
+    assert work.run()["files deleted"] == 1
+    assert "orphan.parquet" not in topic.stored()
+
+
 def test_the_files_of_a_deleted_topic_go_too(topic: WrittenTopic, clock: ManualClock) -> None:
     topic.log.delete(clock.monotonic() + 60)
     clock.advance(HOUR_S)

@@ -196,7 +196,7 @@ def test_a_callback_may_end_the_subscription_that_is_being_revoked(root, ends, e
 def test_who_waits_for_ever_waits_no_longer_once_a_callback_has_closed_the_consumer(root, wait):
     topic(root)
     fill(root, 1)
-    reader = consumer(root, enable__auto__commit=False, on_commit=lambda *_: reader.close())
+    reader: Consumer = consumer(root, enable__auto__commit=False, on_commit=lambda *_: reader.close())
     reader.assign([TopicPartition("t", 0)])
     drain(reader, 1)
     reader.commit()

@@ -444,10 +444,10 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
 
 def test_an_entry_with_both_kinds_of_times_is_cleaned_though_one_of_its_files_was_written_anew() -> None:
     """That one comes last of them then, as far as versions tell, though its offsets come first."""
-    config = {"cleanup_policy": "compact,delete", "retention_ms": -1}
+    config: dict[str, Any] = {"cleanup_policy": "compact,delete", "retention_ms": -1}
     written = WrittenTopic(partitions=2, **config)
     written.append(Row(b"old", b"k", partition=1))
-    uploads = []
+    uploads: list[Any] = []
     for kind in ["LogAppendTime", "CreateTime"] * 2:
         written.configure(**config, message_timestamp_type=kind)
         keys = [b"%d-%d" % (len(uploads), number) for number in range(3)]

@@ -55,6 +55,9 @@ there always are."""
 OVERTAKEN_MAX = 5
 """Plans that others may thwart in one round before the topic is left to them."""
 
+UNREAD_MAX = 5
+"""Files that the store may fail to hand out before it counts as away, and the records wait for the next round."""
+
 
 class TopicPass:
     """Maintenance of one topic, round after round. Several at once, anywhere, do no harm: a plan that no longer fits is
@@ -84,6 +87,7 @@ class TopicPass:
         self._of_topic: str | None = None  # during long work on its records: the topic's id
         self._after: int | None = None  # during long work: files that come after this version are merged in between
         self._damaged: set[str] = set()
+        self._unread: set[str] = set()  # that are left out as damaged ones are until they are tried again
         self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
@@ -122,9 +126,9 @@ class TopicPass:
     def run(self, *, checkpoint: bool = True) -> Counter[str]:
         """Do all that is due; what was done, in numbers. Without `checkpoint`, others see to that.
 
-        A data file that cannot be read is told, counted as a failure, and left out from then on. Where the store fails
-        as records are rewritten, or no checkpoint can be made, that is a failure too. None keeps the rest from being
-        done.
+        A data file that cannot be read is told, counted as a failure, and left out from then on; one that the store
+        fails to hand out, until the next round. Where the store fails otherwise as records are rewritten, or no
+        checkpoint can be made, that is a failure too. None keeps the rest from being done.
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
         """
         done: Counter[str] = Counter()
@@ -158,6 +162,8 @@ class TopicPass:
         finally:
             self._after = None
             self._tidied_at = self._clock.monotonic()
+            self._damaged -= self._unread
+            self._unread.clear()
 
     def is_waiting(self) -> bool:
         """Whether log entries may go once the clean-up's grace period is over."""
@@ -281,18 +287,24 @@ class TopicPass:
             self._after = self._of_topic = None
 
     def _is_damage(self, error: Exception, done: Counter[str]) -> bool:
-        """Whether an error says of a data file what was not known: that it is damaged, or lost. Whatever reads it would
-        fail, so it is left out from now on."""
-        path, reason = None, str(error)
+        """Whether an error says of a data file what was not known: that it is damaged, or lost, or that the store fails
+        to hand it out. Whatever reads it would fail, so it is left out from now on, or for a while."""
+        key, reason = None, str(error)
         if isinstance(error, FileGone) and self._log.is_lost(error.file):
-            path, reason = error.file.path, f"{error.file.segment.key} is in the topic, and not in the store"
+            key = error.file.segment.key
+            reason = f"{key} is in the topic, and not in the store"
         elif isinstance(error, Corrupt):
-            files = self._log.index.files.values()
-            path = next((file.path for file in files if file.segment.key == error.path), None)
+            key = error.path
+        elif isinstance(cause := error.__cause__, StoreError) and len(self._unread) < UNREAD_MAX:
+            key = cause.key
+        path = next((file.path for file in self._log.index.files.values() if file.segment.key == key), None)
         if path is None or path in self._damaged:
             return False
+        if isinstance(error, Unavailable):
+            self._unread.add(path)
         self._damaged.add(path)
-        self._failed(f"{reason}. Maintenance leaves this file as it is", done)
+        until = " for now" if path in self._unread else ""
+        self._failed(f"{reason}. Maintenance leaves this file as it is{until}", done)
         return True
 
     def _failed(self, reason: str, done: Counter[str]) -> None:

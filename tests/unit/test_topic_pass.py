@@ -446,6 +446,34 @@ def test_a_damaged_file_is_told_and_left_out_and_all_else_is_done(
     assert reads.effects.total() == 0, "nobody tries to read them again"
 
 
+@pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before()], ids=["refused", "unavailable"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a writer"])
+def test_a_file_that_the_store_does_not_hand_out_is_left_out_for_a_round(
+    topic: WrittenTopic, clock: ManualClock, fault: Fault, beside: bool
+) -> None:
+    """As one in a bad sector of the disk, or that somebody has moved to an archive."""
+    key = topic.files[3].segment.key
+    told: list[str] = []
+    reads = FaultyStore(topic.store, Rule("read", key, fault, times=None), clock=clock)
+    log = SharedTopicLog(topic.log, clock) if beside else None
+    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Pacer(clock), told.append, beside=log)
+    for _ in range(2):
+        assert work.run()["failures"] == 1
+        assert sum(key in line and "for now" in line for line in told) == 1
+        assert [file.segment.rows for file in topic.files] == [1, 1, 1, 1, 16]
+        told.clear()
+    reads.clear()
+    assert work.run()["failures"] == 0
+    assert [file.segment.rows for file in topic.files] == [20]
+
+
+def test_a_store_that_hands_out_no_file_is_not_asked_for_each_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
+    reads = FaultyStore(topic.store, Rule("read", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
+    done = topic_pass.TopicPass(reads, "t", clock, SMALL, Pacer(clock)).run()
+    assert done["failures"] == reads.effects.total() == topic_pass.UNREAD_MAX + 1
+    assert done["checkpoints"] == 1
+
+
 @pytest.mark.fault("C5")
 def test_a_damaged_file_does_not_keep_those_before_it_from_being_compacted_by_key(topic: WrittenTopic) -> None:
     topic.configure(cleanup_policy="compact")

@@ -534,7 +534,7 @@ class Producer:
         """What became of messages whose delivery ended in an unknown outcome: True if they are in the log, else False.
 
         `token` stands in the error's text and in `OutcomeUnknown.token`. After the answer it can no longer change.
-        Raises OutcomeUnknown if the answer cannot be had within `timeout` seconds.
+        It can be asked after `close` too. Raises OutcomeUnknown if the answer cannot be had within `timeout` seconds.
         """
         writer = topic_writer(self._store, check_topic(topic), self._clock, self._config.client_id)
         return writer.settle(token, checked_timeout(timeout))

@@ -178,6 +178,11 @@ LIMITS = {
         ),
         Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Files that one merge takes at most"),
         Limit(
+            "maintenance.topic_pass.UNREAD_MAX",
+            "files",
+            "Files that a store may fail to hand out in one round of a topic's maintenance before it counts as away",
+        ),
+        Limit(
             "maintenance.retention.EXPIRED_FILES_MAX",
             "files",
             "Files that one entry of retention removes at most, about",

@@ -78,10 +78,8 @@ class Contention:
     def p99_ratio(self, crowd: Fairness) -> float | None:
         """A crowd's p99 to that of one producer of the same pace, who has nobody to commit for; None if none was
         measured."""
-        pace = crowd.crowd.rate, crowd.crowd.window
-        alone = next(
-            (o for o in self.crowds if o.crowd.producers == 1 and (o.crowd.rate, o.crowd.window) == pace), None
-        )
+        pace = self._alike(replace(crowd.crowd, each_for_itself=False))
+        alone = next((one for one in pace if one.crowd.producers == 1), None)
         return None if alone is None else crowd.acknowledged.p99 / alone.acknowledged.p99
 
     def tables(self) -> Iterator[Table]:

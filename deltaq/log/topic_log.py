@@ -601,7 +601,8 @@ class TopicLog:
         is_uncertain = False
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
-            if not all(path in state.files for path in inputs) or _voided(outputs, head):
+            is_here = all(path in state.files for path in inputs)
+            if not is_here or _voided(outputs, head) or not _has_settings(state, planned_for):
                 raise Overtaken(may_have_stood=is_uncertain)
             return [renewed(head, now_ms)]
 
@@ -611,9 +612,7 @@ class TopicLog:
             is_uncertain = True
             return False
 
-        self._maintain(
-            "OPTIMIZE", actions, deadline, may_stand, before or self.prepare_rewrite(inputs, outputs), planned_for
-        )
+        self._maintain("OPTIMIZE", actions, deadline, may_stand, before or self.prepare_rewrite(inputs, outputs))
 
     def retain(
         self, decide: Callable[[TopicHead], Trimmed], deadline: float, planned_for: TopicSettings | None = None
@@ -626,11 +625,11 @@ class TopicLog:
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
             trimmed = decide(head)
-            if not all(path in state.files for path in trimmed.paths):
+            if not all(path in state.files for path in trimmed.paths) or not _has_settings(state, planned_for):
                 raise Overtaken
             return retained(head, trimmed, now_ms)
 
-        self._maintain("DELETE", actions, deadline, planned_for=planned_for)
+        self._maintain("DELETE", actions, deadline)
 
     def raise_uploads(self, uploads_from: int, deadline: float) -> None:
         """Refuse from now on all files whose upload began before the log was known up to version `uploads_from`.
@@ -646,17 +645,16 @@ class TopicLog:
         deadline: float,
         may_stand: Callable[[TableState], bool] = lambda _: False,
         before: Prepared = NOTHING_PREPARED,
-        planned_for: TopicSettings | None = None,
     ) -> None:
         info = self._info(self._new_token(), self._now(), operation, blind=False)
         if self._beside is None:
-            self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before, planned_for), deadline)
+            self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
             return
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
         with self._beside.turn() as log:
             if log.version < self.version:
                 self._lead(log)  # others have written, and its writer has not heard of it yet
-            log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before, planned_for), deadline)
+            log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
             self.adopt(log)
 
     def _lead(self, writer: TopicLog) -> None:
@@ -680,15 +678,12 @@ class TopicLog:
         actions: Callable[[TableState, TopicHead, int], list[Action]],
         may_stand: Callable[[TableState], bool],
         before: Prepared,
-        planned_for: TopicSettings | None,
     ) -> Draft:
         if self._last is None:
             raise Overtaken
         now = self._now()
         info = replace(info, timestamp=now)
         rest = actions(state, self._last, now)
-        if planned_for is not None and self.settings != planned_for:
-            raise Overtaken  # whoever was told that a setting is another one loses nothing by the former
         # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
         entry = Entry(state.version + 1, info, (*before.actions, *rest))
         self._drafted = _Drafted(entry, self._checked(entry, f"a new entry of {self.folder}"))
@@ -773,6 +768,14 @@ class SharedTopicLog:
         """The log, as long as nobody else moves it."""
         with self._lock:
             yield self._log
+
+
+def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:
+    """Whether a plan that was made for certain settings meets them still: whoever was told that a setting is another
+    one loses nothing by the former."""
+    if planned_for is None or state.metadata is None:
+        return planned_for is None
+    return TopicSettings.from_properties(state.metadata.configuration) == planned_for
 
 
 def _voided(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:

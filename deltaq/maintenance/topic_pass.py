@@ -303,8 +303,8 @@ class TopicPass:
         if isinstance(error, Unavailable):
             self._unread.add(path)
         self._damaged.add(path)
-        until = " for now" if path in self._unread else ""
-        self._failed(f"{reason}. Maintenance leaves this file as it is{until}", done)
+        for_now = " for now" if path in self._unread else ""
+        self._failed(f"{reason}. Maintenance leaves this file as it is{for_now}", done)
         return True
 
     def _failed(self, reason: str, done: Counter[str]) -> None:

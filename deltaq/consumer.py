@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, overload
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 import pyarrow as pa
 
@@ -45,10 +47,13 @@ from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.weak import weakly
 
 __all__ = ["Consumer"]
 
 RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
+
+_log = logging.getLogger("deltaq.consumer")
 
 _SLICE_S = 0.2
 """Longest uninterrupted wait, so that Ctrl-C is answered and group changes are seen."""
@@ -58,6 +63,9 @@ _MATCH_AGAIN_S = 1.0
 
 CLOSE_WAIT_S = 10.0
 """How long closing waits for maintenance of the group that is under way. What it leaves undone is done by others."""
+
+_NOBODY = ""
+"""As whom nothing can be committed: no member has an empty id."""
 
 _CONSUME_MAX = 1_000_000
 _COOPERATIVE = "cooperative-sticky"
@@ -115,7 +123,10 @@ class Consumer:
         self._fetcher: Fetcher | None = None
         self._held: Assignment | None = None
         self._committer: OffsetCommitter | None = None
+        self._parts: set[Membership | OffsetCommitter | Fetcher] = set()  # that have threads
         _CONSUMERS.add(self)
+        self._dropped = finalize(self, _dropped, self._group, self._parts)
+        self._dropped.atexit = False  # it has a way of its own
 
     # --- choosing what to read ---
 
@@ -159,7 +170,9 @@ class Consumer:
         )
         # A log position of its own: a commit that waits for the store must not keep heartbeats waiting.
         log = GroupLog(self._store, self._group, self._clock, self._config.client_id, self._caretaker)
-        return Membership(self._store, log, member, settings, self._clock, self._running().wake)
+        membership = Membership(self._store, log, member, settings, self._clock, self._running().wake)
+        self._parts.add(membership)
+        return membership
 
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked at once."""
@@ -173,6 +186,7 @@ class Consumer:
             self._membership = None
             self._subscribed, self._patterns, self._matched = frozenset(), (), frozenset()
             membership.close()
+            self._parts.discard(membership)
         self._follow()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -590,6 +604,7 @@ class Consumer:
                 self._run_events()
         finally:
             self._closed = True
+            self._dropped.detach()
             _CONSUMERS.discard(self)
             if self._fetcher is not None:
                 self._fetcher.close()
@@ -656,7 +671,9 @@ class Consumer:
                 self._config.enable_partition_eof,
                 plan if self._config.allow_auto_create_topics else None,
             )
-            self._fetcher = Fetcher(self._store, settings, self._stored_offsets, self._clock, self._group, self._lookup)
+            stored = partial(_stored_offsets, self._group_log)
+            self._fetcher = Fetcher(self._store, settings, stored, self._clock, self._group, self._lookup)
+            self._parts.add(self._fetcher)
         return self._fetcher
 
     def _assignment(self) -> Assignment:
@@ -671,18 +688,15 @@ class Consumer:
             interval_ms = self._config.auto_commit_interval_ms if self._config.enable_auto_commit else 0
             self._committer = OffsetCommitter(
                 self._group_log,
-                self._committing_member,
-                self._topic_now,
+                weakly(self._committing_member, _NOBODY),
+                weakly(self._topic_now, None),
                 self._assignment().stored,
-                self._on_committed,
+                weakly(self._on_committed, None),
                 interval_ms / 1000 if interval_ms else None,
                 self._clock,
             )
+            self._parts.add(self._committer)
         return self._committer
-
-    def _stored_offsets(self, topic: str, topic_id: str, partitions: Iterable[int]) -> list[int | None]:
-        found = self._group_log.committed([(topic, topic_id, partition) for partition in partitions])
-        return [None if committed is None else committed.offset for committed in found]
 
     def _topic_now(self, topic: str) -> tuple[str, int] | None:
         seen = None if self._fetcher is None else self._fetcher.seen(topic)
@@ -701,7 +715,7 @@ class Consumer:
         session, membership = self._session, self._membership
         if session is None and membership is not None:
             session = membership.session
-            return "" if session is None else session.member_id  # no member has an empty id
+            return _NOBODY if session is None else session.member_id
         return None if session is None else session.member_id
 
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -871,6 +885,19 @@ def _nothing() -> None:
     """What is done after a callback when nothing has to be."""
 
 
+def _stored_offsets(log: GroupLog, topic: str, topic_id: str, partitions: Iterable[int]) -> list[int | None]:
+    found = log.committed([(topic, topic_id, partition) for partition in partitions])
+    return [None if committed is None else committed.offset for committed in found]
+
+
+def _dropped(group: str, parts: Iterable[Membership | OffsetCommitter | Fetcher]) -> None:
+    """A consumer was forgotten without `close`. This may run in any thread, one of the consumer's among them."""
+    if parts:
+        _log.warning("a Consumer of group %r was dropped; it commits nothing and leaves the group: call close()", group)
+    for part in tuple(parts):
+        part.abandon()
+
+
 _CONSUMERS: WeakSet[Consumer] = WeakSet()
 
 
@@ -878,6 +905,7 @@ def _refuse_forked() -> None:
     """In a forked child, the membership and the threads of its parent's consumers are the parent's."""
     for consumer in tuple(_CONSUMERS):
         consumer._closed = True
+        consumer._dropped.detach()
         consumer._why_closed = "this Consumer was made before the process forked; make one in the child"
     _CONSUMERS.clear()
 

@@ -7,11 +7,11 @@ import operator
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeAlias
-from weakref import WeakMethod, WeakSet, finalize
+from weakref import WeakSet, finalize
 
 from deltaq.arrow_input import ArrowInput, check_arrow, columns_from_arrow
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout, this_thread
@@ -42,6 +42,7 @@ from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.weak import weakly
 
 __all__ = ["DeliveryCallback", "Producer", "TableCallback"]
 
@@ -139,7 +140,8 @@ class _Hand:
     """What a thread has taken to serve it, and not served yet."""
 
     thread: int
-    due: deque[Deliveries]
+    due: deque[Deliveries] = field(default_factory=deque)
+    errors: deque[KafkaError] = field(default_factory=deque)
 
 
 class Producer:
@@ -367,7 +369,8 @@ class Producer:
             return lane
 
     def _new_buffer(self, name: str, writer: TopicWriter, plan: NewTopicPlan | None) -> RecordBuffer:
-        reported, saw = _weakly(self._reported), partial(_weakly(self._saw), name)
+        # What the writer keeps must not keep a producer that was dropped.
+        reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
         return RecordBuffer(self._buffer_settings, reported, writer.wake, saw, plan)
 
     def _look(self, writer: TopicWriter, plan: NewTopicPlan | None) -> TopicView | None:
@@ -603,25 +606,30 @@ class Producer:
     def _serve(self, deadline: float | None) -> int:
         """Run all due callbacks, waiting for the first until the deadline; while flushing, only as long as something
         may come."""
-        with self._events:
-            while not self._due and not self._errors:
-                left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
-                if left <= 0 or (self._flushing and not len(self)):
-                    return 0
-                self._events.wait(left)
-            due, self._due = self._due, deque()
-            errors, self._errors = self._errors, deque()
-            self._hands.append(hand := _Hand(this_thread(), due))
+        hand = _Hand(this_thread())
         try:
-            return self._run(due, errors)
-        finally:
             with self._events:
-                self._hands.remove(hand)
-                if self._flushing:
-                    self._events.notify_all()  # who flushes waits for these callbacks too
-                # After Ctrl-C or the like: what is left is served by the next call.
-                self._due.extendleft(reversed(due))
-                self._errors.extendleft(reversed(errors))
+                while not self._due and not self._errors:
+                    left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
+                    if left <= 0 or (self._flushing and not len(self)):
+                        return 0
+                    self._events.wait(left)
+                self._hands.append(hand)
+                hand.due, self._due = self._due, hand.due
+                hand.errors, self._errors = self._errors, hand.errors
+            return self._run(hand.due, hand.errors)
+        finally:
+            if hand in self._hands:
+                self._put_back(hand)
+
+    def _put_back(self, hand: _Hand) -> None:
+        """After Ctrl-C or the like something is left: the next call serves it."""
+        with self._events:
+            self._hands.remove(hand)
+            if self._flushing:
+                self._events.notify_all()  # who flushes waits for these callbacks too
+            self._due.extendleft(reversed(hand.due))
+            self._errors.extendleft(reversed(hand.errors))
 
     def _run(self, due: deque[Deliveries], errors: deque[KafkaError]) -> int:
         """Run callbacks, removing what is done; how many. Raises what the first one that failed raised."""
@@ -674,18 +682,6 @@ def _dropped(lanes: Mapping[str | Topic, _Lane]) -> None:
         _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
     for writer, buffer in routes:
         writer.detach(buffer)
-
-
-def _weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """`method` as long as its object lives: what the writer keeps must not keep a producer that was dropped."""
-    reference = WeakMethod(method)
-
-    def call(*arguments: object) -> None:
-        alive = reference()
-        if alive is not None:
-            alive(*arguments)
-
-    return call
 
 
 def _refused(callback: object) -> TypeError:

@@ -99,10 +99,14 @@ class OffsetCommitter:
 
     def close(self) -> None:
         """Finish what is queued and end the thread."""
+        self.abandon()
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Finish what is queued and end the thread, soon."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
 
     def _commit(self, offsets: Sequence[ToCommit], member_id: str | None) -> list[TopicPartition]:
         results, known = [], []

@@ -106,10 +106,14 @@ class Membership:
 
     def close(self) -> None:
         """Leave the group and end the thread. A store that does not answer only delays the next member."""
+        self.abandon()
+        self._thread.join()
+
+    def abandon(self) -> None:
+        """Leave the group and end the thread, soon."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join()
 
     # --- the thread ---
 

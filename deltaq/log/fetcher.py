@@ -186,6 +186,7 @@ class Fetcher:
         self._ready_bytes = 0
         self._epochs = 0
         self._closed = False
+        self._abandoned = False
         self._idle_s = store.pace.busy_s
         self._found_at = clock.monotonic()
         self._thread = clock.start_thread(self._run, f"deltaq-fetch-{name}")
@@ -288,6 +289,12 @@ class Fetcher:
         self._thread.join()
         self._watch.close()
 
+    def abandon(self) -> None:
+        """End the thread, soon: it is not woken, for who waits may be the one that calls this, in a finalizer."""
+        with self._changed:
+            self._closed = self._abandoned = True
+            self._changed.notify_all()
+
     def _set(self, topic: str, partition: int, offset: int) -> int:
         self._epochs += 1
         if (followed := self._topics.get(topic)) is not None:
@@ -306,6 +313,8 @@ class Fetcher:
             for topic, followed in topics:
                 found = self._advance(topic, followed) or found
             self._rest(found)
+        if self._abandoned:
+            self._watch.close()
 
     def _rest(self, found: bool) -> None:
         """Wait for room, or for something new: shortly while busy, longer and longer when idle."""
@@ -357,10 +366,16 @@ class Fetcher:
         followed.retry_at = self._clock.monotonic() + error_pause_s(followed.failures + 3, self._clock.random())
         _log.warning("reading failed topic=%r error=%s", topic, error)
         if not isinstance(error, Unavailable) or not error.error.retriable():
-            # What will not mend itself is told until somebody mends it.
-            self._put(PartitionError(topic, -1, 0, error))
+            self._tell_again(PartitionError(topic, -1, 0, error))
         elif followed.failures == 1:
             self._put(StoreAway(topic, error))
+
+    def _tell_again(self, told: PartitionError) -> None:
+        """What will not mend itself is told until somebody mends it: each time when the last one was taken."""
+        with self._changed:
+            waiting = (item for item in self._ready if isinstance(item, PartitionError) and item.topic == told.topic)
+            if all(item.partition >= 0 or item.error.error.code() != told.error.error.code() for item in waiting):
+                self._put(told)
 
     # --- following the log ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from deltaq.clock import Clock
+from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.store import Store
 
@@ -27,7 +27,7 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
     job = _Job(clock, work, items)
-    threads = [clock.start_thread(job.run, "deltaq-parallel") for _ in range(min(REQUESTS_MAX, len(items)))]
+    threads = _started(clock, job.run, min(REQUESTS_MAX, len(items)))
     try:
         return job.results(timeout_s)
     finally:
@@ -35,6 +35,19 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
         if not job.is_abandoned:
             for thread in threads:
                 thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
+
+
+def _started(clock: Clock, run: Callable[[], None], count: int) -> list[Thread]:
+    """Up to `count` threads. RuntimeError if the system gives not even one."""
+    threads: list[Thread] = []
+    while len(threads) < count:
+        try:
+            threads.append(clock.start_thread(run, "deltaq-parallel"))
+        except RuntimeError:
+            if not threads:
+                raise
+            break  # these do it as well, only later
+    return threads
 
 
 def delete_all(store: Store, clock: Clock, keys: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -169,6 +171,35 @@ def test_a_member_that_died_is_put_out_and_can_commit_no_more(root):
     assert committed.offset == 10
     heir.close()
     dead.close()
+
+
+def test_a_consumer_that_is_dropped_leaves_its_group_commits_nothing_and_is_gone_with_its_threads(root, caplog):
+    produced(root, "t", range(3))
+    group = f"only-{uuid.uuid4().hex}"
+    long = {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 15_000, "auto.commit.interval.ms": 60_000}
+    outcomes: list[object] = []
+
+    class Reader:
+        """Its consumer knows it, and it its consumer, so that only the garbage collector finds them."""
+
+        def __init__(self) -> None:
+            self.consumer = member(root, group, **long, on_commit=self.committed)
+            self.consumer.subscribe(["t"])
+
+        def committed(self, *outcome: object) -> None:
+            outcomes.append(outcome)
+
+    reader = Reader()
+    assert numbers(reader.consumer.consume(2, 20)) == [0, 1]
+    assert any(group in thread.name for thread in threading.enumerate())
+    del reader
+    gc.collect()
+    assert f"{group!r} was dropped" in caplog.text
+    eventually(lambda: not any(group in thread.name for thread in threading.enumerate()))
+    with member(root, group, **long) as heir:
+        heir.subscribe(["t"])
+        assert numbers(heir.consume(3, 20)) == [0, 1, 2], "at once, and from the beginning"
+    assert outcomes == []
 
 
 def test_a_consumer_with_partitions_of_its_own_cannot_commit_into_a_group_with_a_member(root):

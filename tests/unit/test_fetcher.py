@@ -44,6 +44,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, Pace, Store
+from deltaq.store.watch import SignalWatch
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.compaction import compact
 from tests.doubles.reading import PATIENCE_S, eventually
@@ -635,6 +636,23 @@ def test_an_absent_store_is_told_once_until_it_is_back():
             eventually(lambda: fetching.fetcher._topics["t"].failures == 0)
 
 
+def test_an_error_that_lasts_is_told_again_only_to_who_has_taken_the_last_one():
+    damage, refusal = Corrupt("checksum", path="p", version=1), UnknownTopic("t")
+    with Fetching(a_store()) as fetching:
+        broken = fetching.fetcher
+        missing = fetching.next()
+        assert (missing.topic, missing.partition, missing.error.error.code()) == ("t", -1, refusal.error.code())
+        followed = _Followed(TopicLog(a_store(), "t", SYSTEM_CLOCK, indexed=True), None)
+        for topic in ("t", "t", "u", "t"):
+            broken._failed(topic, followed, damage)
+        broken._failed("t", followed, refusal)
+        told = [fetching.next() for _ in range(3)]
+        assert [(item.topic, item.error) for item in told] == [("t", damage), ("u", damage), ("t", refusal)]
+        assert broken.next(0) is None
+        broken._failed("t", followed, damage)
+        assert fetching.next().error is damage
+
+
 def test_topics_that_are_not_followed_any_more_are_harmless():
     store = a_store()
     fill(store, 2)
@@ -718,3 +736,25 @@ def test_closing_ends_the_thread_even_while_the_budget_is_used_up():
     done.start()
     done.join(PATIENCE_S)
     assert not done.is_alive()
+
+
+def test_a_fetcher_that_is_abandoned_ends_by_itself_and_gives_its_watch_back():
+    watches: list[CountedWatch] = []
+
+    class CountedWatch(SignalWatch):
+        closed = 0
+
+        def __init__(self) -> None:
+            super().__init__(SYSTEM_CLOCK)
+            watches.append(self)
+
+        def close(self) -> None:
+            self.closed += 1
+            super().close()
+
+    class Watched(MemoryStore):
+        def watch(self) -> SignalWatch:
+            return CountedWatch()
+
+    Fetching(Watched(uuid.uuid4().hex)).fetcher.abandon()
+    eventually(lambda: [watch.closed for watch in watches] == [1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deltaq.clock import SYSTEM_CLOCK, Condition, SystemClock
+from deltaq.clock import SYSTEM_CLOCK, Condition, SystemClock, Thread
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.log.parallel import REQUESTS_MAX, in_parallel
 
@@ -110,3 +110,23 @@ def test_what_takes_too_long_is_a_time_out():
         release.set()
     assert late.value.args[0].code() == KafkaError._TIMED_OUT
     assert late.value.args[0].retriable()
+
+
+@pytest.mark.parametrize("given", [0, 1, 3])
+def test_fewer_threads_than_wished_for_do_all_the_work_and_without_any_nothing_is_begun(given):
+    class Crowded(SystemClock):
+        started = 0
+
+        def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+            if self.started == given:
+                raise RuntimeError("can't start new thread")
+            self.started += 1
+            return super().start_thread(target, name)
+
+    done: list[int] = []
+    if given:
+        assert in_parallel(Crowded(), lambda item: item * 2, range(50)) == [item * 2 for item in range(50)]
+    else:
+        with pytest.raises(RuntimeError, match="new thread"):
+            in_parallel(Crowded(), done.append, range(50))
+        assert done == []

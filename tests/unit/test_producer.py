@@ -529,6 +529,33 @@ def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root
 
 
 @pytest.mark.fault("P14")
+def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_next_call_of_any_thread(root):
+    class InterruptedOnce(threading.Condition):
+        def __exit__(self, *outcome: Any) -> None:
+            super().__exit__(*outcome)
+            if producer._hands and not interrupted:
+                interrupted.append(True)
+                raise KeyboardInterrupt
+
+    told: list[bytes | None] = []
+    interrupted: list[bool] = []
+    producer = lingering(root, **{"batch.num.messages": 3})
+    for number in range(3):
+        producer.produce("t", f"{number}", on_delivery=lambda error, message: told.append(message.value()))
+    eventually(lambda: producer._due)
+    producer._events = InterruptedOnce()
+    with pytest.raises(KeyboardInterrupt):
+        producer.poll(20)
+    assert (interrupted, told) == ([True], [])
+    left: list[int] = []
+    other = threading.Thread(target=lambda: left.append(producer.flush(20)))
+    other.start()
+    other.join(60)
+    assert (left, told) == ([0], [b"0", b"1", b"2"])
+    producer.close()
+
+
+@pytest.mark.fault("P14")
 def test_control_c_ends_a_blocking_poll_and_leaves_the_producer_usable(root):
     producer = lingering(root)
     reports = []

@@ -64,11 +64,7 @@ class TableState:
         if entry.version != self.version + 1:
             raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
         if entry.info is None:
-            raise Incompatible(
-                f"log entry {entry.version} at {path!r} was not written by deltaq. "
-                "Only deltaq may write this table: "
-                "stop the other writer, and restore the table's log from before that entry."
-            )
+            raise Incompatible(_foreign(entry.version, path))
 
     def apply(self, entry: Entry) -> None:
         """Advance by a checked entry. Raises Incompatible for a protocol that deltaq does not support."""
@@ -96,6 +92,18 @@ class TableState:
                 self.protocol = _checked(action, version)
             case CommitInfo():
                 pass
+
+
+def _foreign(version: int, path: str) -> str:
+    if version == 0:
+        return (
+            f"the Delta table that begins with {path!r} was made by another program, and deltaq leaves it alone. "
+            "Choose another name, or move that table elsewhere."
+        )
+    return (
+        f"log entry {version} at {path!r} was not written by deltaq. Only deltaq may write this table: "
+        "stop the other writer, and restore the table's log from before that entry."
+    )
 
 
 def _checked(protocol: Protocol, version: int) -> Protocol:

@@ -226,7 +226,7 @@ def test_a_full_vacuum_without_retention_removes_neither_live_files_nor_what_is_
 def test_a_table_that_was_dropped_and_made_by_another_engine_is_no_topic(conf, table):
     shutil.rmtree(table)
     write_deltalake(str(table), pa.table({"value": [b"theirs"]}))
-    with pytest.raises(Incompatible):
+    with pytest.raises(Incompatible, match=r"topics/t/.* made by another program.*[Cc]hoose another name"):
         Topic("t", conf=conf).to_arrow()
     with reading(conf) as consumer:
         offsets, told = read_on(consumer)

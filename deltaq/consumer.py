@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 from weakref import WeakSet, finalize
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from deltaq.group.group_state import Member
 from deltaq.group.membership import GroupSettings, Membership, Session
 from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords, StoreAway
 from deltaq.log.lookup import TopicLookup
+from deltaq.log.parallel import within
 from deltaq.log.topic_state import TopicHead
 from deltaq.log.topic_view import NewTopicPlan
 from deltaq.maintenance.groups import GroupCaretaker
@@ -51,6 +52,7 @@ from deltaq.weak import weakly
 
 __all__ = ["Consumer"]
 
+R = TypeVar("R")
 RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
 
 _log = logging.getLogger("deltaq.consumer")
@@ -376,12 +378,10 @@ class Consumer:
             self._assignment().resume(tp.topic, tp.partition)
 
     def get_watermark_offsets(
-        self,
-        partition: TopicPartition,
-        timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
-        cached: bool = False,
+        self, partition: TopicPartition, timeout: float | None = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """(first offset, next offset) of a partition. UnknownTopic, InvalidConfig for a number that none can have.
+        """(first offset, next offset) of a partition. UnknownTopic, InvalidConfig for a number that none can have,
+        KafkaException (_TIMED_OUT) without an answer within `timeout` seconds.
 
         `cached` asks nobody: it gives what was seen while reading, OFFSET_INVALID twice for a topic that is not read.
         """
@@ -394,18 +394,15 @@ class Consumer:
                 return OFFSET_INVALID, OFFSET_INVALID
             head = seen[1]
         else:
-            head = self._lookup.head(partition.topic, partition.partition)
+            head = self._within(timeout, lambda: self._lookup.head(partition.topic, partition.partition))
         return head.start_offsets[partition.partition], head.next_offsets[partition.partition]
 
-    def offsets_for_times(
-        self,
-        partitions: list[TopicPartition],
-        timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
-    ) -> list[TopicPartition]:
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
         """For each partition the first offset whose timestamp is at or after `.offset` (milliseconds); OFFSET_END if
         none is. OFFSET_BEGINNING and OFFSET_END in place of a time give the partition's first and next offset.
 
-        A partition that does not exist has its `error` set; if none does, UnknownTopic is raised.
+        A partition that does not exist has its `error` set; if none does, UnknownTopic is raised. KafkaException
+        (_TIMED_OUT) without an answer within `timeout` seconds.
         """
         self._check_open()
         asked: dict[str, list[TopicPartition]] = {}
@@ -413,10 +410,13 @@ class Consumer:
             if tp.offset < 0 and tp.offset not in (OFFSET_END, OFFSET_BEGINNING):
                 raise InvalidConfig(f"{tp.offset} is not a time in milliseconds since 1970", key="partitions")
             asked.setdefault(tp.topic, []).append(tp)
-        answers = {
-            topic: iter(self._lookup.offsets_for_times(topic, [(tp.partition, tp.offset) for tp in places]))
-            for topic, places in asked.items()
-        }
+        answers = self._within(
+            timeout,
+            lambda: {
+                topic: iter(self._lookup.offsets_for_times(topic, [(tp.partition, tp.offset) for tp in places]))
+                for topic, places in asked.items()
+            },
+        )
         results, failures = [], []
         for tp in partitions:
             answer = next(answers[tp.topic])
@@ -512,15 +512,14 @@ class Consumer:
             reason = f"this consumer is no longer the member of group {self._group!r} that the partitions were given to"
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
 
-    def committed(
-        self,
-        partitions: list[TopicPartition],
-        timeout: float | None = -1,  # noqa: ARG002 - Kafka's signature
-    ) -> list[TopicPartition]:
+    def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
         """The committed offset of each partition: OFFSET_INVALID where there is none, and an `error` for a partition
-        that its topic does not have."""
+        that its topic does not have. KafkaException (_TIMED_OUT) without an answer within `timeout` seconds."""
         self._check_open()
-        results = [TopicPartition(tp.topic, tp.partition) for tp in _listed(partitions)]
+        wanted = [TopicPartition(tp.topic, tp.partition) for tp in _listed(partitions)]
+        return self._within(timeout, lambda: self._look_up_committed(wanted))
+
+    def _look_up_committed(self, results: list[TopicPartition]) -> list[TopicPartition]:
         heads = {topic: self._head(topic) for topic in dict.fromkeys(result.topic for result in results)}
         known: list[tuple[TopicPartition, str]] = []
         for result in results:
@@ -642,6 +641,9 @@ class Consumer:
 
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)
+
+    def _within(self, timeout: float | None, ask: Callable[[], R]) -> R:
+        return within(self._clock, checked_timeout(timeout), ask)
 
     def _is_over(self, deadline: float) -> bool:
         """Whether the time is up with nothing to return all the same, or a callback has closed the consumer."""

@@ -14,7 +14,7 @@ from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
-from deltaq.log.parallel import in_parallel
+from deltaq.log.parallel import in_parallel, within
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_view import view_of
 from deltaq.serde.typed import TopicSchema
@@ -180,10 +180,12 @@ def list_topics(
     A topic that cannot be read, or was asked for and does not exist, is there with its `error` set. `timeout` is in
     seconds, negative or None for none. Raises Unavailable if the root cannot be listed, KafkaException (_TIMED_OUT).
     """
-    seconds = checked_timeout(timeout)
-    limit = None if seconds == float("inf") else seconds
-    wanted = topic_names(store) if topic is None else [topic]
-    found = in_parallel(clock, lambda name: _look(store, clock, name), wanted, limit)
+
+    def look() -> list[TopicMetadata]:
+        wanted = topic_names(store) if topic is None else [topic]
+        return in_parallel(clock, lambda name: _look(store, clock, name), wanted)
+
+    found = within(clock, checked_timeout(timeout), look)
     known = {entry.topic: entry for entry in found if topic is not None or not _does_not_exist(entry)}
     broker = BrokerMetadata(BROKER_ID, store.url, 0)
     return ClusterMetadata(cluster_id(store), {BROKER_ID: broker}, known, orig_broker_name=str(broker))

@@ -9,7 +9,7 @@ from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.store import Store
 
-__all__ = ["REQUESTS_MAX", "delete_all", "in_parallel"]
+__all__ = ["REQUESTS_MAX", "delete_all", "in_parallel", "within"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,6 +35,14 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
         if not job.is_abandoned:
             for thread in threads:
                 thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
+
+
+def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
+    """What `ask` answers. KafkaException (_TIMED_OUT) when that takes longer; it goes on behind the caller's back."""
+    if seconds == float("inf"):
+        return ask()
+    (answer,) = in_parallel(clock, lambda _: ask(), (None,), seconds)
+    return answer
 
 
 def _started(clock: Clock, run: Callable[[], None], count: int) -> list[Thread]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import signal
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
@@ -36,9 +38,9 @@ from deltaq.log.fetcher import ENTRIES_AT_ONCE
 from deltaq.log.lookup import KNOWN_S, TopicLookup
 from deltaq.log.topic_log import TopicLog
 from deltaq.names import last_checkpoint, topic_log
-from deltaq.store import MemoryStore, ObjectMissing, Store, open_store
+from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
-from tests.doubles.reading import drain, eventually, next_message
+from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message
 from tests.doubles.written_topic import Row, WrittenTopic
 
 T0 = 1_700_000_000_000
@@ -882,3 +884,60 @@ def test_a_defect_while_reading_is_told_instead_of_leaving_the_consumer_waiting(
         while (message := next_message(reader)).error() is not None:
             pass
         assert message.offset() == 0
+
+
+class SilentStore(MemoryStore):
+    """Answers no question until it `speaks`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.speaks = threading.Event()
+
+    def get(self, key: str) -> bytes:
+        self.speaks.wait(PATIENCE_S)
+        return super().get(key)
+
+    def peek(self, key: str) -> bytes:
+        self.speaks.wait(PATIENCE_S)
+        return super().peek(key)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        self.speaks.wait(PATIENCE_S)
+        return super().list(prefix, start_after)
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        self.speaks.wait(PATIENCE_S)
+        return super().list_folders(prefix)
+
+
+QUESTIONS: dict[str, tuple[Callable[[Consumer, Any], object], object]] = {
+    "watermarks": (lambda consumer, limit: consumer.get_watermark_offsets(TopicPartition("t", 0), limit), (0, 1)),
+    "times": (
+        lambda consumer, limit: [tp.offset for tp in consumer.offsets_for_times([TopicPartition("t", 0, 1)], limit)],
+        [0],
+    ),
+    "committed": (
+        lambda consumer, limit: [tp.offset for tp in consumer.committed([TopicPartition("t", 0)], limit)],
+        [OFFSET_INVALID],
+    ),
+    "topics": (lambda consumer, limit: list(consumer.list_topics(timeout=limit).topics), ["t"]),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_with_a_time_limit_ends_when_the_store_is_silent_and_can_be_asked_again(question):
+    ask, expected = QUESTIONS[question]
+    store = SilentStore(uuid.uuid4().hex)
+    store.speaks.set()
+    with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
+        producer.produce("t", "v")
+    store.speaks.clear()
+    with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as consumer:
+        with pytest.raises(KafkaException) as late:
+            ask(consumer, 0.01)
+        assert late.value.args[0].code() == KafkaError._TIMED_OUT
+        with pytest.raises(TypeError, match="timeout"):
+            ask(consumer, "soon")
+        store.speaks.set()
+        assert ask(consumer, PATIENCE_S) == expected
+        assert ask(consumer, -1) == expected

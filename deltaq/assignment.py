@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -80,6 +80,12 @@ class Assignment:
             self._fetcher.drop(tp.topic, tp.partition)
             with self._lock:
                 self._held.pop((tp.topic, tp.partition), None)
+
+    def follow(self, named: Set[str], matched: Set[str] = frozenset(), more: Iterable[str] = ()) -> None:
+        """Follow the logs of these topics, and of all that are held or (`more`) are about to be. None that is only
+        `matched` is ever created."""
+        assigned = {topic for topic, _ in self._held} | set(more)
+        self._fetcher.follow(named | matched | assigned, (named | assigned) - (matched - named))
 
     def holds(self, topic: str, partition: int) -> bool:
         """Whether a partition is held."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import socket
 import struct
 from collections import deque
@@ -20,11 +19,11 @@ import pyarrow as pa
 from deltaq.assignment import Assignment
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
-from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
 from deltaq.group.committer import OffsetCommitter, ToCommit
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
-from deltaq.group.membership import GroupSettings, Membership, Session
+from deltaq.group.membership import GroupSettings, Membership
 from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords, StoreAway
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.parallel import within
@@ -37,16 +36,17 @@ from deltaq.message import (
     OFFSET_INVALID,
     OFFSET_STORED,
     OFFSET_TAIL_BASE,
-    TIMESTAMP_NOT_AVAILABLE,
     FetchedMessage,
     Message,
     TopicPartition,
+    event,
 )
-from deltaq.metadata import ClusterMetadata, cluster_id, list_topics, topic_names
+from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_group, check_topic
 from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
+from deltaq.subscription import NOBODY, Subscription, Wanted
 from deltaq.topic import Topic
 from deltaq.weak import weakly
 
@@ -60,17 +60,10 @@ _log = logging.getLogger("deltaq.consumer")
 _SLICE_S = 0.2
 """Longest uninterrupted wait, so that Ctrl-C is answered and group changes are seen."""
 
-_MATCH_AGAIN_S = 1.0
-"""When to look for matching topics again if the store is away."""
-
 CLOSE_WAIT_S = 10.0
 """How long closing waits for maintenance of the group that is under way. What it leaves undone is done by others."""
 
-_NOBODY = ""
-"""As whom nothing can be committed: no member has an empty id."""
-
 _CONSUME_MAX = 1_000_000
-_COOPERATIVE = "cooperative-sticky"
 _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
 
 
@@ -108,18 +101,7 @@ class Consumer:
         for topic in topics:
             self._name(topic)
         self._events: deque[Callable[[], object]] = deque()
-        self._subscribed: frozenset[str] = frozenset()
-        self._patterns: tuple[re.Pattern[str], ...] = ()
-        self._matched: frozenset[str] = frozenset()
-        self._match_at = float("-inf")
-        self._unmatched_told = False
-        self._callbacks: dict[str, RebalanceCallback] = {}
-        self._callback_assigned = False
-        self._membership: Membership | None = None
-        self._session: Session | None = None  # under which the group's partitions are held; None while none are
-        self._is_revoking = False
-        self._group_assignment: list[TopicPartition] = []
-        self._changes_seen = -1
+        self._subscription: Subscription[Consumer] | None = None
         self._closed = False
         self._why_closed = "Consumer closed"
         self._fetcher: Fetcher | None = None
@@ -154,15 +136,23 @@ class Consumer:
         if not topics:
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
         names = [self._name(topic) for topic in topics]
-        subscribed = frozenset(check_topic(name) for name in names if not name.startswith("^"))
-        patterns = tuple(_pattern(name) for name in names if name.startswith("^"))
+        wanted = Wanted(names)
         self.unsubscribe()
-        self._subscribed, self._patterns, self._matched = subscribed, patterns, frozenset()
-        self._match_at, self._unmatched_told = float("-inf"), False
-        self._callbacks = {kind: callback for kind, callback in given.items() if callback is not _no_callback}
-        self._assignment().set([])  # what was assigned by hand gives way to the group
-        self._follow()
-        self._membership = self._join(Member(tuple(sorted(names)), self._config.client_id, socket.gethostname()))
+        held = self._assignment()
+        held.set([])  # what was assigned by hand gives way to the group
+        held.follow(wanted.named)
+        self._subscription = Subscription(
+            wanted,
+            {kind: callback for kind, callback in given.items() if callback is not _no_callback},
+            self._join(Member(tuple(sorted(names)), self._config.client_id, socket.gethostname())),
+            self._running(),
+            held,
+            self._commits(),
+            self._config,
+            self._store,
+            self._clock,
+            weakly(self._store_is_away, None),
+        )
 
     def _join(self, member: Member) -> Membership:
         settings = GroupSettings(
@@ -179,33 +169,32 @@ class Consumer:
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked at once."""
         self._check_open()
-        membership = self._membership
-        if membership is None:
+        ended = self._subscription
+        if ended is None:
             return
         try:
-            self._revoke("revoke")
+            ended.end(self)
         finally:
-            self._membership = None
-            self._subscribed, self._patterns, self._matched = frozenset(), (), frozenset()
-            membership.close()
-            self._parts.discard(membership)
+            self._parts.discard(ended.membership)
+            if self._subscription is ended:  # a callback may have subscribed anew
+                self._subscription = None
         self._follow()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, each from its `offset`: a number, OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED,
         or by default the committed offset, else `auto.offset.reset`."""
         self._check_open()
-        if self._membership is not None and self._is_cooperative():
+        if self._subscription is not None and self._config.is_cooperative:
             raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
         wanted = _checked(partitions)
-        self._callback_assigned = True
+        self._was_assigned()
         self._follow(tp.topic for tp in wanted)
         self._assignment().set(wanted)
         self._follow()
 
     def unassign(self) -> None:
         """Read nothing."""
-        if self._is_cooperative():
+        if self._config.is_cooperative:
             self.incremental_unassign(self.assignment())
         else:
             self.assign([])
@@ -219,7 +208,7 @@ class Consumer:
             if held.holds(tp.topic, tp.partition):
                 reason = f"{tp.topic} [{tp.partition}] is already part of the current assignment"
                 raise KafkaException(KafkaError(KafkaError._CONFLICT, reason))
-        self._callback_assigned = True
+        self._was_assigned()
         self._follow(tp.topic for tp in wanted)
         held.add(wanted)
 
@@ -232,16 +221,20 @@ class Consumer:
             if held is None or not held.holds(tp.topic, tp.partition):
                 reason = f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
                 raise InvalidConfig(reason, key="partitions")
-        self._callback_assigned = True
+        self._was_assigned()
         self._assignment().remove(unwanted)
         self._follow()
 
     def _check_incremental(self, what: str) -> None:
         self._check_open()
-        if self._membership is not None and not self._is_cooperative():
+        if self._subscription is not None and not self._config.is_cooperative:
             raise WrongState(
                 f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
             )
+
+    def _was_assigned(self) -> None:
+        if self._subscription is not None:
+            self._subscription.was_assigned()
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are being read."""
@@ -258,7 +251,7 @@ class Consumer:
         """
         self._check_open()
         held = self._held
-        if held is not None and self._membership is None and not self._events:
+        if held is not None and self._subscription is None and not self._events:
             message: Message | None = held.take_one()
             if message is not None:
                 return message
@@ -470,7 +463,8 @@ class Consumer:
         if keywords.get("async", asynchronous):
             committer.commit_later(wanted)
             return None
-        self._check_not_lost()
+        if self._subscription is not None:
+            self._subscription.check_not_lost(self._group)
         return committer.commit(wanted)
 
     def _to_commit(self, message: Message | None, offsets: list[TopicPartition] | None) -> list[ToCommit]:
@@ -505,12 +499,6 @@ class Consumer:
         topic_id = None if self._held is None else self._held.topic_id(tp.topic, tp.partition)
         # A copy: the application may change its own while this waits to be committed.
         return ToCommit(TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata), topic_id)
-
-    def _check_not_lost(self) -> None:
-        """What was read as a member that this consumer is not any more is not its to commit."""
-        if self._session is not None and self._membership is not None and self._membership.session != self._session:
-            reason = f"this consumer is no longer the member of group {self._group!r} that the partitions were given to"
-            raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
 
     def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
         """The committed offset of each partition: OFFSET_INVALID where there is none, and an `error` for a partition
@@ -560,13 +548,13 @@ class Consumer:
     def memberid(self) -> str | None:
         """This consumer's id in the group; None while it is not a member. It is another one each time it joins."""
         self._check_open()
-        session = None if self._membership is None else self._membership.session
+        session = None if self._subscription is None else self._subscription.session
         return None if session is None else session.member_id
 
     def consumer_group_metadata(self) -> bytes:
         """What identifies this membership: opaque, laid out as librdkafka does it."""
         self._check_open()
-        session = None if self._membership is None else self._membership.session
+        session = None if self._subscription is None else self._subscription.session
         generation, member_id = (-1, "") if session is None else (session.generation, session.member_id)
         texts = b"".join(text.encode() + b"\0" for text in (self._group, member_id))
         return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
@@ -612,8 +600,8 @@ class Consumer:
 
     def _end_threads(self) -> None:
         self._closed = True
-        if self._membership is not None:
-            self._membership.close()
+        if self._subscription is not None:
+            self._subscription.membership.close()
         if self._committer is not None:
             self._committer.close()
         if self._fetcher is not None:
@@ -659,9 +647,6 @@ class Consumer:
             raise TypeError(f"a topic must be str or Topic, not {type(topic).__name__}")
         return topic
 
-    def _is_cooperative(self) -> bool:
-        return self._config.partition_assignment_strategy == (_COOPERATIVE,)
-
     def _running(self) -> Fetcher:
         if self._fetcher is None:
             plan = NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
@@ -690,7 +675,7 @@ class Consumer:
             interval_ms = self._config.auto_commit_interval_ms if self._config.enable_auto_commit else 0
             self._committer = OffsetCommitter(
                 self._group_log,
-                weakly(self._committing_member, _NOBODY),
+                weakly(self._committing_member, NOBODY),
                 weakly(self._topic_now, None),
                 self._assignment().stored,
                 weakly(self._on_committed, None),
@@ -713,12 +698,8 @@ class Consumer:
             return None
 
     def _committing_member(self) -> str | None:
-        """As whom to commit: the member that the partitions were given to, even if this consumer has become another."""
-        session, membership = self._session, self._membership
-        if session is None and membership is not None:
-            session = membership.session
-            return _NOBODY if session is None else session.member_id
-        return None if session is None else session.member_id
+        subscription = self._subscription
+        return None if subscription is None else subscription.committing_member()
 
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         callback = self._config.on_commit
@@ -732,126 +713,20 @@ class Consumer:
 
     def _follow(self, more: Iterable[str] = ()) -> None:
         """Follow the logs of all topics that are subscribed to, matched, assigned, or about to be."""
-        assigned = {tp.topic for tp in self._assignment().partitions()} | set(more)
-        matched = self._matched - self._subscribed
-        self._running().follow(self._subscribed | self._matched | assigned, (self._subscribed | assigned) - matched)
+        wanted = Wanted(()) if self._subscription is None else self._subscription.wanted
+        self._assignment().follow(wanted.named, wanted.matched, more)
 
-    # --- the group ---
+    # --- what there is between two messages ---
 
     def _serve(self) -> Message | None:
         """Run what has to run on the application's thread: callbacks, changes of the assignment. Perhaps an event."""
         if self._events:
             self._run_events()
-        membership = self._membership
-        if membership is None:
-            return None
-        if membership.polled():
-            return _event(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
-        session = membership.session
-        if session is not self._session and self._session is not None:
-            self._revoke("lost")
-        if session is None:
-            error = membership.take_error()
-            if isinstance(error, Unavailable) and error.error.retriable():
-                self._store_is_away(error)
-            elif error is not None:
-                raise error
-            return None
-        if self._patterns and self._clock.monotonic() >= self._match_at:
-            unmatched = self._match_patterns()
-            if unmatched is not None:
-                return unmatched
-        if self._session is None or self._running().changes != self._changes_seen:
-            self._follow_growth(session)
-        return None
+        return None if self._subscription is None else self._subscription.serve(self)
 
     def _run_events(self) -> None:
         while self._events:
             self._events.popleft()()
-
-    def _match_patterns(self) -> Message | None:
-        """Look for topics that the subscription's regular expressions match, every
-        `topic.metadata.refresh.interval.ms`; if that is -1, once. An event if there is none."""
-        interval_ms = self._config.topic_metadata_refresh_interval_ms
-        try:
-            names = topic_names(self._store)
-        except Unavailable as error:
-            if not error.error.retriable():
-                raise
-            self._match_at = self._clock.monotonic() + _MATCH_AGAIN_S
-            self._store_is_away(error)
-            return None
-        self._match_at = self._clock.monotonic() + (interval_ms / 1000 if interval_ms >= 0 else float("inf"))
-        self._matched = frozenset(name for name in names if any(p.search(name) for p in self._patterns))
-        self._follow()
-        if self._matched or self._unmatched_told:
-            return None
-        self._unmatched_told = True
-        return _event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self._patterns[0].pattern)
-
-    def _follow_growth(self, session: Session) -> None:
-        """Hold all partitions of all subscribed topics; tell the application when these have become others."""
-        fetcher = self._running()
-        self._changes_seen = fetcher.changes
-        mine = self._subscribed | self._matched
-        counts = {topic: count or 0 for topic, count in fetcher.counts().items() if topic in mine}
-        wanted = [TopicPartition(topic, partition) for topic in sorted(counts) for partition in range(counts[topic])]
-        held = self._group_assignment
-        if wanted == held or (self._session is None and not wanted):
-            return
-        if self._is_cooperative():
-            gone = [tp for tp in held if tp not in set(wanted)]
-            if gone:
-                self._call("revoke", gone, lambda: self.incremental_unassign(gone))
-            new = [tp for tp in wanted if tp not in set(held)]
-            self._session, self._group_assignment = session, wanted
-            self._call("assign", new, lambda: self.incremental_assign(new))
-        else:
-            self._revoke("revoke")
-            self._session, self._group_assignment = session, wanted
-            self._call("assign", wanted, lambda: self.assign(wanted))
-
-    def _revoke(self, why: str) -> None:
-        """Give all partitions back, having committed what is stored unless they are lost already.
-
-        Once, though the callback may end the subscription or close the consumer.
-        """
-        if self._session is None or self._is_revoking:
-            return
-        self._is_revoking = True
-        partitions, self._group_assignment = self._group_assignment, []
-        committer = self._commits()
-        try:
-            if why == "lost":
-                self._call("lost" if "lost" in self._callbacks else "revoke", partitions, _nothing)
-                return
-            self._commit_stored()
-            self._call("revoke", partitions, _nothing)
-            self._commit_stored()  # what the callback has stored
-        finally:
-            self._is_revoking = False
-            self._assignment().set([])
-            self._session = None
-            committer.forget()
-
-    def _commit_stored(self) -> None:
-        committer = self._commits()
-        if self._config.enable_auto_commit:
-            committer.commit_stored()
-        committer.finish_queued()
-
-    def _call(self, name: str, partitions: list[TopicPartition], otherwise: Callable[[], None]) -> None:
-        """Run a rebalance callback; what it does not do itself is done after it."""
-        self._callback_assigned = False
-        callback = self._callbacks.get(name)
-        try:
-            if callback is not None:
-                callback(self, [TopicPartition(tp.topic, tp.partition) for tp in partitions])
-        finally:
-            if not self._callback_assigned:
-                otherwise()
-
-    # --- what the fetcher has ---
 
     def _next_event(self, deadline: float) -> Message | None:
         """Take the next thing from the fetcher: records become ready in the assignment, an event comes back as a
@@ -869,7 +744,7 @@ class Consumer:
                 return _end_of_partition(item)
         elif isinstance(item, PartitionError):
             if self._concerns(self._held, item):
-                return _event(item.error.error, item.topic, item.partition, item.offset)
+                return event(item.error.error, item.topic, item.partition, item.offset)
         elif isinstance(item, StoreAway):
             self._store_is_away(item.error)
         return None
@@ -879,12 +754,8 @@ class Consumer:
         if item.partition >= 0:
             return held.is_current(item.topic, item.partition, item.epoch)
         # That a topic is gone which only a pattern had matched is no error: it just does not match any more.
-        by_pattern = item.topic in self._matched and item.topic not in self._subscribed
+        by_pattern = self._subscription is not None and self._subscription.wanted.is_only_matched(item.topic)
         return not (by_pattern and isinstance(item.error, UnknownTopic))
-
-
-def _nothing() -> None:
-    """What is done after a callback when nothing has to be."""
 
 
 def _stored_offsets(log: GroupLog, topic: str, topic_id: str, partitions: Iterable[int]) -> list[int | None]:
@@ -957,22 +828,6 @@ def _checked(partitions: object) -> list[TopicPartition]:
     return listed
 
 
-def _pattern(name: str) -> re.Pattern[str]:
-    try:
-        return re.compile(name)
-    except re.error as error:
-        raise InvalidConfig(f"{name!r} is not a regular expression: {error}", key="topics") from error
-
-
-def _event(
-    error: KafkaError, topic: str | None = None, partition: int | None = None, offset: int | None = None
-) -> Message:
-    """An event as `poll` returns it: its value is the error's text."""
-    no_time = TIMESTAMP_NOT_AVAILABLE, -1
-    text = error.str().encode(errors="backslashreplace")  # it may quote what a damaged file says
-    return Message(topic, partition, offset, None, text, error=error, timestamp=no_time)
-
-
 def _end_of_partition(end: PartitionEnd) -> Message:
     reason = f"Reached the end of {end.topic} [{end.partition}] at offset {end.offset}"
-    return _event(KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset)
+    return event(KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset)

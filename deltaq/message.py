@@ -23,6 +23,7 @@ __all__ = [
     "Message",
     "Outcome",
     "TopicPartition",
+    "event",
 ]
 
 OFFSET_BEGINNING = -2
@@ -312,6 +313,15 @@ class DeliveredMessage(Message):
             fields = self._fields()
             self._outcome = self._row = None
             Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
+
+
+def event(
+    error: KafkaError, topic: str | None = None, partition: int | None = None, offset: int | None = None
+) -> Message:
+    """An event as `poll` returns it: its value is the error's text."""
+    no_time = TIMESTAMP_NOT_AVAILABLE, -1
+    text = error.str().encode(errors="backslashreplace")  # it may quote what a damaged file says
+    return Message(topic, partition, offset, None, text, error=error, timestamp=no_time)
 
 
 @total_ordering

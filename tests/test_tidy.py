@@ -25,7 +25,7 @@ LEVELS = (
     {"log"},
     {"group", "maintenance", "transactions"},
     # What clients are made of.
-    {"arrow_input", "assignment", "delivery", "metadata"},
+    {"arrow_input", "assignment", "delivery", "metadata", "subscription"},
     {"admin", "aio", "consumer", "producer", "topic"},
     {"__main__", "cli", "spark", "testing"},
 )

@@ -186,7 +186,7 @@ def test_a_zombie_cannot_commit_even_if_it_never_noticed(root):
     zombie, successor = a_member(root), a_member(root)
     zombie.subscribe(["t"])
     take_over(zombie, 10)
-    group_log = zombie._membership._log  # type: ignore[union-attr]  # it has one: it is subscribed
+    group_log = zombie._subscription.membership._log  # type: ignore[union-attr]  # it has one: it is subscribed
     member_id = zombie.memberid()
     assert member_id is not None
     group_log.leave(member_id, float("inf"))

@@ -150,8 +150,8 @@ def test_a_member_that_died_is_put_out_and_can_commit_no_more(root):
     dead.subscribe(["t"])
     taken = dead.consume(4, 20)
     # It dies: its heart stops, and it knows nothing of it.
-    assert dead._membership is not None
-    dead._membership._beat = lambda: None  # type: ignore[method-assign]
+    assert dead._subscription is not None
+    dead._subscription.membership._beat = lambda: None  # type: ignore[method-assign]
     heir.subscribe(["t"])
     found: list[Message] = []
 

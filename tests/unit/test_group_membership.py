@@ -192,6 +192,51 @@ def test_a_callback_may_end_the_subscription_that_is_being_revoked(root, ends, e
         assert next_message(after).offset() == 2
 
 
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
+@pytest.mark.parametrize("at", ["on_assign", "on_revoke", "on_lost"])
+def test_what_a_callback_has_ended_is_not_assigned_after_it(root, at, ends, strategy):
+    """Cooperatively, nothing is revoked where partitions only come; a topic that goes is."""
+    topic(root, "u")
+    fill(root, 1, "u")
+    topic(root)
+    assigned: list[list[TopicPartition]] = []
+    callbacks = {
+        "on_assign": lambda reader, partitions: assigned.append(partitions),
+        at: lambda reader, partitions: ends(reader),
+    }
+    with consumer(root, partition__assignment__strategy=strategy) as reader:
+        reader.subscribe(["t", "u"], **callbacks)
+        if at != "on_assign":
+            assert next_message(reader).topic() == "u"
+        if at == "on_lost":
+            put_out(root, reader)
+        elif at == "on_revoke":
+            AdminClient({"bootstrap.servers": root}).delete_topics(["t"])["t"].result()
+        while reader._subscription is not None:
+            reader.poll(0.005)
+        if ends is Consumer.unsubscribe:
+            assert held(reader) == []
+            assert reader.poll(0) is None
+    assert len(assigned) == (at != "on_assign")
+
+
+def test_a_callback_may_subscribe_anew(root):
+    topic(root, "u")
+    fill(root, 2, "u")
+    topic(root)
+    reader = consumer(root)
+    reader.subscribe(["t"], on_revoke=lambda reader, partitions: reader.subscribe(["u"]))
+    settle(reader, [("t", 0)])
+    reader.unsubscribe()
+    assert [message.value() for message in drain(reader, 2)] == [b"v0", b"v1"]
+    assert reader.memberid() is not None
+    reader.close()
+    with consumer(root) as after:
+        after.subscribe(["u"])
+        settle(after, [("u", 0)])
+
+
 @pytest.mark.parametrize("wait", [Consumer.poll, Consumer.consume, Consumer.consume_arrow])
 def test_who_waits_for_ever_waits_no_longer_once_a_callback_has_closed_the_consumer(root, wait):
     topic(root)

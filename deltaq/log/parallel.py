@@ -17,12 +17,17 @@ R = TypeVar("R")
 REQUESTS_MAX = 8
 """How many operations one call has under way: enough to hide the latency of a store, too few to overrun one."""
 
+INTERRUPTED_WAIT_S = 1.0
+"""How long a call with a time limit, when it is interrupted, waits for what is under way, which the exit of the program
+would abort."""
+
 
 def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeout_s: float | None = None) -> list[R]:
     """`work(item)` for each item, in the order of the items, on up to `REQUESTS_MAX` threads.
 
     What `work` raises comes out once no other item is being worked on; those not begun are then left. KafkaException
-    (_TIMED_OUT) when it is not over within `timeout_s` seconds; what has begun goes on behind the caller's back.
+    (_TIMED_OUT) when it is not over within `timeout_s` seconds; what has begun goes on behind the caller's back. So it
+    does when a caller with a time limit is interrupted.
     """
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
@@ -33,8 +38,10 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
     finally:
         job.begin_no_more()  # the caller may have been interrupted
         if not job.is_abandoned:
+            patience_s = None if timeout_s is None else min(timeout_s, INTERRUPTED_WAIT_S)
             for thread in threads:
-                thread.join()  # they are just ending; one that outlives the program's end inside Arrow would abort it
+                # They are just ending; one that outlives the program's end inside Arrow would abort it.
+                thread.join(patience_s)
 
 
 def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:

@@ -112,6 +112,28 @@ def test_what_takes_too_long_is_a_time_out():
     assert late.value.args[0].retriable()
 
 
+def test_an_interrupted_caller_with_a_time_limit_does_not_wait_for_a_silent_store():
+    begun, release = threading.Event(), threading.Event()
+
+    class BusyClock(LingeringClock):
+        def start_thread(self, target: Callable[[], None], name: str) -> LingeringThread:
+            thread = super().start_thread(target, name)
+            assert begun.wait(20)
+            return thread
+
+    def work(item: int) -> None:
+        begun.set()
+        release.wait(60)
+
+    clock = BusyClock(interrupted=True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_parallel(clock, work, [1], timeout_s=0.01)
+        assert clock.threads[0].is_alive(), "it was waited for"
+    finally:
+        release.set()
+
+
 @pytest.mark.parametrize("given", [0, 1, 3])
 def test_fewer_threads_than_wished_for_do_all_the_work_and_without_any_nothing_is_begun(given):
     class Crowded(SystemClock):

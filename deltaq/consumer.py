@@ -17,7 +17,7 @@ from weakref import WeakSet, finalize
 import pyarrow as pa
 
 from deltaq.assignment import Assignment
-from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
+from deltaq.clock import SYSTEM_CLOCK, Clock, Thread, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
 from deltaq.group.committer import OffsetCommitter, ToCommit
@@ -767,11 +767,13 @@ def _dropped(group: str, parts: Iterable[Membership | OffsetCommitter | Fetcher]
     """A consumer was forgotten without `close`. This may run in any thread, one of the consumer's among them."""
     if parts:
         _log.warning("a Consumer of group %r was dropped; it commits nothing and leaves the group: call close()", group)
-    for part in tuple(parts):
-        part.abandon()
+    _ENDING.difference_update([thread for thread in tuple(_ENDING) if not thread.is_alive()])
+    _ENDING.update([part.abandon() for part in tuple(parts)])
 
 
 _CONSUMERS: WeakSet[Consumer] = WeakSet()
+_ENDING: set[Thread] = set()
+"""The threads of consumers that were dropped, which may still be about to leave their group."""
 
 
 def _refuse_forked() -> None:
@@ -781,6 +783,7 @@ def _refuse_forked() -> None:
         consumer._dropped.detach()
         consumer._why_closed = "this Consumer was made before the process forked; make one in the child"
     _CONSUMERS.clear()
+    _ENDING.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -794,6 +797,8 @@ def _end_threads() -> None:
     """
     for consumer in tuple(_CONSUMERS):
         consumer._end_threads()
+    while _ENDING:
+        _ENDING.pop().join()
 
 
 atexit.register(_end_threads)

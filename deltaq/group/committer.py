@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deltaq.clock import Clock
+from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import CommittedOffset
@@ -99,14 +99,14 @@ class OffsetCommitter:
 
     def close(self) -> None:
         """Finish what is queued and end the thread."""
-        self.abandon()
-        self._thread.join()
+        self.abandon().join()
 
-    def abandon(self) -> None:
+    def abandon(self) -> Thread:
         """Finish what is queued and end the thread, soon."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        return self._thread
 
     def _commit(self, offsets: Sequence[ToCommit], member_id: str | None) -> list[TopicPartition]:
         results, known = [], []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deltaq import names
-from deltaq.clock import Clock
+from deltaq.clock import Clock, Thread
 from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
@@ -106,14 +106,14 @@ class Membership:
 
     def close(self) -> None:
         """Leave the group and end the thread. A store that does not answer only delays the next member."""
-        self.abandon()
-        self._thread.join()
+        self.abandon().join()
 
-    def abandon(self) -> None:
+    def abandon(self) -> Thread:
         """Leave the group and end the thread, soon."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
+        return self._thread
 
     # --- the thread ---
 

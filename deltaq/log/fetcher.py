@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from deltaq import names
-from deltaq.clock import Clock
+from deltaq.clock import Clock, Thread
 from deltaq.errors import Corrupt, KafkaError, KafkaException, OffsetOutOfRange, Unavailable, UnknownTopic
 from deltaq.log.backoff import error_pause_s
 from deltaq.log.delta_log import LogCleaned
@@ -289,11 +289,12 @@ class Fetcher:
         self._thread.join()
         self._watch.close()
 
-    def abandon(self) -> None:
+    def abandon(self) -> Thread:
         """End the thread, soon: it is not woken, for who waits may be the one that calls this, in a finalizer."""
         with self._changed:
             self._closed = self._abandoned = True
             self._changed.notify_all()
+        return self._thread
 
     def _set(self, topic: str, partition: int, offset: int) -> int:
         self._epochs += 1

@@ -24,11 +24,31 @@ for number in range(20_000):
     producer.produce("events", b"x" * 100)
 """
 
+DROPPED = """
+import sys
+
+from deltaq import Consumer, Producer
+
+
+def main() -> None:
+    with Producer({"bootstrap.servers": sys.argv[1]}) as producer:
+        producer.produce("events", b"x")
+    consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["events"])
+    assert consumer.poll(10) is not None
+
+
+main()
+"""
+
 
 @pytest.mark.fault("P14")
-def test_a_program_that_closes_nothing_exits_without_an_abort_and_the_next_one_need_not_wait_for_the_group(tmp_path):
+@pytest.mark.parametrize("program", [PROGRAM, DROPPED], ids=["held until the end", "dropped just before it"])
+def test_a_program_that_closes_nothing_exits_without_an_abort_and_the_next_one_need_not_wait_for_the_group(
+    tmp_path, program
+):
     for _ in range(5):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", program, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr

@@ -53,6 +53,7 @@ from deltaq.weak import weakly
 __all__ = ["Consumer"]
 
 R = TypeVar("R")
+_Part: TypeAlias = Membership | OffsetCommitter | Fetcher | GroupCaretaker
 RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
 
 _log = logging.getLogger("deltaq.consumer")
@@ -107,7 +108,7 @@ class Consumer:
         self._fetcher: Fetcher | None = None
         self._held: Assignment | None = None
         self._committer: OffsetCommitter | None = None
-        self._parts: set[Membership | OffsetCommitter | Fetcher] = set()  # that have threads
+        self._parts: set[_Part] = set()  # that have threads
         _CONSUMERS.add(self)
         self._dropped = finalize(self, _dropped, self._group, self._parts)
         self._dropped.atexit = False  # it has a way of its own
@@ -683,6 +684,8 @@ class Consumer:
                 self._clock,
             )
             self._parts.add(self._committer)
+            if self._caretaker is not None:
+                self._parts.add(self._caretaker)
         return self._committer
 
     def _topic_now(self, topic: str) -> tuple[str, int] | None:
@@ -763,12 +766,12 @@ def _stored_offsets(log: GroupLog, topic: str, topic_id: str, partitions: Iterab
     return [None if committed is None else committed.offset for committed in found]
 
 
-def _dropped(group: str, parts: Iterable[Membership | OffsetCommitter | Fetcher]) -> None:
+def _dropped(group: str, parts: Iterable[_Part]) -> None:
     """A consumer was forgotten without `close`. This may run in any thread, one of the consumer's among them."""
     if parts:
         _log.warning("a Consumer of group %r was dropped; it commits nothing and leaves the group: call close()", group)
     _ENDING.difference_update([thread for thread in tuple(_ENDING) if not thread.is_alive()])
-    _ENDING.update([part.abandon() for part in tuple(parts)])
+    _ENDING.update([thread for thread in [part.abandon() for part in tuple(parts)] if thread is not None])
 
 
 _CONSUMERS: WeakSet[Consumer] = WeakSet()

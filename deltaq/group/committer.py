@@ -19,6 +19,9 @@ _log = logging.getLogger("deltaq.group")
 
 COMMIT_TIMEOUT_S = 60.0
 
+LOOK_AGAIN_S = 60.0
+"""Longest uninterrupted wait: a finalizer that runs in this very thread, just before it waits, cannot wake it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToCommit:
@@ -159,7 +162,7 @@ class OffsetCommitter:
             with self._changed:
                 left = due_at - self._clock.monotonic()
                 if left > 0 and not self._queue and not self._closing:
-                    self._changed.wait(None if self._interval_s is None else left)
+                    self._changed.wait(min(left, LOOK_AGAIN_S))
                 due = self._clock.monotonic() >= due_at and not self._closing
             if due:
                 self.commit_stored()

@@ -17,6 +17,9 @@ R = TypeVar("R")
 REQUESTS_MAX = 8
 """How many operations one call has under way: enough to hide the latency of a store, too few to overrun one."""
 
+LONGEST_WAIT_S = 3600.0
+"""Longest uninterrupted wait: the system refuses to wait for centuries, and a caller's time limit may be that long."""
+
 INTERRUPTED_WAIT_S = 1.0
 """How long a call with a time limit, when it is interrupted, waits for what is under way, which the exit of the program
 would abort."""
@@ -125,7 +128,7 @@ class _Job(Generic[T, R]):
                     self.is_abandoned = True
                     reason = f"no answer from the store within {timeout_s:g} seconds"
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, retriable=True))
-                self._changed.wait(left)
+                self._changed.wait(None if left is None else min(left, LONGEST_WAIT_S))
             if self._failure is not None:
                 raise self._failure
             return [self._results[at] for at in range(len(self._items))]

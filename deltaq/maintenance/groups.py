@@ -323,6 +323,12 @@ class GroupCaretaker:
             except RuntimeError as error:  # what was just committed is so all the same
                 _log.info("maintenance of group %r is left to others: %s", self._group, error)
 
+    def abandon(self) -> Thread | None:
+        """The consumer was dropped: begin nothing more. The thread of what is under way. Takes no lock, for it is
+        called by a finalizer, which may run while this very thread holds it."""
+        self._stopped = True
+        return self._thread
+
     def stop(self, timeout_s: float) -> None:
         """The consumer closes: begin nothing more, and wait so many seconds for what is under way."""
         with self._lock:

@@ -37,10 +37,13 @@ class Stopping:
         strikes = self.armed and name == operation and key.startswith("topics/t/")
         self.armed = self.armed and not strikes
         if strikes and when == "before":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            self._stand_still()
         getattr(self.inner, name)(key, data)
         if strikes and when == "after":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            self._stand_still()
+    def _stand_still(self):
+        os.kill(os.getpid(), signal.SIGSTOP)
+        sys.stdin.readline()  # where another thread takes the signal, this one runs on until it is interrupted
     def put(self, key, data, between=None):
         self._do("put", key, data)
     def create(self, key, data):
@@ -60,14 +63,14 @@ class Child:
 
     def __init__(self, root: str, operation: str, when: str, timeout_ms: int = 60_000) -> None:
         command = [sys.executable, "-c", PROGRAM, root, str(timeout_ms), operation, when]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), "it ended before it came to that place"
 
     def told(self) -> list[Any]:
         """What became of its message, after it may go on."""
         os.kill(self.process.pid, signal.SIGCONT)
-        said, _ = self.process.communicate(timeout=60)
+        said, _ = self.process.communicate("go on\n", timeout=60)
         assert self.process.returncode == 0
         (line,) = said.splitlines()
         return list(json.loads(line))

@@ -192,8 +192,11 @@ def test_a_consumer_that_is_dropped_leaves_its_group_commits_nothing_and_is_gone
     reader = Reader()
     assert numbers(reader.consumer.consume(2, 20)) == [0, 1]
     assert any(group in thread.name for thread in threading.enumerate())
+    caretaker = reader.consumer._caretaker
+    assert caretaker is not None
     del reader
     gc.collect()
+    assert caretaker._stopped
     assert f"{group!r} was dropped" in caplog.text
     eventually(lambda: not any(group in thread.name for thread in threading.enumerate()))
     with member(root, group, **long) as heir:

@@ -518,6 +518,22 @@ def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_n
     assert len(patient.threads) == 1
 
 
+def test_for_a_consumer_that_was_dropped_what_is_under_way_is_ended_and_none_begins(world, patient):
+    stuck = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK)
+    caretaker = GroupCaretaker(stuck, "g", patient, SMALL)
+    log = world.log(caretaker=caretaker)
+    commit_many(world, log, 11)
+    eventually(lambda: stuck.blocked == 1)
+    with caretaker._lock:  # a finalizer may run in the thread that holds it
+        ending = caretaker.abandon()
+    assert ending is patient.threads[0][1]
+    stuck.release()
+    ending.join(20)
+    assert checkpointed(world.store) == 10
+    commit_many(world, log, 30)
+    assert len(patient.threads) == 1
+
+
 @pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before(), Fault.crash_before()])
 def test_maintenance_that_fails_concerns_nobody_and_the_next_one_does_it(fault, world, patient, caplog):
     faulty = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", fault))

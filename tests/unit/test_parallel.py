@@ -9,7 +9,7 @@ import pytest
 
 from deltaq.clock import SYSTEM_CLOCK, Condition, SystemClock, Thread
 from deltaq.errors import KafkaError, KafkaException
-from deltaq.log.parallel import REQUESTS_MAX, in_parallel
+from deltaq.log.parallel import REQUESTS_MAX, in_parallel, within
 
 
 def test_results_come_in_the_order_of_the_items():
@@ -152,3 +152,8 @@ def test_fewer_threads_than_wished_for_do_all_the_work_and_without_any_nothing_i
         with pytest.raises(RuntimeError, match="new thread"):
             in_parallel(Crowded(), done.append, range(50))
         assert done == []
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e300, float("inf")])
+def test_a_time_limit_of_centuries_is_none(seconds):
+    assert within(SYSTEM_CLOCK, seconds, lambda: "answer") == "answer"

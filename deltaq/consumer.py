@@ -46,7 +46,7 @@ from deltaq.names import check_group, check_topic
 from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
-from deltaq.subscription import NOBODY, Subscription, Wanted
+from deltaq.subscription import NOBODY, Subscription, Wanted, is_cooperative
 from deltaq.topic import Topic
 from deltaq.weak import weakly
 
@@ -185,7 +185,7 @@ class Consumer:
         """Read exactly these partitions, each from its `offset`: a number, OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED,
         or by default the committed offset, else `auto.offset.reset`."""
         self._check_open()
-        if self._subscription is not None and self._config.is_cooperative:
+        if self._subscription is not None and is_cooperative(self._config):
             raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
         wanted = _checked(partitions)
         self._was_assigned()
@@ -195,7 +195,7 @@ class Consumer:
 
     def unassign(self) -> None:
         """Read nothing."""
-        if self._config.is_cooperative:
+        if is_cooperative(self._config):
             self.incremental_unassign(self.assignment())
         else:
             self.assign([])
@@ -228,7 +228,7 @@ class Consumer:
 
     def _check_incremental(self, what: str) -> None:
         self._check_open()
-        if self._subscription is not None and not self._config.is_cooperative:
+        if self._subscription is not None and not is_cooperative(self._config):
             raise WrongState(
                 f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
             )

@@ -18,7 +18,7 @@ from deltaq.metadata import topic_names
 from deltaq.names import check_topic
 from deltaq.store import Store
 
-__all__ = ["NOBODY", "Assignable", "Subscription", "Wanted"]
+__all__ = ["NOBODY", "Assignable", "Subscription", "Wanted", "is_cooperative"]
 
 _MATCH_AGAIN_S = 1.0
 """When to look for matching topics again if the store is away."""
@@ -37,6 +37,11 @@ class Assignable(Protocol):
 
 C = TypeVar("C", bound=Assignable)
 RebalanceCallback: TypeAlias = Callable[[C, list[TopicPartition]], object]
+
+
+def is_cooperative(config: ConsumerConfig) -> bool:
+    """Whether partitions are assigned and revoked one by one instead of all at once."""
+    return config.partition_assignment_strategy == ("cooperative-sticky",)
 
 
 class Wanted:
@@ -91,7 +96,7 @@ class Subscription(Generic[C]):
         self._committer = committer
         self._auto_commit = config.enable_auto_commit
         self._refresh_ms = config.topic_metadata_refresh_interval_ms
-        self._is_cooperative = config.is_cooperative
+        self._is_cooperative = is_cooperative(config)
         self._store = store
         self._clock = clock
         self._away = away

@@ -106,11 +106,6 @@ class ConsumerConfig(ClientConfig):
     topic_metadata_refresh_interval_ms: int
     on_commit: Callback | None
 
-    @property
-    def is_cooperative(self) -> bool:
-        """Whether partitions are assigned and revoked one by one instead of all at once."""
-        return self.partition_assignment_strategy == ("cooperative-sticky",)
-
 
 _CONFIGS: Mapping[ClientKind, type[ClientConfig]] = {
     "producer": ProducerConfig,

@@ -79,8 +79,8 @@ def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]
 def run_until(reached: Callable[[], bool], root: str, folder: Path, environment: dict[str, str]) -> None:
     """Run the pipeline until that is so, and kill it.
 
-    Spark gives each new Python worker ten seconds, whatever else the machine does. A pipeline that ends because one came
-    too late is started again, as whoever supervises it would do.
+    Spark gives each new Python worker ten seconds, whatever else the machine does. A pipeline that ends for one that
+    came too late is started again, as whoever supervises it would do.
     """
     log = folder / "pipeline.log"
     until = time.monotonic() + DEADLINE_S

@@ -46,7 +46,7 @@ from deltaq.names import check_group, check_topic
 from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
-from deltaq.subscription import NOBODY, Subscription, Wanted, is_cooperative
+from deltaq.subscription import NOBODY, RebalanceCallback, Subscription, Wanted, is_cooperative
 from deltaq.topic import Topic
 from deltaq.weak import weakly
 
@@ -54,7 +54,6 @@ __all__ = ["Consumer"]
 
 R = TypeVar("R")
 _Part: TypeAlias = Membership | OffsetCommitter | Fetcher | GroupCaretaker
-RebalanceCallback: TypeAlias = "Callable[[Consumer, list[TopicPartition]], object]"
 
 _log = logging.getLogger("deltaq.consumer")
 
@@ -118,9 +117,9 @@ class Consumer:
     def subscribe(
         self,
         topics: list[str] | list[Topic] | list[str | Topic],
-        on_assign: RebalanceCallback = _no_callback,
-        on_revoke: RebalanceCallback = _no_callback,
-        on_lost: RebalanceCallback = _no_callback,
+        on_assign: RebalanceCallback[Consumer] = _no_callback,
+        on_revoke: RebalanceCallback[Consumer] = _no_callback,
+        on_lost: RebalanceCallback[Consumer] = _no_callback,
     ) -> None:
         """Read these topics as a member of the group; replaces the previous subscription.
 

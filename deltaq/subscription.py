@@ -18,7 +18,7 @@ from deltaq.metadata import topic_names
 from deltaq.names import check_topic
 from deltaq.store import Store
 
-__all__ = ["NOBODY", "Assignable", "Subscription", "Wanted", "is_cooperative"]
+__all__ = ["NOBODY", "Assignable", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
 
 _MATCH_AGAIN_S = 1.0
 """When to look for matching topics again if the store is away."""

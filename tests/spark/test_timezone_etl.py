@@ -95,6 +95,7 @@ def run_until(reached: Callable[[], bool], root: str, folder: Path, environment:
 
 
 @pytest.mark.spark
+@pytest.mark.timeout(DEADLINE_S)
 def test_both_clocks_become_one_with_the_fraction_of_a_millisecond_kept(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:

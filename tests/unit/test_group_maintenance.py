@@ -500,12 +500,18 @@ def test_a_group_in_use_keeps_its_log_short_however_often_it_commits_and_removes
     assert world.committed() == number
 
 
-def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_none_begins(world, patient):
+def in_the_middle(world: World, patient: Patient) -> tuple[FaultyStore, GroupCaretaker, GroupLog]:
+    """What looks after a group, at a checkpoint that the store keeps waiting; and the group's log."""
     stuck = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK)
     caretaker = GroupCaretaker(stuck, "g", patient, SMALL)
     log = world.log(caretaker=caretaker)
     commit_many(world, log, 11)
     eventually(lambda: stuck.blocked == 1)
+    return stuck, caretaker, log
+
+
+def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_none_begins(world, patient):
+    stuck, caretaker, log = in_the_middle(world, patient)
     commit_many(world, log, 30)
     assert len(patient.threads) == 1
     caretaker.stop(0.01)
@@ -519,11 +525,7 @@ def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_n
 
 
 def test_for_a_consumer_that_was_dropped_what_is_under_way_is_ended_and_none_begins(world, patient):
-    stuck = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK)
-    caretaker = GroupCaretaker(stuck, "g", patient, SMALL)
-    log = world.log(caretaker=caretaker)
-    commit_many(world, log, 11)
-    eventually(lambda: stuck.blocked == 1)
+    stuck, caretaker, log = in_the_middle(world, patient)
     with caretaker._lock:  # a finalizer may run in the thread that holds it
         ending = caretaker.abandon()
     assert ending is patient.threads[0][1]

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import shutil
+import signal
 import subprocess
 import uuid
 from collections import Counter
@@ -101,6 +102,13 @@ def memory_root() -> Iterator[str]:
 def local_root(tmp_path: Path) -> str:
     """A fresh root in a folder, which is not there yet."""
     return str(tmp_path / "root")
+
+
+def pytest_configure() -> None:
+    # A job that a script starts in the background, or under nohup, ignores SIGINT, and so do its children. The tests of
+    # Ctrl-C and the programs that they start need Python's own handler.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left out

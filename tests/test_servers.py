@@ -233,7 +233,7 @@ def test_a_server_and_its_files_are_gone_when_its_owner_was_ended(how):
     process = owner(SAY)
     pid, data = started(process)
     process.send_signal(how)
-    process.communicate(timeout=60)
+    process.communicate(timeout=20)
     eventually(lambda: is_gone(pid, data))
 
 
@@ -244,7 +244,7 @@ def test_a_server_that_runs_alone_tells_how_to_reach_it_and_stops_when_it_is_tol
     assert process.stdout.readline().startswith("# listener v1, until Ctrl-C")
     assert any(line.startswith("export AWS_SECRET_ACCESS_KEY=") for line in process.stdout)
     process.send_signal(how)
-    process.communicate(timeout=60)
+    process.communicate(timeout=20)
     assert process.returncode == 128 + how
 
 

@@ -200,7 +200,10 @@ def test_control_c_in_the_middle_of_it_leaves_no_message_without_its_one_outcome
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
+    try:
+        said, _ = process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode == 0
     sent, reported, most, acknowledged = json.loads(said)
     # Ctrl-C may fall between a message being queued and being counted.

@@ -27,6 +27,7 @@ def run(server: LocalServer, arguments: Sequence[str]) -> int:
     parent = os.getppid()  # before anything takes time: it may be gone by then
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by a job in the background
     try:
         server.start()
         return _run_command(server, command) if command else _run_alone(server, parent)

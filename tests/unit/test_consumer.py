@@ -295,7 +295,7 @@ def test_what_an_interrupted_consume_had_taken_comes_again_and_is_not_committed(
         assert offsets(drain(reader, 1)) == [0]
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            reader.consume(100, 60)
+            reader.consume(100, 10)
         assert reader.position([tp()])[0].offset == 1
     with consumer(root, "g") as reader:
         assert reader.committed([tp()])[0].offset == 1

@@ -290,7 +290,7 @@ def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
         lines.append(service.stdout.readline())
         assert lines[-1], f"it ended: {lines}"
     service.send_signal(by)
-    _, errors = service.communicate(timeout=60)
+    _, errors = service.communicate(timeout=20)
     assert (service.returncode, errors) == (0, "")
     assert [message.value() for message in messages_of(str(root), "t")] == [b"%d" % number for number in range(80)]
 

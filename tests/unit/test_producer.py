@@ -555,6 +555,7 @@ def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_
     producer.close()
 
 
+@pytest.mark.timeout(20)  # a signal that does not come must not take the minutes of other tests
 @pytest.mark.fault("P14")
 def test_control_c_ends_a_blocking_poll_and_leaves_the_producer_usable(root):
     producer = lingering(root)

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from deltaq import errors
+from deltaq import Producer, Topic, errors
 from deltaq.config import config_table
+from deltaq.maintenance import run
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs/reference"
@@ -32,9 +33,10 @@ serves both, and marked *no effect*. Options of object stores stand behind `stor
 
 CONFIG_OF_TOPICS = """\
 Given when a topic is created (`Topic(..., config={...})`, `NewTopic(..., config={...})`) or changed through
-`AdminClient`, and kept as properties of its table behind `deltaq.`. **This version removes no records:** the settings
-of retention and key compaction are kept for maintenance to come, and of `cleanup.policy` only that `compact` demands a
-key of every message has an effect now.
+`AdminClient`, and kept as properties of its table behind `deltaq.`. **Records are removed by default:** with
+`cleanup.policy=delete`, [maintenance](../guides/maintenance.md) removes records older than `retention.ms`, and the
+oldest records of a partition beyond `retention.bytes`. With `cleanup.policy=compact` it removes all but the newest
+record of each key, and every message must have a key.
 """
 
 
@@ -251,6 +253,25 @@ PAGES: dict[str, Callable[[], str]] = {"config.md": config_page, "errors.md": er
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert (REFERENCE / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "left"),
+    [("retention.ms", 0, 0), ("retention.ms", -1, 4), ("retention.bytes", 0, 0), ("cleanup.policy", "compact", 1)],
+)
+def test_maintenance_removes_the_records_that_the_page_says(
+    memory_root: str, setting: str, value: object, left: int
+) -> None:
+    assert f"`{setting}" in CONFIG_OF_TOPICS
+    config = {"min.cleanable.dirty.ratio": 0, setting: value}
+    topic = Topic("t", bootstrap_servers=memory_root, config=config)
+    topic.create()
+    with Producer(bootstrap_servers=memory_root, maintenance_enable=False) as producer:
+        for number in range(4):
+            producer.produce("t", f"{number}", key="k")
+            producer.flush()
+    run(memory_root, once=True)
+    assert topic.to_arrow().num_rows == left
 
 
 def test_every_exception_says_what_happened_and_what_to_do() -> None:

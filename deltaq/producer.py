@@ -39,7 +39,7 @@ from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
 from deltaq.root import open_root
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.typed import TopicSchema, schema_conflict
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.weak import weakly
@@ -116,12 +116,9 @@ class _Lane:
             raise self._refusal
 
     def _contradiction(self, view: TopicView) -> InvalidConfig | None:
-        wanted, there = self._client_schema, view.schema
-        if wanted is None or (there is not None and there.arrow == wanted.arrow):
-            return None
-        held = "bytes" if there is None else there.arrow.to_string(show_field_metadata=False)
-        reason = f"the schema given for topic {self.name!r} is not the one it was created with: {held}"
-        return InvalidConfig(reason, key="schema")
+        wanted = self._client_schema
+        conflict = wanted and schema_conflict(self.name, wanted, view.schema)
+        return InvalidConfig(conflict, key="schema") if conflict else None
 
     def accepted(self, value: object) -> tuple[object, int]:
         """A value that is not plain, converted, and its size. TypeError, InvalidValue, InvalidConfig."""

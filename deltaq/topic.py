@@ -19,7 +19,7 @@ from deltaq.log.topic_view import NewTopicPlan, create_topic, view_of
 from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
-from deltaq.serde.typed import SchemaSource, TopicSchema, schema_of
+from deltaq.serde.typed import SchemaSource, TopicSchema, schema_conflict, schema_of
 from deltaq.store import Store
 
 __all__ = ["Position", "Topic", "checked_partitions", "checked_properties"]
@@ -111,9 +111,9 @@ class Topic:
         log = TopicLog(self._opened(), self._name, self._clock)
         plan = self.plan(self._default_partitions)
         there = create_topic(log, plan, deadline, exist_ok=exist_ok).schema
-        if self._schema is not None and (there is None or there.arrow != self._schema.arrow):
-            held = "bytes" if there is None else there.arrow.to_string(show_field_metadata=False)
-            raise InvalidConfig(f"topic {self._name!r} exists with another schema: {held}", key="schema")
+        conflict = self._schema and schema_conflict(self._name, self._schema, there)
+        if conflict:
+            raise InvalidConfig(conflict, key="schema")
         return self
 
     def delete(self, timeout: float = 60.0) -> None:

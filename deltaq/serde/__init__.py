@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from deltaq.serde.typed import TopicSchema, schema_of
+from deltaq.serde.typed import TopicSchema, schema_conflict, schema_of
 
-__all__ = ["TopicSchema", "schema_of"]
+__all__ = ["TopicSchema", "schema_conflict", "schema_of"]

@@ -20,10 +20,12 @@ from deltaq.errors import InvalidValue, KafkaError, KafkaException
 from deltaq.serde.columns import is_required, table_columns
 from deltaq.serde.models import ModelShape, shape_of
 
-__all__ = ["SchemaSource", "TopicSchema", "schema_of"]
+__all__ = ["SchemaSource", "TopicSchema", "schema_conflict", "schema_of"]
 
 SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
 """What a user says a typed topic holds."""
+
+_REMEDY = "a topic keeps the schema that it was created with: use that schema here, or a topic of another name"
 
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
@@ -84,12 +86,15 @@ class TopicSchema:
     def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | None]:
         """The rows of a batch that has (at least) the columns of `arrow`; a row of nulls is None, a tombstone.
 
-        Raises KafkaException (_VALUE_DESERIALIZATION) for values Python has no equal of, such as a date in the year
-        10000 or a map with one key twice, which only Arrow data can bring in.
+        Raises KafkaException (_VALUE_DESERIALIZATION) for a batch without one of the columns, and for values Python has
+        no equal of, such as a date in the year 10000 or a map with one key twice, which only Arrow data can bring in.
         """
+        missing = [name for name in self.arrow.names if name not in batch.schema.names]
+        if missing:
+            raise _unreadable(f"the topic has no column {missing[0]!r}; {_REMEDY}")
         try:
             rows = batch.select(self.arrow.names).to_pylist(maps_as_pydicts="strict")
-        except (ValueError, OverflowError, KeyError) as error:
+        except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
             raise _unreadable(str(error)) from error
         return [row if any(value is not None for value in row.values()) else None for row in rows]
 
@@ -129,6 +134,33 @@ def schema_of(source: SchemaSource) -> TopicSchema:
         shape = shape_of(source)
         return TopicSchema(shape.columns, source, _validator(shape.columns), shape)
     raise TypeError(f"a schema is a pyarrow.Schema or a pydantic model class, not {type(source).__name__}")
+
+
+def schema_conflict(topic: str, wanted: TopicSchema, held: TopicSchema | None) -> str | None:
+    """Why values of the schema `wanted` do not fit a topic with the schema `held`, and the remedy; None if they fit.
+
+    `held` is None for a topic of bytes.
+    """
+    if held is not None and held.arrow == wanted.arrow:
+        return None
+    return f"topic {topic!r} has another schema: {_difference(wanted.arrow, held)}; {_REMEDY}"
+
+
+def _difference(wanted: pa.Schema, held: TopicSchema | None) -> str:
+    """The first column that differs between a schema and that of a topic."""
+    if held is None:
+        return "it holds bytes"
+    there: pa.Schema = held.arrow
+    for column in wanted:
+        if column.name not in there.names:
+            return f"it has no column {column.name!r}"
+        kind = there.field(column.name).type
+        if kind != column.type:
+            return f"its column {column.name!r} is {kind}, not {column.type}"
+    extra = [name for name in there.names if name not in wanted.names]
+    return (
+        f"it has the column {extra[0]!r} too" if extra else f"its columns are {', '.join(there.names)}, in this order"
+    )
 
 
 # --- the check, made once per schema and run by pydantic-core ---

@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
 from deltaq.log.delta_schema import arrow_schema, delta_schema
-from deltaq.serde import TopicSchema, schema_of
+from deltaq.serde import TopicSchema, schema_conflict, schema_of
 
 UTC = dt.timezone.utc
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC)
@@ -505,6 +505,31 @@ def test_other_columns_of_a_batch_are_left_alone() -> None:
     schema = schema_of(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
     batch = pa.RecordBatch.from_pydict({"_offset": [7], "b": [2], "a": [1]})
     assert schema.to_python(batch) == [{"a": 1, "b": 2}]
+
+
+def test_a_field_that_the_topic_does_not_have_names_the_field_and_the_remedy() -> None:
+    schema = schema_of(pa.schema([("a", pa.int8()), ("note", pa.string())]))
+    with pytest.raises(KafkaException, match="has no column 'note'; a topic keeps the schema") as caught:
+        schema.to_python(pa.RecordBatch.from_pydict({"a": [1]}))
+    assert caught.value.args[0] == KafkaError._VALUE_DESERIALIZATION
+
+
+@pytest.mark.parametrize(
+    ("held", "difference"),
+    [
+        (None, "it holds bytes"),
+        (pa.schema([("a", pa.int8())]), "it has no column 'b'"),
+        (pa.schema([("a", pa.int16()), ("b", pa.int8())]), "its column 'a' is int16, not int8"),
+        (pa.schema([("a", pa.int8()), ("b", pa.int8()), ("c", pa.int8())]), "it has the column 'c' too"),
+        (pa.schema([("b", pa.int8()), ("a", pa.int8())]), "its columns are b, a, in this order"),
+    ],
+)
+def test_a_schema_that_is_not_that_of_the_topic_names_the_difference(held: pa.Schema | None, difference: str) -> None:
+    wanted = schema_of(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
+    conflict = schema_conflict("t", wanted, held and schema_of(held))
+    assert conflict is not None
+    assert conflict.startswith(f"topic 't' has another schema: {difference}; a topic keeps the schema")
+    assert schema_conflict("t", wanted, wanted) is None
 
 
 @pytest.mark.parametrize(

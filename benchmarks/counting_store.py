@@ -97,5 +97,8 @@ class CountingStore:
         self._count("delete", key, "ok")
         self.inner.delete(key)
 
+    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+        return self.inner.remove_unfinished(between)
+
     def watch(self) -> Watch:
         return self.inner.watch()

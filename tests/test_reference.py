@@ -162,7 +162,7 @@ LIMITS = {
         Limit("store.object_options.RETRIES", "", "Repetitions of a failed request (never of a conditional create)"),
         Limit("store.object_options.RETRY_TIMEOUT_MS", "ms", "Time for a request with its repetitions"),
         Limit("store.probe.PROBE_ATTEMPTS", "", "Attempts to prove that a store honours create-if-absent"),
-        Limit("store.local.LEFTOVER_AGE_MS", "ms", "Age at which an unfinished file of a crash is swept"),
+        Limit("store.local.UNFINISHED_AGE_MS", "ms", "Age at which maintenance removes an unfinished file of a crash"),
     ),
     "Maintenance": (
         Limit(

@@ -60,6 +60,7 @@ class Maintenance:
         self._offsets_retention_ms = offsets_retention_ms
         self._topics: dict[str, TopicPass] = {}
         self._groups: dict[str, GroupPass] = {}
+        self._unfinished_at = float("-inf")  # when the root was last searched for unfinished files
 
     @property
     def is_of_use(self) -> bool:
@@ -79,6 +80,7 @@ class Maintenance:
         for name, work in self._passes():
             done += self._attempt(name, work.run)
         done += self._attempt("probes", self._remove_left_probes)
+        done += self._attempt("unfinished files", self._remove_unfinished)
         if (fault := clock_fault(self._store, self._clock)) is not None:
             self._tell(fault)
             done[FAILURES] += 1
@@ -142,6 +144,17 @@ class Maintenance:
             return Counter({"probes deleted": remove_left_probes(self._store, expiry_ms(self._store, self._clock))})
         except StoreError as error:
             raise unavailable(error) from error
+
+    def _remove_unfinished(self) -> Counter[str]:
+        now = self._clock.uptime()
+        if (now - self._unfinished_at) * 1000 < self._settings.look_interval_ms:
+            return Counter()
+        try:
+            removed = self._store.remove_unfinished(self._pacer.step)
+        except StoreError as error:
+            raise unavailable(error) from error
+        self._unfinished_at = now
+        return Counter({"unfinished files deleted": removed})
 
     def _attempt(self, name: str, work: Callable[[], Counter[str]]) -> Counter[str]:
         try:

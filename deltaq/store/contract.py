@@ -172,5 +172,13 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove the object; a missing one is fine. StoreUnavailable, StoreRefused."""
 
+    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+        """Remove the unfinished files that interrupted writes have left under the root; how many.
+
+        A file counts as left behind once it is a day old by the store's own clock. Maintenance calls this, as no
+        listing shows such files. 0 where an interrupted write leaves nothing. `between` is called now and then, and
+        what it raises passes. StoreUnavailable, StoreRefused.
+        """
+
     def watch(self) -> Watch:
         """A new watch with no folders yet."""

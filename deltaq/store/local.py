@@ -49,8 +49,8 @@ PACE_WITH_INOTIFY = Pace(busy_s=0.0005, idle_s=0.1)
 
 A busy wait lasts a millisecond in truth, the kernel's unit, unless something arrives."""
 
-LEFTOVER_AGE_MS = 24 * 3600 * 1000
-"""An unfinished file of this age was left by a crash."""
+UNFINISHED_AGE_MS = 24 * 3600 * 1000
+"""An unfinished file of this age, by the clock of the file system, was left by an interrupted write."""
 
 MAKE_ATTEMPTS = 10
 """How often a write starts again because somebody removed the empty folder under it."""
@@ -171,6 +171,15 @@ class LocalStore:
             return
         except OSError as error:
             raise _outcome("delete", key, error) from error
+
+    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+        try:
+            with self._folder(()) as root:
+                return self._remove_unfinished(root, between)
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        except OSError as error:
+            raise _outcome("remove_unfinished", "", error) from error
 
     def watch(self) -> Watch:
         if self._wakes:
@@ -335,7 +344,7 @@ class LocalStore:
         for name in _in_order(_names(folder, start_after.removeprefix(base) if start_after.startswith(base) else "")):
             key = base + name
             if not key.startswith(prefix) or not is_key(key.removesuffix("/")):
-                self._sweep(folder, name)
+                continue
             elif name.endswith("/"):
                 if key > start_after or start_after.startswith(key):
                     yield from self._walk_child(folder, name, base, start_after)
@@ -356,15 +365,54 @@ class LocalStore:
         finally:
             os.close(child)
 
-    def _sweep(self, folder: int, name: str) -> None:
-        """Remove an unfinished file that a crash left long ago; whoever lists a folder sees to it."""
-        if name.startswith(RESERVED_PREFIX):
+    # Unfinished files
+
+    def _remove_unfinished(self, folder: int, between: Callable[[], object]) -> int:
+        """Remove old unfinished files from the open folder and all below it; how many."""
+        removed = 0
+        names = _names(folder)
+        if any(name.startswith(RESERVED_PREFIX) and not name.endswith("/") for name in names):
+            removed += self._remove_unfinished_here(folder)
+        for name in names:
+            if not name.endswith("/") or not is_key(name[:-1]):
+                continue
+            between()
             try:
-                changed_ms = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns // 1_000_000
-                if changed_ms < self._clock.time_ms() - LEFTOVER_AGE_MS:
-                    os.unlink(name, dir_fd=folder)
+                child = child_folder(folder, name[:-1])
             except OSError:
-                pass  # finished or removed meanwhile, or not ours to remove
+                continue  # removed meanwhile, or not ours to read
+            try:
+                removed += self._remove_unfinished(child, between)
+            finally:
+                os.close(child)
+        return removed
+
+    def _remove_unfinished_here(self, folder: int) -> int:
+        """Remove old unfinished files from the open folder; how many.
+
+        Their age is the difference to the time of a file that is written now: the file system sets both times, so no
+        machine that mounts it goes by a wrong clock of its own.
+        """
+        fresh = RESERVED_PREFIX + self._clock.unique_id()
+        removed = 0
+        try:
+            file = os.open(fresh, _WRITE, 0o666, dir_fd=folder)
+            try:
+                os.write(file, b"x")
+                os.fsync(file)  # over a network, it is the server that has set the time by now
+                now_ns = os.fstat(file).st_mtime_ns
+            finally:
+                os.close(file)
+                os.unlink(fresh, dir_fd=folder)
+            for name in os.listdir(folder):
+                if name.startswith(RESERVED_PREFIX):
+                    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_mtime_ns < now_ns - UNFINISHED_AGE_MS * 1_000_000:
+                        os.unlink(name, dir_fd=folder)
+                        removed += 1
+        except OSError:
+            pass  # finished or removed meanwhile, or not ours to remove: the next round tries again
+        return removed
 
     # Writing
 
@@ -389,11 +437,15 @@ class LocalStore:
                     raise StoreUnavailable(
                         operation, key, f"written, but not proven durable: {error.strerror}"
                     ) from error
-                # Somebody removed the folder, empty as it was, between our opening it and our writing into it.
+                # Another client removed the folder, which was empty, or the unfinished file, which had become old
+                # while this machine was suspended. The content is written anew.
                 if error.errno != errno.ENOENT or attempt == MAKE_ATTEMPTS:
                     raise self._write_outcome(operation, key, error) from error
 
     def _write_outcome(self, operation: str, key: str, error: OSError) -> StoreError:
+        if error.errno == errno.ENOENT:
+            reason = "its folder, or its unfinished file, was removed again and again while it was written"
+            return StoreUnavailable(operation, key, reason)
         if isinstance(error, _NoHardLinksError):
             reason = f"the file system of {self._root} has no hard links; put the root on one that has"
             return CreateUnsupported(operation, key, reason)

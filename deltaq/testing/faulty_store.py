@@ -195,6 +195,10 @@ class FaultyStore:
     def delete(self, key: str) -> None:
         self._write("delete", key, b"", lambda key, _: self.inner.delete(key))
 
+    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+        self._die_if_crashed()
+        return self.inner.remove_unfinished(between)
+
     def watch(self) -> Watch:
         self._die_if_crashed()
         watch = self.inner.watch()

@@ -70,6 +70,21 @@ def test_once_does_what_is_due_says_so_and_ends(root: Path, capsys: pytest.Captu
     assert "merged" not in capsys.readouterr().out
 
 
+@pytest.mark.fault("P1")
+def test_unfinished_files_of_killed_processes_are_removed_from_the_whole_root(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = [root / folder / ".~left" for folder in ("", "topics/t", "topics/idle/_delta_log", "groups/g")]
+    for path in left:
+        path.write_bytes(b"half")
+        os.utime(path, (0, 0))
+    assert main([str(root), "--dry-run"]) == 0
+    assert all(path.exists() for path in left)
+    assert main([str(root), "--once"]) == 0
+    assert not any(path.exists() for path in left)
+    assert "4 unfinished files deleted" in capsys.readouterr().out
+
+
 def test_a_dry_run_says_what_would_be_done_and_changes_no_object(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

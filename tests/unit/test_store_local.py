@@ -38,7 +38,7 @@ from deltaq.store import (
 )
 
 
-class LaterClock(SystemClock):
+class SkewedClock(SystemClock):
     """The system's clock, a number of hours ahead."""
 
     def __init__(self, hours: int) -> None:
@@ -350,13 +350,81 @@ def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing_and_no_second
     assert failed_later == []
 
 
-def test_an_unfinished_file_is_swept_after_a_day_by_whoever_lists(store: LocalStore, root: Path) -> None:
+# Unfinished files
+
+
+def _age(path: Path, hours: float) -> None:
+    """Make a file older by the clock of the file system."""
+    changed_s = path.stat().st_mtime - 3600 * hours
+    os.utime(path, (changed_s, changed_s))
+
+
+def test_an_unfinished_file_is_removed_once_it_is_a_day_older_than_a_new_one(store: LocalStore, root: Path) -> None:
+    store.put("a/b/k", b"x")
+    for folder, hours in ((root, 25), (root / "a" / "b", 25), (root / "a" / "b", 23), (root / "a", 0)):
+        (folder / f".~{hours}").write_bytes(b"half")
+        _age(folder / f".~{hours}", hours)
+    assert store.remove_unfinished() == 2
+    assert _files(root) == ["a/.~0", "a/b/.~23", "a/b/k"]
+    assert store.remove_unfinished() == 0
+    assert LocalStore(str(root / "missing")).remove_unfinished() == 0
+
+
+def test_an_old_object_is_no_unfinished_file(store: LocalStore, root: Path) -> None:
     store.put("a/k", b"x")
-    (root / "a" / ".~0123").write_bytes(b"half")
-    assert [entry.key for entry in LocalStore(str(root), LaterClock(hours=23)).list("")] == ["a/k"]
-    assert _files(root) == ["a/.~0123", "a/k"]
-    assert [entry.key for entry in LocalStore(str(root), LaterClock(hours=25)).list("a/k")] == ["a/k"]
-    assert _files(root) == ["a/k"]
+    _age(root / "a" / "k", 24 * 365)
+    (root / "a" / ".~folder").mkdir()
+    _age(root / "a" / ".~folder", 24 * 365)
+    assert store.remove_unfinished() == 0
+    assert store.get("a/k") == b"x"
+
+
+@pytest.mark.fault("C1")
+@pytest.mark.parametrize("hours", [30, -30])
+def test_a_client_with_a_wrong_clock_leaves_the_unfinished_files_of_others(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    skewed = LocalStore(str(root), SkewedClock(hours))
+    to_disk = local._sync_content
+
+    def meddle(file: int) -> None:
+        to_disk(file)
+        assert [entry.key for entry in skewed.list("")] == []
+        assert skewed.remove_unfinished() == 0
+
+    monkeypatch.setattr(local, "_sync_content", meddle)
+    content = os.urandom(5_000_000)
+    store.put("a/k", content)
+    assert store.get("a/k") == content
+    (root / "a" / ".~left").write_bytes(b"half")
+    _age(root / "a" / ".~left", 25)
+    assert skewed.remove_unfinished() == 1, "nor does its clock keep it from removing what is old"
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_whose_unfinished_file_is_removed_starts_again_and_in_the_end_says_that_it_failed(
+    store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, write: str
+) -> None:
+    store.put("a/other", b"")
+    removals = local.MAKE_ATTEMPTS - 1
+    publishing = "link" if write == "create" else "rename"
+    publish = getattr(os, publishing)
+
+    def removing(staged: str, *args, **kwargs):
+        nonlocal removals
+        if removals:
+            removals -= 1
+            (root / "a" / staged).unlink()
+        publish(staged, *args, **kwargs)
+
+    monkeypatch.setattr(os, publishing, removing)
+    WRITES[write](store, "a/k", b"whole")
+    assert removals == 0
+    assert store.get("a/k") == b"whole"
+    removals = local.MAKE_ATTEMPTS
+    with pytest.raises(StoreUnavailable, match="removed again and again"):
+        WRITES[write](store, "a/l", b"whole")
+    assert _files(root) == ["a/k", "a/other"]
 
 
 def test_a_folder_with_an_unfinished_file_only_does_not_exist(store: LocalStore, root: Path) -> None:

@@ -167,6 +167,9 @@ class SimulatedStore:
     def delete(self, key: str) -> None:
         self._write("delete", key, lambda: self._disk.delete(key))
 
+    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+        return self._disk.remove_unfinished(between)
+
     def watch(self) -> Watch:
         watch = SignalWatch(self._process.clock)
         self._network.watches.append((self._process, watch))

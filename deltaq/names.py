@@ -48,6 +48,7 @@ __all__ = [
     "look_part",
     "looks_folder",
     "member_folder",
+    "member_id",
     "member_key",
     "offer_file",
     "offers_after",
@@ -164,6 +165,14 @@ def member_folder(group: str) -> str:
 def member_key(group: str, member_id: str) -> str:
     """`groups/<group>/_members/<member id>`, the heartbeat object of one member."""
     return member_folder(group) + _check(member_id, "member id", "member_id", KafkaError.UNKNOWN_MEMBER_ID)
+
+
+def member_id(client_id: str, unique_id: str) -> str:
+    """`<client id>-<unique id>`, a new member's id. It names a heartbeat object, so a long client id is cut to fit.
+
+    The client id is there for people to recognise; the unique id alone tells members apart.
+    """
+    return f"{client_id[: NAME_CHARS_MAX - 1 - len(unique_id)] or 'deltaq'}-{unique_id}"
 
 
 def transaction_folder(transactional_id: str) -> str:

@@ -134,8 +134,12 @@ class Membership:
                 self._tell(error)
             except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever
                 _log.exception("keeping the membership failed group=%r", self._log.group)
-                self._tell(KafkaException(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}")))
-        self._leave()
+                reason = f"keeping the membership of group {self._log.group!r} failed: {type(error).__name__}: {error}"
+                self._tell(KafkaException(KafkaError(KafkaError._FAIL, reason)))
+        try:
+            self._leave()
+        except Exception:  # noqa: BLE001 - the application closes the consumer: only the log can say it
+            _log.exception("leaving failed, the next member will wait group=%r", self._log.group)
 
     def _tell(self, error: KafkaException) -> None:
         self._error = error
@@ -143,7 +147,7 @@ class Membership:
         self._wait(self._settings.heartbeat_interval_s)
 
     def _new_id(self) -> str:
-        return f"{self._member.client_id or 'deltaq'}-{self._clock.unique_id()}"
+        return names.member_id(self._member.client_id, self._clock.unique_id())
 
     def _join(self) -> None:
         self._beat()
@@ -155,6 +159,7 @@ class Membership:
         for other in dead:
             self._forget(other)
         self._beat()
+        self._error = None  # what kept it from joining is over
         self._session = Session(self._id, generation)
         self._told()
 
@@ -180,8 +185,8 @@ class Membership:
             raise unavailable(error) from error
 
     def _stay(self) -> None:
-        """Heartbeats, until the membership ends. Whoever cannot show that it lives must assume that it is held for
-        dead."""
+        """Heartbeats, until the membership ends. It ends with any error but a store that is away for a short time: a
+        consumer that cannot see or show its membership must not deliver records."""
         while not self._closing and self._session is not None:
             try:
                 self._beat()
@@ -193,7 +198,7 @@ class Membership:
                     self._end_session()
                     raise
                 _log.warning("heartbeat failed group=%r reason=%s", self._log.group, error)
-            except Fenced:
+            except Exception:
                 self._end_session()
                 raise
             if self._clock.monotonic() - self._poll_at > self._settings.max_poll_interval_s:

@@ -26,6 +26,7 @@ from deltaq.clock import SystemClock
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
 from deltaq.group.membership import GroupSettings, Membership
+from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message, poll_until_raised
@@ -399,6 +400,50 @@ def test_a_member_has_an_id_and_metadata_in_the_layout_of_librdkafka(root):
         generation = struct.pack("<i", 1)
         expected = b"CGMDv2:" + generation + b"g\x00" + member_id.encode() + b"\x00\x01"
         assert reader.consumer_group_metadata() == expected
+
+
+@pytest.mark.fault("K2")
+def test_the_longest_names_there_are_can_be_written_subscribed_to_and_maintained_on_a_disk(tmp_path):
+    """249 characters, Kafka's limit: each name ends up in file names, which have 255 bytes."""
+    long, conf = "x" * 249, {"bootstrap.servers": str(tmp_path), "client.id": "c" * 249}
+    Topic(long, conf=conf).create()
+    with Producer(conf, deltaq_group_commit="true") as producer:
+        producer.produce(long, b"v")
+    with Consumer(conf | SHORT, group_id="g" * 249, auto_offset_reset="earliest") as reader:
+        reader.subscribe([long])
+        assert next_message(reader).value() == b"v"
+        member_id = reader.memberid()
+        assert member_id is not None
+        assert member_id.startswith("c" * 200)
+        reader.commit(asynchronous=False)
+        assert Maintenance(open_store(str(tmp_path))).round()[FAILURES] == 0
+
+
+def test_a_defect_in_keeping_the_membership_is_told_and_the_consumer_joins_again(root, monkeypatch):
+    topic(root)
+    fill(root, 1)
+    with consumer(root, enable__auto__commit=False) as reader:
+        reader.subscribe(["t"])
+        assert next_message(reader).offset() == 0
+        assert reader._subscription is not None
+        membership, beat = reader._subscription.membership, Membership._beat
+        monkeypatch.setattr(membership, "_beat", lambda: 1 // 0, raising=False)
+        with pytest.raises(KafkaException, match=r"group 'g'.*ZeroDivisionError") as caught:
+            poll_until_raised(reader)
+        assert caught.value.args[0] == KafkaError._FAIL
+        assert reader.memberid() is None
+        monkeypatch.setattr(membership, "_beat", lambda: beat(membership), raising=False)
+        eventually(lambda: reader.memberid() is not None)
+
+
+def test_a_defect_in_leaving_is_logged_and_the_consumer_closes(root, monkeypatch, caplog):
+    topic(root)
+    reader = consumer(root)
+    reader.subscribe(["t"])
+    settle(reader, [("t", 0)])
+    monkeypatch.setattr(GroupLog, "leave", lambda *_: 1 // 0)
+    reader.close()
+    assert "leaving failed" in caplog.text
 
 
 def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it_leaves(root):

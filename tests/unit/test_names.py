@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from deltaq import names
 from deltaq.errors import InvalidConfig, KafkaError
+from deltaq.store.keys import is_key
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 CHECKS: list[tuple[Callable[[object], str], int]] = [
@@ -123,6 +124,21 @@ def test_neither_a_member_nor_a_data_file_may_be_named_like_a_path() -> None:
         names.member_key("billing", "../_delta_log")
     with pytest.raises(InvalidConfig):
         names.data_file_name("a/b")
+
+
+@given(st.text(LEGAL, max_size=249))
+@example("")
+@example("x" * 217)
+@example("x" * 249)
+def test_every_client_id_makes_a_member_id_that_names_a_heartbeat_object(client_id: str) -> None:
+    unique_id = "0" * 32
+    member_id = names.member_id(client_id, unique_id)
+    key = names.member_key("billing", member_id)
+    assert is_key(key)
+    assert key == f"groups/billing/_members/{member_id}"
+    lead = member_id.removesuffix("-" + unique_id)
+    assert (client_id or "deltaq").startswith(lead)
+    assert lead == (client_id or "deltaq") or len(member_id) == names.NAME_CHARS_MAX, "cut only where it must be"
 
 
 @given(st.integers(0, names.VERSION_MAX), st.integers(0, names.VERSION_MAX))

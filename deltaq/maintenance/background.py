@@ -24,6 +24,7 @@ from deltaq.log.topic_log import SharedTopicLog, TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.pace import Pacer, Stopped
+from deltaq.maintenance.refusals import log_failure
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import TopicPass
@@ -187,7 +188,7 @@ class TopicCaretaker:
         except Stopped:
             pass
         except (KafkaException, StoreError, CheckpointFailed) as error:
-            _log.warning("%s of topic %r failed: %s", task, self._topic, error)
+            log_failure(self._store, task, f"topic {self._topic!r}", error)
         except Exception:  # noqa: BLE001 - a defect here must not concern whoever writes
             _log.exception("%s of topic %r failed", task, self._topic)
 

@@ -20,6 +20,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_clean_up import LogCleaner, entry_time_ms
+from deltaq.maintenance.refusals import log_failure
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import FAILURES
 from deltaq.store import ObjectEntry, Store, StoreError
@@ -342,7 +343,7 @@ class GroupCaretaker:
         try:
             self._look_after(state)
         except (KafkaException, StoreError, CheckpointFailed) as error:
-            _log.warning("maintenance of group %r failed: %s", self._group, error)
+            log_failure(self._store, "maintenance", f"group {self._group!r}", error)
         except Exception:  # noqa: BLE001 - a defect here must not concern whoever reads
             _log.exception("maintenance of group %r failed", self._group)
 

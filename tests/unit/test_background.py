@@ -258,6 +258,34 @@ def test_maintenance_that_fails_is_logged_and_costs_the_writer_nothing(
     assert [message.value() for message in messages_of(faulty.inner, "t")] == [b"%d" % number for number in range(30)]
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        [Rule("delete", "topics/*", Fault.refused("403 Forbidden"), times=None)],
+        [Rule("put", "_deltaq/clock", Fault.refused("403 Forbidden"), times=None)],
+    ],
+    ids=["deletes", "all of it"],
+)
+def test_maintenance_that_is_not_permitted_is_said_once_and_asked_for_again(
+    refused: list[Rule], held: HeldThreads, caplog: pytest.LogCaptureFixture
+) -> None:
+    faulty = FaultyStore(MemoryStore("test", held), *refused)
+    topic = WrittenTopic(faulty, held)
+    care = caretaker(topic, held, clean_up_grace_s=0.0, keep_checkpoints=1)
+    with caplog.at_level(logging.INFO, "deltaq.maintenance"):
+        for _ in range(4):
+            for _ in range(20):
+                topic.append(Row(b"x"))
+            care.look_after()
+            held.run()
+    assert faulty.struck["refused"] >= 2
+    lines = [record for record in caplog.records if "403 Forbidden" in record.getMessage()]
+    assert [record.levelname for record in lines].count("WARNING") == 1
+    assert len(lines) >= 2
+    assert "maintenance.enable" in lines[0].getMessage()
+    assert len(seen_by_consumers(faulty.inner)) == 80
+
+
 @pytest.mark.usefixtures("small_settings")
 def test_a_defect_in_maintenance_is_logged_and_does_not_concern_the_writer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -1,0 +1,121 @@
+"""A signal handler that raises, at every place of a call where Python runs signal handlers."""
+
+from __future__ import annotations
+
+import _thread
+import re
+import signal
+import sys
+import weakref
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from dis import opname
+from functools import partial
+from types import FrameType
+from typing import Any
+
+__all__ = ["Interrupted", "Outcome", "interrupted"]
+
+_SILENT = re.compile(
+    r"CACHE|COPY|DUP_TOP|ROT_\w+|SWAP|NOP|PRECALL|PUSH_NULL|KW_NAMES|POP_BLOCK|EXTENDED_ARG|MAKE_CELL|RETURN_CONST"
+    r"|LOAD_(CONST|FAST\w*|GLOBAL|DEREF|CLOSURE)|STORE_(FAST\w*|DEREF)|IS_OP|BUILD_(TUPLE|LIST)|JUMP_FORWARD"
+)
+"""Operations that run no signal handler and no other code: a signal before one is handled as one behind it."""
+
+_IGNORE = partial(sys.audit, "interrupts.ignored")
+"""A trace function without a step in Python. As long as there is one, Python does not use specialized operations, of
+which some look for no signal."""
+
+
+class Interrupted(BaseException):
+    """What the signal handler raises, unless a test wants something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an interrupted call. One that is not `reached` ended before the handler ran.
+
+    `place` is where the handler raised, `raised` what came out of the call, `result` what it returned.
+    """
+
+    reached: bool
+    place: str
+    raised: BaseException | None
+    result: Any
+
+
+class _Fuse:
+    """Its end is a signal."""
+
+
+def interrupted(
+    call: Callable[[], Any],
+    point: int,
+    error: type[BaseException] | BaseException = Interrupted,
+    modules: tuple[str, ...] = ("deltaq", "threading"),
+) -> Outcome:
+    """Run `call` on this thread, the main one, with a signal before its operation number `point`, whose handler raises
+    `error`.
+
+    Operations are counted from 0, in functions of `modules` and what is below these. Python decides where the handler
+    runs: at the first place behind the signal where it looks for one. So every such place comes up as `point` goes from
+    0 to the first that is not `reached`; some come up more than once.
+    """
+    left, place, is_over = point, "", False
+    signals: list[weakref.ref[_Fuse]] = []
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        name = frame.f_globals.get("__name__", "")
+        if not any(name == module or name.startswith(module + ".") for module in modules):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "call" or (event == "opcode" and not _SILENT.fullmatch(_operation(frame))):
+            left -= 1
+            if left < 0:
+                sys.settrace(_IGNORE)
+                _ignore_above(frame.f_back)
+                # The signal comes as this function ends: earlier, the handler would run inside it.
+                fuse = _Fuse()
+                signals.append(_signal_at_end_of(fuse))
+                return _IGNORE
+        return trace
+
+    def handler(_: int, frame: FrameType | None) -> None:
+        nonlocal place
+        if frame is not None and not is_over:
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+            raise error
+
+    result: Any = None
+    raised: BaseException | None = None
+    traced, handled = sys.gettrace(), signal.signal(signal.SIGINT, handler)
+    try:
+        sys.settrace(trace)
+        result = call()
+    except BaseException as failure:  # noqa: BLE001 - a test looks at it
+        raised = failure
+    is_over = True
+    sys.settrace(traced)
+    signal.signal(signal.SIGINT, handled)
+    return Outcome(place != "", place, raised, result)
+
+
+def _ignore_above(frame: FrameType | None) -> None:
+    while frame is not None:
+        if frame.f_trace is not None:
+            frame.f_trace = _IGNORE
+        frame = frame.f_back
+
+
+def _operation(frame: FrameType) -> str:
+    return opname[frame.f_code.co_code[frame.f_lasti]]
+
+
+def _signal_at_end_of(fuse: _Fuse) -> weakref.ref[_Fuse]:
+    """Without a step in Python, at which the handler would run."""
+    send = defaultdict[Any, None](partial(_thread.interrupt_main, signal.SIGINT)).__getitem__
+    sent = weakref.ref(fuse, send)
+    hash(sent)  # later there is nothing left to take it from
+    return sent

@@ -3,6 +3,10 @@
 A checkpoint keeps, for each topic, its id beside the next offset of each partition:
 `{"orders": {"topic_id": "…", "next_offsets": {"0": 5, "1": 7}}}`. By the id a topic that was deleted and created again
 is told from the one that the query has read.
+
+Spark records the end of each micro-batch before it runs, but not where the first one begins, and it asks for that again
+whenever it needs it. So the start of a query is `NOT_BEGUN` until its first end is chosen. That end then says where the
+query begins: `"first_offsets"` beside `"next_offsets"`. One record holds both, and no later answer can differ from it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from deltaq.log.topic_state import TopicHead
 from deltaq.spark.options import Bound, Edge, Moment, Subscription
 
 __all__ = [
+    "NOT_BEGUN",
     "DataLoss",
     "Ranges",
     "SourceOffset",
@@ -25,12 +30,19 @@ __all__ = [
     "at_bound",
     "available",
     "check_order",
+    "check_start",
+    "first_end",
+    "first_start",
     "from_json",
     "limited",
+    "same_place",
     "to_read",
 ]
 
 _log = logging.getLogger("deltaq.spark")
+
+NOT_BEGUN: Mapping[str, Mapping[str, object]] = {"<startingOffsets>": {}}
+"""The start of a query's first micro-batch, for Spark. No topic can have this name."""
 
 TimeLookup: TypeAlias = Callable[[str, int, int], "int | None"]
 """(topic, partition, epoch ms) -> the first offset whose timestamp is not earlier, if any."""
@@ -41,10 +53,14 @@ Ranges: TypeAlias = "dict[str, dict[int, tuple[int, int]]]"
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
-    """The next offset of each partition of the topic with this id."""
+    """The next offset of each partition of the topic with this id.
+
+    `first_offsets` are where the query begins, in the end of its first micro-batch only.
+    """
 
     topic_id: str
     next_offsets: Mapping[int, int]
+    first_offsets: Mapping[int, int] | None = None
 
 
 SourceOffset: TypeAlias = "Mapping[str, TopicOffsets]"
@@ -52,30 +68,70 @@ SourceOffset: TypeAlias = "Mapping[str, TopicOffsets]"
 
 def as_json(offset: SourceOffset) -> dict[str, object]:
     """The offset as Spark keeps it. Equal offsets give equal text, by which Spark compares them."""
-    return {
-        topic: {
-            "topic_id": offset[topic].topic_id,
-            "next_offsets": {str(partition): of for partition, of in sorted(offset[topic].next_offsets.items())},
-        }
-        for topic in sorted(offset)
-    }
+    return {topic: _topic_as_json(offset[topic]) for topic in sorted(offset)}
+
+
+def _topic_as_json(of_topic: TopicOffsets) -> dict[str, object]:
+    body: dict[str, object] = {"topic_id": of_topic.topic_id, "next_offsets": _by_number(of_topic.next_offsets)}
+    if of_topic.first_offsets is not None:
+        body["first_offsets"] = _by_number(of_topic.first_offsets)
+    return body
+
+
+def _by_number(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): of for partition, of in sorted(offsets.items())}
 
 
 def from_json(body: Mapping[str, object]) -> SourceOffset:
     """The offset that a checkpoint holds. Raises InvalidConfig if another source wrote it."""
     try:
         return {topic: _topic_offsets(kept) for topic, kept in body.items()}
-    except (TypeError, ValueError, KeyError) as error:
-        raise InvalidConfig(
-            "the offsets in the checkpoint are not those of a deltaq source: set a checkpointLocation of its own",
-            key="checkpointLocation",
-        ) from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _not_ours() from error
+
+
+def _not_ours() -> InvalidConfig:
+    return InvalidConfig(
+        "the offsets in the checkpoint are not those of a deltaq source: set a checkpointLocation of its own",
+        key="checkpointLocation",
+    )
 
 
 def _topic_offsets(kept: object) -> TopicOffsets:
     if not isinstance(kept, dict):
         raise TypeError("not an object")
-    return TopicOffsets(str(kept["topic_id"]), {int(number): int(of) for number, of in kept["next_offsets"].items()})
+    first = kept.get("first_offsets")
+    return TopicOffsets(
+        str(kept["topic_id"]), _numbered(kept["next_offsets"]), None if first is None else _numbered(first)
+    )
+
+
+def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
+    return {int(number): int(of) for number, of in offsets.items()}
+
+
+def first_end(start: SourceOffset, end: SourceOffset) -> SourceOffset:
+    """The end of a query's first micro-batch, which says that the query begins at `start`."""
+    return {
+        topic: TopicOffsets(of_topic.topic_id, of_topic.next_offsets, start[topic].next_offsets)
+        for topic, of_topic in end.items()
+    }
+
+
+def first_start(end: SourceOffset) -> SourceOffset:
+    """Where the query begins, by the end of its first micro-batch. Raises InvalidConfig if that does not say it."""
+    start = {}
+    for topic, of_topic in end.items():
+        if of_topic.first_offsets is None:
+            raise _not_ours()
+        start[topic] = TopicOffsets(of_topic.topic_id, of_topic.first_offsets)
+    return start
+
+
+def same_place(one: SourceOffset, other: SourceOffset) -> bool:
+    """Whether both have the same topics and next offsets."""
+    places = [{topic: (of.topic_id, of.next_offsets) for topic, of in offset.items()} for offset in (one, other)]
+    return places[0] == places[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +211,18 @@ def check_order(start: SourceOffset, end: SourceOffset) -> None:
                 )
 
 
+def check_start(start: SourceOffset, end: SourceOffset) -> None:
+    """That a stream begins no later than its topics end. Raises InvalidConfig."""
+    for topic, of_topic in start.items():
+        for partition, begin in of_topic.next_offsets.items():
+            if begin > (until := end[topic].next_offsets[partition]):
+                raise InvalidConfig(
+                    f"topic {topic!r} partition {partition}: startingOffsets {begin} lies behind its end {until}; "
+                    "correct it, or use -1 to begin at the end",
+                    key="startingOffsets",
+                )
+
+
 def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:
     """The end of a micro-batch of at most `rows_max` offsets between `start` and `end`.
 
@@ -221,7 +289,8 @@ def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
             earliest = head.start_offsets[partition]
             begin = _begin(start, topic, of_topic.topic_id, partition, heads)
             if begin < earliest or until < begin or until > head.next_offsets[partition]:
-                loss.met(_out_of_range(topic, partition, begin if begin < earliest else until, head))
+                lost = until if earliest <= begin <= until else begin
+                loss.met(_out_of_range(topic, partition, lost, head))
             begin, until = max(begin, earliest), min(until, head.next_offsets[partition])
             if begin < until:
                 ranges.setdefault(topic, {})[partition] = begin, until

@@ -22,6 +22,7 @@ from deltaq.log.topic_state import TopicHead
 from deltaq.root import open_root
 from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
 from deltaq.spark.offsets import (
+    NOT_BEGUN,
     DataLoss,
     SourceOffset,
     TopicOffsets,
@@ -29,8 +30,12 @@ from deltaq.spark.offsets import (
     at_bound,
     available,
     check_order,
+    check_start,
+    first_end,
+    first_start,
     from_json,
     limited,
+    same_place,
     to_read,
 )
 from deltaq.spark.options import Bound, Edge, SourceOptions, refuse
@@ -142,9 +147,8 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._kept
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as all below
-        """Where a new query begins."""
-        heads = self._plans.topics.newest_heads()
-        return as_json(self._plans.begin_or_end("startingOffsets", self._options.starting or Edge.LATEST, heads))
+        """That the query has not begun. Where it begins is decided once, with the end of its first micro-batch."""
+        return dict(NOT_BEGUN)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxOffsetsPerTrigger`."""
@@ -156,12 +160,16 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._plans.topics.newest_heads()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch."""
+        """The end of the next micro-batch; that of the first one also says where the query begins."""
         heads = self._plans.topics.newest_heads() if self._target is None else self._target
-        end = available(heads, self._options.subscription)
-        if isinstance(limit, ReadMaxRows):
-            end = limited(from_json(start), end, heads, limit.max_rows)
-        return as_json(end)
+        newest = available(heads, self._options.subscription)
+        if start == NOT_BEGUN:
+            begin = self._plans.begin_or_end("startingOffsets", self._options.starting or Edge.LATEST, heads)
+            check_start(begin, newest)
+            return as_json(first_end(begin, _within(limit, begin, newest, heads)))
+        begin = from_json(start)
+        end = _within(limit, begin, newest, heads)
+        return start if same_place(begin, end) else as_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """How far the topics went when last looked at, for the query's progress."""
@@ -171,11 +179,18 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a micro-batch."""
         # What latestOffset saw holds `end`; a query that starts again at a planned micro-batch has not looked yet.
         heads = self._plans.topics.known_heads()
-        return list(self._plans.tasks(from_json(start), from_json(end), heads))
+        until = from_json(end)
+        begin = first_start(until) if start == NOT_BEGUN else from_json(start)
+        return list(self._plans.tasks(begin, until, heads))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         return _records(self._options, self._columns, partition)
+
+
+def _within(limit: ReadLimit, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> SourceOffset:
+    """The end of a micro-batch that begins at `start`."""
+    return limited(start, end, heads, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
 
 def _check_batch_edges(options: SourceOptions) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,6 +21,26 @@ from tests.spark.native_spark import NativeSpark, native_spark
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 Produce: TypeAlias = Callable[..., None]
+
+
+class BackgroundWriter:
+    """What a thread has appended to a topic: the values 0, 1, 2, ..., one commit each. `count`: those acknowledged."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.has_begun = threading.Event()
+        self.is_over = threading.Event()
+
+    def run(self, root: str, topic: str) -> None:
+        with Producer({"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)) as producer:
+            while not self.is_over.wait(0.01):  # leaves a small machine to Spark
+                producer.produce(topic, b"%d" % self.count)
+                producer.flush()
+                self.count += 1
+                self.has_begun.set()
+
+
+WrittenThroughout: TypeAlias = Callable[[str], AbstractContextManager[BackgroundWriter]]
 
 
 @pytest.fixture(scope="session")
@@ -80,3 +102,26 @@ def produce(root: str) -> Produce:
             producer.produce_arrow(topic, pa.table(columns))
 
     return append
+
+
+@pytest.fixture
+def written_throughout(root: str) -> WrittenThroughout:
+    """Write a topic of one partition, some fifty times a second, for as long as a context lasts.
+
+    Between two calls of Spark there are new records then: what changes from answer to answer shows.
+    """
+
+    @contextmanager
+    def write(topic: str) -> Iterator[BackgroundWriter]:
+        Topic(topic, bootstrap_servers=root).create(exist_ok=True)
+        writer = BackgroundWriter()
+        thread = threading.Thread(target=writer.run, args=(root, topic))
+        thread.start()
+        try:
+            assert writer.has_begun.wait(60)
+            yield writer
+        finally:
+            writer.is_over.set()
+            thread.join()
+
+    return write

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,9 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from deltaq import Producer, Topic
+from tests.spark.conftest import WrittenThroughout
+from tests.spark.standing_query import IN_FIRST_BATCH
 
 pytestmark = pytest.mark.spark
 Produce = Callable[..., None]
+STANDING_QUERY = Path(__file__).with_name("standing_query.py")
 
 
 def read_stream(spark: SparkSession, root: str, topic: str, **options: str) -> DataFrame:
@@ -79,9 +87,60 @@ def test_a_stream_takes_what_its_limit_allows_and_each_record_once(
     assert len(log_entries(root, "copy")) == 1 + 4  # the topic's beginning, and one commit for each micro-batch
 
 
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=str)
+def test_a_query_started_on_a_busy_topic_reads_each_record_from_then_on(
+    spark: SparkSession, root: str, written_throughout: WrittenThroughout, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
+    orders = spark.readStream.format("deltaq").option("subscribe", "orders").load(root).select("value")
+    sink = orders.writeStream.format("deltaq").options(topic="copy", checkpointLocation=str(tmp_path / "checkpoint"))
+    with written_throughout("orders") as writer:
+        before = writer.count
+        query = sink.trigger(**trigger).start(root)
+        while query.isActive and not (query.lastProgress and query.lastProgress.numInputRows):
+            query.awaitTermination(1)
+        after = writer.count
+    if query.isActive:
+        query.processAllAvailable()
+        query.stop()
+    else:  # with `availableNow` it ended where it began, at the end
+        assert query.exception() is None
+        sink.trigger(**trigger).start(root).awaitTermination()
+    copied = [int(value or b"") for value in values(root, "copy")]
+    assert copied == list(range(copied[0], writer.count))
+    assert before <= copied[0] <= after
+
+
+@pytest.mark.timeout(300)
+def test_a_query_killed_in_its_first_micro_batch_begins_where_it_did_before(
+    spark: SparkSession,
+    root: str,
+    written_throughout: WrittenThroughout,
+    child_environment: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    command = [sys.executable, str(STANDING_QUERY), root, str(checkpoint)]
+    with written_throughout("orders") as writer:
+        before = writer.count
+        with subprocess.Popen(
+            command, env=child_environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as driver:
+            assert driver.stdout is not None
+            assert any(IN_FIRST_BATCH in line for line in driver.stdout)
+            begun = writer.count
+            os.killpg(driver.pid, signal.SIGKILL)
+        assert not list(checkpoint.glob("commits/*"))
+        orders = spark.readStream.format("deltaq").option("subscribe", "orders").load(root).select("value")
+        run(orders, root, "copy", checkpoint)
+    run(orders, root, "copy", checkpoint)
+    copied = [int(value or b"") for value in values(root, "copy")]
+    assert copied == list(range(copied[0], writer.count))
+    assert before <= copied[0] <= begun
+
+
 @pytest.mark.fault("P3")
 def test_a_query_that_died_between_its_commit_and_spark_noting_it_writes_nothing_twice(
-    spark: SparkSession, root: str, produce: Produce, tmp_path: Path
+    spark: SparkSession, root: str, produce: Produce, written_throughout: WrittenThroughout, tmp_path: Path
 ) -> None:
     produce("orders", [b"1", b"2"])
     checkpoint = tmp_path / "checkpoint"
@@ -91,12 +150,16 @@ def test_a_query_that_died_between_its_commit_and_spark_noting_it_writes_nothing
     entries = log_entries(root, "copy")
     copy = Topic("copy", conf={"bootstrap.servers": root}).describe().topic_id
     assert f'"txn":{{"appId":"spark:{query.id}/{copy}","version":0' in entries[-1].read_text()
-    produce("orders", [b"3"])
-    again = run(read_stream(spark, root, "orders").select("value"), root, "copy", checkpoint)
+    with written_throughout("orders") as writer:
+        wanted = writer.count
+        again = run(read_stream(spark, root, "orders").select("value"), root, "copy", checkpoint)
     assert again.id == query.id
     assert [progress.batchId for progress in again.recentProgress if progress.numInputRows] == [0, 1]
     assert log_entries(root, "copy")[: len(entries)] == entries
-    assert values(root, "copy") == [b"1", b"2", b"3"]
+    first, second, *rest = values(root, "copy")
+    assert (first, second) == (b"1", b"2")
+    assert rest == [b"%d" % number for number in range(len(rest))]
+    assert wanted <= len(rest) <= writer.count
 
 
 def test_a_query_goes_on_only_with_the_topic_it_has_read(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 from deltaq import InvalidConfig, KafkaException, Producer, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.spark.data_source import DeltaqDataSource
+from deltaq.spark.offsets import from_json, same_place
 from deltaq.spark.source import DeltaqStreamReader
 from deltaq.store import LocalStore
 from tests.doubles.compaction import compact
@@ -66,6 +67,11 @@ def micro_batches(reader: DeltaqStreamReader, start: Mapping[str, Any], limit: A
         found.append(rows(reader, reader.partitions(start, end)))
         start = end
     return found
+
+
+def begun(reader: DeltaqStreamReader) -> dict[str, Any]:
+    """Where a new query stands after its first micro-batch."""
+    return through_json(reader.latestOffset(through_json(reader.initialOffset()), ReadAllAvailable()))
 
 
 def numbers(first: int, count: int) -> list[bytes]:
@@ -186,10 +192,11 @@ def test_a_stream_begins_with_what_comes_next_unless_told_otherwise(root: str, p
     latest = stream(root, subscribe="orders")
     earliest = stream(root, subscribe="orders", startingOffsets="earliest")
     chosen = stream(root, subscribe="orders", startingOffsets='{"orders":{"0":2}}')
-    starts = [reader.initialOffset() for reader in (latest, earliest, chosen)]
+    starts = [(reader, reader.initialOffset()) for reader in (latest, earliest, chosen)]
+    assert [micro_batches(*start) for start in starts] == [[[]], [expected(0, 5)], [expected(2, 3)]]
+    positions = [(reader, begun(reader)) for reader in (latest, earliest, chosen)]
     produce("orders", numbers(5, 5))
-    found = [micro_batches(reader, start) for reader, start in zip((latest, earliest, chosen), starts, strict=True)]
-    assert found == [[expected(5, 5)], [expected(0, 10)], [expected(2, 8)]]
+    assert [micro_batches(*position) for position in positions] == [[expected(5, 5)]] * 3
 
 
 def test_a_stream_follows_the_log_and_plans_each_record_once(root: str, produce: Produce) -> None:
@@ -203,7 +210,7 @@ def test_a_stream_follows_the_log_and_plans_each_record_once(root: str, produce:
             start = through_json(reader.initialOffset())
         end = through_json(reader.latestOffset(start, ReadAllAvailable()))
         found += rows(reader, reader.partitions(start, end))
-        assert reader.reportLatestOffset() == end
+        assert same_place(from_json(reader.reportLatestOffset() or {}), from_json(end))
         start = end
     assert found == expected(0, 50)
 
@@ -238,7 +245,7 @@ def test_a_restarted_query_plans_its_last_micro_batch_the_same(root: str, produc
 def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(root: str, produce: Produce) -> None:
     produce("orders-eu", numbers(0, 2))
     produce("payments", numbers(0, 9))
-    start = stream(root, subscribePattern="orders-.*").initialOffset()
+    start = begun(stream(root, subscribePattern="orders-.*"))
     produce("orders-us", numbers(0, 3))
     restarted = stream(root, subscribePattern="orders-.*")
     assert micro_batches(restarted, start) == [expected(0, 3)]
@@ -246,12 +253,153 @@ def test_topics_that_a_pattern_matches_later_are_read_from_their_beginning(root:
 
 def test_a_stream_of_a_topic_that_does_not_exist_is_refused_at_its_start(root: str) -> None:
     with pytest.raises(UnknownTopic, match="'orders' does not exist"):
-        stream(root, subscribe="orders").initialOffset()
+        begun(stream(root, subscribe="orders"))
 
 
 def test_a_stream_has_no_end_to_be_set(root: str) -> None:
     with pytest.raises(InvalidConfig, match="a stream has no end"):
         stream(root, subscribe="orders", endingOffsets="latest")
+
+
+def test_a_stream_that_would_begin_behind_the_end_is_refused(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 5))
+    begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":5}}'))
+    with pytest.raises(InvalidConfig, match="partition 0: startingOffsets 6 lies behind its end 5"):
+        begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":6}}', failOnDataLoss="false"))
+
+
+def test_a_start_that_no_end_explains_is_refused(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 5))
+    reader = stream(root, subscribe="orders")
+    end = begun(reader)
+    del end["orders"]["first_offsets"]
+    with pytest.raises(InvalidConfig, match="checkpointLocation of its own"):
+        reader.partitions(reader.initialOffset(), end)
+
+
+# --- a topic that is written all the time ---
+
+
+class Query:
+    """The calls that Spark's micro-batch engine makes, in its order, and what its checkpoint keeps of the answers.
+
+    A record is appended before each call. `restart` is a crash: the new reader has only the checkpoint.
+    """
+
+    def __init__(self, root: str, producer: Producer, **options: str) -> None:
+        self._root, self._producer, self._options = root, producer, options
+        self._planned: list[str] = []
+        self._committed = 0
+        self.written = 0
+        self.rows: list[Row] = []
+        self.restart()
+
+    def restart(self) -> None:
+        self._reader = stream(self._root, subscribe="orders", **self._options)
+
+    @property
+    def reader(self) -> DeltaqStreamReader:
+        """The reader, for one call."""
+        self._producer.produce("orders", b"%d" % self.written, timestamp=1000 + self.written)
+        self._producer.flush()
+        self.written += 1
+        return self._reader
+
+    def start(self) -> dict[str, Any]:
+        if self._committed:
+            return through_json(json.loads(self._planned[self._committed - 1]))
+        return through_json(self.reader.initialOffset())
+
+    def plan(self) -> bool:
+        """Choose the end of the next micro-batch, unless that was done before a restart. Whether there is one."""
+        if len(self._planned) == self._committed:
+            end = json.dumps(self.reader.latestOffset(self.start(), self._reader.getDefaultReadLimit()))
+            if end in self._planned[-1:]:
+                return False
+            self._planned.append(end)
+        return True
+
+    def read(self) -> list[Row]:
+        """The rows of the planned micro-batch."""
+        start, end = self.start(), json.loads(self._planned[self._committed])
+        return rows(self._reader, self.reader.partitions(start, end))
+
+    def finish(self) -> None:
+        """Note that the planned micro-batch was processed."""
+        self.rows += self.read()
+        self._committed += 1
+
+    def available_now(self) -> int:
+        """Run with this trigger. Returns how many records were there when it began."""
+        self.restart()
+        self.reader.prepareForTriggerAvailableNow()
+        written = self.written
+        while self.plan():
+            self.finish()
+        return written
+
+
+@pytest.fixture
+def orders(root: str) -> Iterator[Producer]:
+    """A producer for the topic `orders`, which is empty."""
+    Topic("orders", bootstrap_servers=root).create()
+    with Producer({"bootstrap.servers": root}) as producer:
+        yield producer
+
+
+STARTS = [
+    {},
+    {"startingOffsets": '{"orders":{"0":-1}}'},
+    {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"},
+    {"startingTimestamp": "1003", "maxOffsetsPerTrigger": "1"},
+    {"startingTimestamp": "999999"},
+]
+
+
+def first_of(options: Mapping[str, str], written: int) -> int:
+    """Where a query begins that was first planned when so many records were there."""
+    if "earliest" in options.values():
+        return 0
+    return 3 if "1003" in options.values() else written
+
+
+@pytest.mark.parametrize("crash", ["never", "before a plan", "before reading", "after reading"])
+@pytest.mark.parametrize("options", STARTS, ids=str)
+def test_a_query_on_a_busy_topic_reads_each_record_once_from_where_it_began(
+    root: str, orders: Producer, options: dict[str, str], crash: str
+) -> None:
+    query = Query(root, orders, **options)
+    if crash == "before a plan":
+        for _ in range(3):
+            query.start()
+            query.restart()
+    query.start()
+    query.plan()
+    begin = first_of(options, query.written)
+    if crash == "before reading":
+        query.restart()
+    first = query.read()
+    if crash == "after reading":
+        query.restart()
+        assert query.read() == first
+    while len(query.rows) < 10 and query.plan():
+        query.finish()
+    assert query.rows == expected(begin, len(query.rows))
+    assert len(query.rows) >= 10
+
+
+@pytest.mark.parametrize("options", STARTS, ids=str)
+def test_available_now_on_a_busy_topic_ends_where_the_topic_ended_at_its_start(
+    root: str, orders: Producer, options: dict[str, str]
+) -> None:
+    query = Query(root, orders, **options)
+    for _ in range(3):
+        query.start()
+    begin = first_of(options, query.written + 1)
+    for _ in range(3):
+        written = query.available_now()
+        assert query.rows == expected(begin, written - begin)
+    assert query.rows
 
 
 # --- loss ---
@@ -268,7 +416,7 @@ def test_a_recreated_topic_ends_the_query_or_is_read_from_its_beginning(
 ) -> None:
     produce("orders", numbers(0, 5))
     reader = stream(root, subscribe="orders", startingOffsets="earliest")
-    start = through_json(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+    start = begun(reader)
     recreate(root)
     produce("orders", numbers(0, 2))
     with pytest.raises(KafkaException, match="deleted and created again"):
@@ -282,7 +430,7 @@ def test_a_deleted_topic_ends_the_query_or_is_left_out(root: str, produce: Produ
     produce("orders", numbers(0, 5))
     produce("payments", numbers(0, 5))
     reader = stream(root, subscribe="orders,payments")
-    start = through_json(reader.initialOffset())
+    start = begun(reader)
     Topic("orders", bootstrap_servers=root).delete()
     produce("payments", numbers(5, 2))
     with pytest.raises(KafkaException, match="was deleted"):

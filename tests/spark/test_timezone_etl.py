@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -116,13 +117,23 @@ def test_both_clocks_become_one_with_the_fraction_of_a_millisecond_kept(
 def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
     root: str, produce: Produce, tmp_path: Path, child_environment: dict[str, str]
 ) -> None:
-    for half, (topic, zone) in enumerate(CLOCKS.items()):
-        first = half * MESSAGES // 2
-        for start in range(first, first + MESSAGES // 2, 10_000):
-            produce(topic, readings(zone, range(start, start + 10_000)))
-    run_until(lambda: count(root) >= MESSAGES // 3, root, tmp_path, child_environment)
+    half = MESSAGES // 2
+
+    def write(numbers: range) -> None:
+        for first, (topic, zone) in zip((0, half), CLOCKS.items(), strict=True):
+            produce(topic, readings(zone, range(first + numbers.start, first + numbers.stop)))
+
+    write(range(half // 2))
+    starts = iter(range(half // 2, half, 250))
+
+    def reached(messages: int) -> bool:
+        for start in itertools.islice(starts, 1):  # the topics are written while the pipeline runs
+            write(range(start, start + 250))
+        return count(root) >= messages
+
+    run_until(lambda: reached(MESSAGES // 3), root, tmp_path, child_environment)
     assert MESSAGES // 3 <= count(root) < MESSAGES
-    run_until(lambda: count(root) >= MESSAGES, root, tmp_path, child_environment)
+    run_until(lambda: reached(MESSAGES), root, tmp_path, child_environment)
     assert unified(root) == expected(range(MESSAGES))
 
 

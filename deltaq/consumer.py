@@ -144,7 +144,7 @@ class Consumer:
         self._subscription = Subscription(
             wanted,
             {kind: callback for kind, callback in given.items() if callback is not _no_callback},
-            self._join(Member(tuple(sorted(names)), self._config.client_id, socket.gethostname())),
+            self._join(sorted(names)),
             self._running(),
             held,
             self._commits(),
@@ -154,9 +154,10 @@ class Consumer:
             weakly(self._store_is_away, None),
         )
 
-    def _join(self, member: Member) -> Membership:
+    def _join(self, topics: Iterable[str]) -> Membership:
+        config = self._config
+        member = Member(tuple(topics), config.client_id, socket.gethostname(), config.session_timeout_ms)
         settings = GroupSettings(
-            self._config.session_timeout_ms / 1000,
             self._config.heartbeat_interval_ms / 1000,
             self._config.max_poll_interval_ms / 1000,
         )

@@ -38,11 +38,16 @@ _SCHEMA = json.dumps(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer of a group."""
+    """A consumer of a group, and its `session.timeout.ms`: the silence after which others take it for dead."""
 
     topics: tuple[str, ...]
     client_id: str
     host: str
+    session_timeout_ms: int
+
+    @property
+    def session_timeout_s(self) -> float:
+        return self.session_timeout_ms / 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,12 @@ class GroupHead:
     def action(self) -> DomainMetadata:
         """This head as domain metadata."""
         members = {
-            name: {"topics": list(member.topics), "client": member.client_id, "host": member.host}
+            name: {
+                "topics": list(member.topics),
+                "client": member.client_id,
+                "host": member.host,
+                "session": member.session_timeout_ms,
+            }
             for name, member in self.members.items()
         }
         body = {"format": FORMAT, "generation": self.generation, "members": members}
@@ -93,13 +103,18 @@ def group_head(state: TableState, path: str) -> GroupHead:
             raise Incompatible(
                 f"group at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq."
             )
-        parsed = {
-            name: Member(tuple(member["topics"]), str(member["client"]), str(member["host"]))
-            for name, member in members.items()
-        }
+        parsed = {name: _member(member) for name, member in members.items()}
         return GroupHead(int(body["generation"]), parsed)
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the group's members cannot be parsed: {error}", path=path, version=state.version) from error
+
+
+def _member(body: dict[str, object]) -> Member:
+    """Raises ValueError, KeyError, TypeError."""
+    topics, session_ms = body["topics"], body["session"]
+    if not isinstance(topics, list) or type(session_ms) is not int or session_ms <= 0:
+        raise ValueError("a member's topics or its session are not what they can be")
+    return Member(tuple(topics), str(body["client"]), str(body["host"]), session_ms)
 
 
 def committed_offset(state: TableState, topic: str, topic_id: str, partition: int) -> CommittedOffset | None:

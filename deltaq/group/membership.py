@@ -1,8 +1,11 @@
 """One consumer's life in a group: joining, showing that it lives, leaving; on a thread of its own.
 
-A group has one member at a time. A consumer that finds another one watches that one's heartbeat object: if it changes,
-the other is alive and this one is refused; if it stays the same for `session.timeout.ms` on this machine's clock, the
-other is dead and is put out. No clocks are compared between machines.
+A group has one member at a time. A consumer that finds another one watches that one's heartbeat object
+(`deltaq/group/liveness.py`): if it changes, the other is alive and this one is refused; if it stays the same for the
+other's `session.timeout.ms`, the other is dead and is put out.
+
+A member that was silent for its `session.timeout.ms` ends its stay by itself and joins again as another. So nothing
+that a watcher does after its verdict, however late, puts out a member that lives.
 """
 
 from __future__ import annotations
@@ -16,8 +19,9 @@ from deltaq.clock import Clock, Thread
 from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
+from deltaq.group.liveness import HeartbeatWatch
 from deltaq.log.store_errors import unavailable
-from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.store import Store, StoreError
 
 __all__ = ["GroupSettings", "Membership", "Session"]
 
@@ -26,9 +30,8 @@ _log = logging.getLogger("deltaq.group")
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Kafka's `session.timeout.ms`, `heartbeat.interval.ms` and `max.poll.interval.ms`, in seconds."""
+    """Kafka's `heartbeat.interval.ms` and `max.poll.interval.ms`, in seconds."""
 
-    session_timeout_s: float
     heartbeat_interval_s: float
     max_poll_interval_s: float
 
@@ -39,6 +42,10 @@ class Session:
 
     member_id: str
     generation: int
+
+
+class _SessionExpired(Exception):
+    """This member was silent for its `session.timeout.ms`, so others may have taken it for dead."""
 
 
 class Membership:
@@ -65,8 +72,11 @@ class Membership:
         self._told = told
         self._changed = clock.condition()
         self._id = self._new_id()
+        self._ended: set[str] = set()  # as whom it cannot come back, though the log may have it as a member still
+        self._watch = HeartbeatWatch(store, log.group, clock)
         self._session: Session | None = None
-        self._proven_at = float("-inf")
+        self._session_timeout_s = member.session_timeout_s
+        self._proven_at = float("inf")  # `uptime` before the last heartbeat; infinite before the first
         self._error: KafkaException | None = None
         self._closing = False
         self._poll_at = clock.monotonic()
@@ -84,7 +94,7 @@ class Membership:
         of a suspended machine counts.
         """
         session = self._session
-        if session is None or self._clock.uptime() - self._proven_at > self._settings.session_timeout_s:
+        if session is None or self._clock.uptime() - self._proven_at >= self._session_timeout_s:
             return None
         return session
 
@@ -130,6 +140,11 @@ class Membership:
                 # Joining or leaving once more does no harm, so nobody has to be asked what to do.
                 _log.warning("it is not known yet whether this is a member group=%r: %s", self._log.group, error)
                 self._wait(self._settings.heartbeat_interval_s)
+            except _SessionExpired:
+                silence = f"{self._session_timeout_s:g} s"
+                _log.warning("no heartbeat for %s, joining again as another group=%r", silence, self._log.group)
+                self._end_session()
+                self._told()
             except KafkaException as error:
                 self._tell(error)
             except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever
@@ -151,38 +166,33 @@ class Membership:
 
     def _join(self) -> None:
         self._beat()
-        dead = [other for other in self._log.head().members if other != self._id and self._is_dead(other)]
+        dead = self._dead_members()
         if self._closing:
             return
-        deadline = self._clock.monotonic() + self._settings.session_timeout_s
+        deadline = self._clock.monotonic() + self._session_timeout_s
         generation = self._log.join(self._id, self._member, dead, deadline)
         for other in dead:
             self._forget(other)
         self._beat()
         self._error = None  # what kept it from joining is over
+        self._ended.clear()
         self._session = Session(self._id, generation)
         self._told()
 
-    def _is_dead(self, member_id: str) -> bool:
-        """Whether a member's heartbeat stands still. Raises GroupInUse as soon as it is seen to change."""
-        before = self._heartbeat_of(member_id)
-        started_at = self._clock.monotonic()
-        while not self._closing and self._clock.monotonic() - started_at < self._settings.session_timeout_s:
-            self._wait(min(self._settings.heartbeat_interval_s, self._settings.session_timeout_s / 4))
-            self._beat()
-            if member_id not in self._log.head().members:
-                return True
-            if self._heartbeat_of(member_id) != before:
+    def _dead_members(self) -> list[str]:
+        """The other members, once all of them are dead. Raises GroupInUse as soon as one is seen to live."""
+        while True:
+            members = self._log.head().members
+            others = {member_id: member for member_id, member in members.items() if member_id != self._id}
+            unsure = {member_id: member for member_id, member in others.items() if member_id not in self._ended}
+            seen = self._watch.look(unsure)
+            for member_id in seen.alive:
                 raise GroupInUse(self._log.group, reason=f"member {member_id!r} of group {self._log.group!r} is alive")
-        return not self._closing
-
-    def _heartbeat_of(self, member_id: str) -> bytes | None:
-        try:
-            return self._store.get(names.member_key(self._log.group, member_id))
-        except ObjectMissing:
-            return None
-        except StoreError as error:
-            raise unavailable(error) from error
+            if self._closing or seen.dead == unsure.keys():
+                return list(others)
+            shortest_s = min(member.session_timeout_s for member in unsure.values())
+            self._wait(min(self._settings.heartbeat_interval_s, shortest_s / 4))
+            self._beat()
 
     def _stay(self) -> None:
         """Heartbeats, until the membership ends. It ends with any error but a store that is away for a short time: a
@@ -194,15 +204,17 @@ class Membership:
                     reason = f"this consumer was put out of group {self._log.group!r}: it was silent for too long"
                     raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
             except Unavailable as error:
-                if self._clock.uptime() - self._proven_at >= self._settings.session_timeout_s:
+                if self._is_silent():
                     self._end_session()
                     raise
                 _log.warning("heartbeat failed group=%r reason=%s", self._log.group, error)
+            except _SessionExpired:
+                raise
             except Exception:
                 self._end_session()
                 raise
             if self._clock.monotonic() - self._poll_at > self._settings.max_poll_interval_s:
-                self._log.leave(self._id, self._clock.monotonic() + self._settings.session_timeout_s)
+                self._log.leave(self._id, self._clock.monotonic() + self._session_timeout_s)
                 self._poll_exceeded = True
                 self._end_session()
                 self._told()
@@ -212,21 +224,35 @@ class Membership:
         """This consumer is not that member any more: if it comes back, then as another."""
         self._session = None
         ended, self._id = self._id, self._new_id()
+        self._ended.add(ended)
+        self._proven_at = float("inf")
         self._forget(ended)
 
+    def _is_silent(self) -> bool:
+        """Whether others may take this member for dead. The time of a suspended machine counts."""
+        return self._clock.uptime() - self._proven_at >= self._session_timeout_s
+
     def _beat(self) -> None:
+        """Show that this member lives. Raises Unavailable, and _SessionExpired if it is too late for that.
+
+        The heartbeat counts from before it was written, and only if it was written before the one before it was too
+        old: when it reached the store in between is not known.
+        """
         begun_at = self._clock.uptime()
         self._beats += 1
         try:
             self._store.put(names.member_key(self._log.group, self._id), b"%d" % self._beats)
         except StoreError as error:
             raise unavailable(error) from error
+        if self._is_silent():
+            raise _SessionExpired
         self._proven_at = begun_at
 
     def _leave(self) -> None:
         self._session = None
         try:
-            self._log.leave(self._id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
+            for member_id in (*self._ended, self._id):
+                self._log.leave(member_id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
         except KafkaException as error:
             _log.warning("leaving failed, the next member will wait group=%r reason=%s", self._log.group, error)
         self._forget(self._id)

@@ -237,18 +237,20 @@ class GroupPass:
         """The group's dead members, and the ids of heartbeat objects that may go. Notes what it sees for the next
         look. Raises StoreError."""
         folder = names.member_folder(self._group)
-        now = self._clock.uptime()
         members = frozenset(group_head(state, self._folder).members)
         # A member without an object counts as one that was last written long ago.
         listed = {member_id: ObjectEntry(folder + member_id, 0, 0) for member_id in members}
+        # Silence is counted from the end of the first look to the beginning of the last: a slow listing adds nothing.
+        began_at = self._clock.uptime()
         listed |= {entry.key.removeprefix(folder): entry for entry in self._store.list(folder)}
+        ended_at = self._clock.uptime()
         before = self._beats
         self._beats = {
-            member_id: before[member_id] if member_id in before and before[member_id][0] == entry else (entry, now)
+            member_id: before[member_id] if member_id in before and before[member_id][0] == entry else (entry, ended_at)
             for member_id, entry in listed.items()
         }
         seen = {
-            member_id: Heartbeat(entry.modified_ms, now - seen_at)
+            member_id: Heartbeat(entry.modified_ms, began_at - seen_at)
             for member_id, (entry, seen_at) in self._beats.items()
         }
         return plan_heartbeats(members, seen, expiry_ms(self._store, self._clock), self._retention_ms, self._settings)

@@ -179,7 +179,7 @@ def topic(store: MemoryStore, right: ManualClock) -> WrittenTopic:
         topic.append(Row(b"%d" % number))
     log = GroupLog(store, "g", right)
     store.put(member_key("g", "dead"), b"1")
-    log.join("dead", Member(("t",), "dead", "host"), (), float("inf"))
+    log.join("dead", Member(("t",), "dead", "host", 45_000), (), float("inf"))
     for number in range(30):
         log.commit("dead", [CommittedOffset("t", topic.log.live_head.topic_id, 0, number)], float("inf"))
     for key in (ORPHAN, PROBE):

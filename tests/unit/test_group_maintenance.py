@@ -33,7 +33,7 @@ SMALL = MaintenanceSettings(
     checkpoint_interval=10, keep_entries_min=20, keep_entries_max=200, keep_checkpoint_interval=50
 )
 DEADLINE = float("inf")
-ALICE = Member(("t",), "alice", "host-a")
+ALICE = Member(("t",), "alice", "host-a", 45_000)
 
 
 def offset(number: int, partition: int = 0, note: str | None = None) -> CommittedOffset:
@@ -284,6 +284,16 @@ def test_the_heartbeat_of_a_group_that_never_came_to_be_goes_too(world):
     world.clock.advance(CLEAN_UP_GRACE_S)
     assert maintainer.run()["heartbeats deleted"] == 1
     assert world.heartbeats() == []
+
+
+def test_a_slow_listing_makes_no_heartbeat_object_older_than_it_was_seen(world):
+    world.beat("waiting")
+    slow = Rule("list", "groups/g/_members/*", Fault.slow(CLEAN_UP_GRACE_S), times=1)
+    maintainer = world.maintainer(FaultyStore(world.store, slow, clock=world.clock))
+    maintainer.run()
+    assert maintainer.run()["heartbeats deleted"] == 0
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.run()["heartbeats deleted"] == 1
 
 
 def test_a_second_look_is_waited_for_only_where_it_may_matter(world):

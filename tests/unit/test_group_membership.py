@@ -513,7 +513,9 @@ def test_a_member_that_was_put_out_cannot_commit_what_it_had_read(root):
         messages = drain(reader, 2)
         # Another process declares it dead.
         log = GroupLog(open_store(root), "g")
-        log.join("usurper", Member(("t",), "usurper", "elsewhere"), list(log.head().members), time.monotonic() + 60)
+        log.join(
+            "usurper", Member(("t",), "usurper", "elsewhere", 45_000), list(log.head().members), time.monotonic() + 60
+        )
         with pytest.raises(Fenced):
             reader.commit(message=messages[1], asynchronous=False)
         assert reader.committed([TopicPartition("t", 0)])[0].offset == -1001
@@ -636,8 +638,9 @@ def test_a_suspended_machine_counts_as_silence():
             return super().uptime() + self.slept
 
     clock, store = Suspended(), MemoryStore("test")
-    settings = GroupSettings(session_timeout_s=30.0, heartbeat_interval_s=10.0, max_poll_interval_s=300.0)
-    membership = Membership(store, GroupLog(store, "g"), Member(("t",), "c", "h"), settings, clock, lambda: None)
+    settings = GroupSettings(heartbeat_interval_s=10.0, max_poll_interval_s=300.0)
+    member = Member(("t",), "c", "h", session_timeout_ms=30_000)
+    membership = Membership(store, GroupLog(store, "g"), member, settings, clock, lambda: None)
     eventually(lambda: membership.session)
     clock.slept = 31.0
     assert membership.session is None, "before any thread has run again"

@@ -23,7 +23,7 @@ from deltaq.group.group_state import (
 from deltaq.log.actions import DomainMetadata, Metadata, Protocol, Txn
 from deltaq.log.table import TableState
 
-ALICE, BOB = Member(("t",), "alice", "host-a"), Member(("t", "u"), "bob", "host-b")
+ALICE, BOB = Member(("t",), "alice", "host-a", 45_000), Member(("t", "u"), "bob", "host-b", 45_000)
 
 
 def after(state: TableState, actions) -> TableState:
@@ -117,6 +117,11 @@ def test_the_last_commit_of_each_partition_counts_with_its_note(commits):
         ("[]", Corrupt),
         ('{"format":1}', Corrupt),
         ('{"format":1,"generation":1,"members":{"a":{}}}', Corrupt),
+        ('{"format":1,"generation":1,"members":{"a":[]}}', Corrupt),
+        ('{"format":1,"generation":1,"members":{"a":{"topics":1,"client":"c","host":"h","session":1}}}', Corrupt),
+        ('{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h"}}}', Corrupt),
+        ('{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h","session":0}}}', Corrupt),
+        ('{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h","session":true}}}', Corrupt),
         ('{"format":1,"generation":1,"generation":2,"members":{}}', Corrupt),
         ('{"format":2,"generation":1,"members":{}}', Incompatible),
     ],
@@ -134,7 +139,7 @@ def test_the_members_are_readable_json():
     assert body == {
         "format": 1,
         "generation": 1,
-        "members": {"a": {"topics": ["t"], "client": "alice", "host": "host-a"}},
+        "members": {"a": {"topics": ["t"], "client": "alice", "host": "host-a", "session": 45_000}},
     }
 
 

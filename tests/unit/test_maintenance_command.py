@@ -123,7 +123,7 @@ def test_a_dry_run_tells_every_kind_of_work_with_the_numbers_that_come_of_it() -
     clock.advance(120)
     run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
     log = GroupLog(store, "g", clock)
-    log.join("dead", Member(("t",), "dead", "host"), (), float("inf"))
+    log.join("dead", Member(("t",), "dead", "host", 45_000), (), float("inf"))
     log.commit("dead", [CommittedOffset("t", "id", number, 5) for number in range(7)], float("inf"))
     for member in ("dead", "stray"):
         store.put(member_key("g", member), b"1")
@@ -176,7 +176,7 @@ def test_a_dry_run_where_all_is_in_order_tells_nothing() -> None:
     store.put(PROBE_FOLDER + "under-way", b"x")
     log = GroupLog(store, "g", clock)
     store.put(member_key("g", "a"), b"1")
-    log.join("a", Member(("t",), "a", "host"), (), float("inf"))
+    log.join("a", Member(("t",), "a", "host", 45_000), (), float("inf"))
     assert told_by_a_dry_run(store, clock) == []
 
 

@@ -126,7 +126,7 @@ def test_a_group_whose_member_died_is_forgotten_though_each_hour_somebody_else_l
     log = GroupLog(store, "g", clock, "client")
     store.put(member_key("g", "dead"), b"1")
     store.put(member_key("g", "stray"), b"1")
-    log.join("dead", Member(("mine",), "dead", "host"), (), float("inf"))
+    log.join("dead", Member(("mine",), "dead", "host", 45_000), (), float("inf"))
     log.commit("dead", [CommittedOffset("mine", "id", 0, 5)], float("inf"))
     days_of_duty(store, clock, 1)
     assert [entry.key for entry in store.list(member_folder("g"))] == [member_key("g", "dead")]

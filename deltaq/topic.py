@@ -12,7 +12,6 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TOPIC_SETTINGS, AdminConfig, check_topic_properties, parse_client_config, topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopic
 from deltaq.log.ranges import read_ranges
-from deltaq.log.records import table_schema
 from deltaq.log.time_lookup import offset_for_time
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_view import NewTopicPlan, create_topic, view_of
@@ -146,7 +145,7 @@ class Topic:
         InvalidConfig for a time without a zone or an end before the start, Corrupt, Incompatible, Unavailable.
         """
         store, log, ranges = self._ranges(partitions, start, end)
-        schema = _columns(log)
+        schema = view_of(log).columns
         parts = sorted(read_ranges(store, log, ranges), key=lambda part: (part.partition, part.first_offset))
         return pa.Table.from_batches([part.rows.cast(schema) for part in parts], schema)
 
@@ -161,7 +160,7 @@ class Topic:
         A batch holds records of one partition. Those of each partition come in offset order; the partitions take turns.
         """
         store, log, ranges = self._ranges(partitions, start, end)
-        schema = _columns(log)
+        schema = view_of(log).columns
         return (part.rows.cast(schema) for part in read_ranges(store, log, ranges) if part.rows.num_rows)
 
     def _ranges(
@@ -216,10 +215,6 @@ def checked_properties(config: Mapping[str, object] | None) -> dict[str, str]:
         reason = "the number of partitions is no entry of the topic's config: give it as an argument of its own"
         raise InvalidConfig(reason, key="partitions", code=KafkaError.INVALID_CONFIG)
     return topic_properties(config or {})
-
-
-def _columns(log: TopicLog) -> pa.Schema:
-    return table_schema(view_of(log).schema)
 
 
 def _not_chosen(topic: str, partition: int, chosen: list[int]) -> str | None:

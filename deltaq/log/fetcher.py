@@ -13,6 +13,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from deltaq import names
 from deltaq.clock import Clock, Thread
 from deltaq.errors import Corrupt, KafkaError, KafkaException, OffsetOutOfRange, Unavailable, UnknownTopic
@@ -580,7 +582,10 @@ class Fetcher:
             if 0 <= cursor.offset <= head.next_offsets[partition]
         }
         reads = self._plan(followed, cursors)
-        for read, outcome in zip(reads, in_parallel(self._clock, self._try_read, reads), strict=True):
+        assert followed.view is not None  # noqa: S101 - as the head
+        columns = followed.view.columns
+        outcomes = in_parallel(self._clock, lambda read: self._try_read(read, columns), reads)
+        for read, outcome in zip(reads, outcomes, strict=True):
             if isinstance(outcome, FileGone):
                 self._gone(topic, followed, cursors, read)
                 break  # the plan was made for a log that is not the newest any more
@@ -627,9 +632,9 @@ class Fetcher:
         wanted = sorted(read.wanted, key=lambda want: read_bytes[want[0].partition])
         return first_parts(replace(read, wanted=tuple(wanted)), layout, bytes_max)
 
-    def _try_read(self, read: FileRead) -> list[Fetched] | FileGone | Corrupt:
+    def _try_read(self, read: FileRead, columns: pa.Schema) -> list[Fetched] | FileGone | Corrupt:
         try:
-            return read_file(self._store, read)
+            return read_file(self._store, read, columns)
         except (FileGone, Corrupt) as error:
             return error
 

@@ -37,14 +37,24 @@ class FileParts:
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 
+    @property
+    def whole(self) -> bytes | None:
+        """The file, if all of it is here."""
+        start, part = self._parts[0] if self._parts else (0, b"")
+        return part if start == 0 and len(part) == self._size else None
+
+    def part(self, start: int, length: int) -> memoryview:
+        """`length` bytes from `start` on, without a copy."""
+        for first, part in self._parts:
+            if first <= start and 0 <= length <= first + len(part) - start:
+                return memoryview(part)[start - first :][:length]
+        raise OSError(f"bytes {start} to {start + length} are not among those that were fetched")
+
     def read(self, length: int) -> memoryview:
         """The next `length` bytes, without a copy."""
-        for start, part in self._parts:
-            if start <= self._at and self._at + length <= start + len(part):
-                found = memoryview(part)[self._at - start :][:length]
-                self._at += length
-                return found
-        raise OSError(f"bytes {self._at} to {self._at + length} are not among those that were fetched")
+        found = self.part(self._at, length)
+        self._at += length
+        return found
 
     def close(self) -> None:
         """Nothing has to be given back."""

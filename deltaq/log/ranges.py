@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from deltaq.errors import Corrupt, OffsetOutOfRange, UnknownTopic
 from deltaq.log.scan import Fetched, FileGone, next_read, read_file
 from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_view import view_of
 from deltaq.store import Store
 
 __all__ = ["load_again", "read_ranges"]
@@ -24,7 +25,7 @@ def read_ranges(store: Store, log: TopicLog, ranges: Mapping[int, tuple[int, int
     topic_id = log.live_head.topic_id
     while (read := next_read(log.index, positions, ends)) is not None:
         try:
-            parts = read_file(store, read)
+            parts = read_file(store, read, view_of(log).columns)
         except FileGone as gone:
             load_again(log, gone, topic_id)
             _check_not_removed(log, positions, ends)

@@ -14,6 +14,7 @@ from deltaq.serde.typed import TopicSchema
 
 __all__ = [
     "HEADERS",
+    "PLACES",
     "TIMESTAMP",
     "TIMESTAMP_MS_MAX",
     "VALUE_SCHEMA",
@@ -39,6 +40,9 @@ _BEFORE_VALUE = [
     pa.field("_key", pa.binary()),
     pa.field("_headers", HEADERS),
 ]
+
+PLACES = pa.schema(_BEFORE_VALUE[:3])
+"""The columns that tell where and when a record is."""
 
 VALUE_SCHEMA = pa.schema([pa.field("value", pa.binary())])
 """The value columns of an untyped topic."""

@@ -308,10 +308,10 @@ def _joined(run: Sequence[tuple[DataFile, Batch, int, int, pa.RecordBatch]]) -> 
     return _fetched(file, whole, start, end, pa.concat_batches([rows for *_, rows in run]))
 
 
-def read_file(store: Store, read: FileRead, columns: Sequence[str] | None = None) -> list[Fetched]:
+def read_file(store: Store, read: FileRead, columns: pa.Schema) -> list[Fetched]:
     """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable.
 
-    `columns` are those of `rows` that are wanted, if not all; they have to have deltaq's first three among them.
+    `columns` are those that `rows` will have: all of the topic's table (`TopicView.columns`), or `PLACES`.
     """
     layout = read.layout
     if layout is None and any(batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted):
@@ -323,10 +323,10 @@ def read_file(store: Store, read: FileRead, columns: Sequence[str] | None = None
         batches = read_rows(
             read.file.segment,
             ranges,
+            columns,
             lambda: store.get(key),
             lambda start, length: store.get_range(key, start, length),
             layout=layout,
-            columns=columns,
         )
         return _all_fetched(read, batches)
 
@@ -367,8 +367,10 @@ def _all_fetched(read: FileRead, rows: Sequence[pa.RecordBatch]) -> list[Fetched
 
 
 def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.RecordBatch) -> Fetched:
-    partitions = pc.min_max(rows.column("_partition"))
-    if rows.num_rows and (partitions["min"].as_py(), partitions["max"].as_py()) != (batch.partition, batch.partition):
+    partitions = rows.column("_partition")
+    bounds = pc.min_max(partitions)
+    found = bounds["min"].as_py(), bounds["max"].as_py()
+    if partitions.null_count or (rows.num_rows and found != (batch.partition, batch.partition)):
         raise _contradiction(file, "partitions")
     if batch.sparse:
         offsets = rows.column("_offset")
@@ -385,7 +387,24 @@ def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.Record
     if file.append_time_ms is not None:
         stamps = pa.repeat(pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows)
         rows = _with_column(rows, "_timestamp", stamps)
+    _check_values(file, rows)
     return Fetched(batch.partition, start, max(end, start), batch.sparse, file.log_append_time, rows)
+
+
+def _check_values(file: DataFile, rows: pa.RecordBatch) -> None:
+    """Raises Corrupt for timestamps and headers that no record can have."""
+    if rows.column("_timestamp").null_count:
+        raise _damaged(file, "column '_timestamp' has nulls, and the log gives its rows no time")
+    if "_headers" not in rows.schema.names or (headers := rows.column("_headers")).null_count == len(headers):
+        return
+    pairs = pc.list_flatten(headers)
+    names = pairs.field(0)
+    if pairs.null_count or names.null_count:
+        raise _damaged(file, "column '_headers' has headers without a name")
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise _damaged(file, f"column '_headers' has names that are no text: {error}") from error
 
 
 def _rise(offsets: pa.Array, low: int, high: int) -> bool:
@@ -402,6 +421,8 @@ def _with_column(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.Record
 
 
 def _contradiction(file: DataFile, what: str) -> Corrupt:
-    return Corrupt(
-        f"data file is damaged: its {what} contradict the log", path=file.segment.key, version=file.segment.version
-    )
+    return _damaged(file, f"its {what} contradict the log")
+
+
+def _damaged(file: DataFile, what: str) -> Corrupt:
+    return Corrupt(f"data file is damaged: {what}", path=file.segment.key, version=file.segment.version)

@@ -6,6 +6,9 @@ file as a whole are covered by CRC-32 sums in the log entry. So no flipped bit i
 
 What a reader pays for a part of a file depends on that part and not on the file: it fetches the footer, whose
 statistics say what each row group holds, and of the row groups that it needs the columns that it needs.
+
+A data file may be hostile. Before anything is decoded, its columns must be those of the table, and what they decode to,
+by the headers of their pages, must stay below `DECODED_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.log.file_columns import check_columns, conformed
 from deltaq.log.file_parts import FileParts
+from deltaq.log.page_headers import ColumnContent
 
 __all__ = [
     "COMPACTED_ROW_GROUP_BYTES",
@@ -52,10 +57,21 @@ COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
 footer, which grows with the number of row groups, and decodes one of them: at this size both cost the same."""
 
 DECODED_BYTES_MAX = 2**31 - 1
-"""No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate."""
+"""No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate.
 
-VALUE_BYTES = 8
-"""What a value counts for at least: a number, or where a text ends."""
+It counts the Arrow columns and the largest of the buffers that decoding takes. Joining the pieces of a column takes as
+much again, and the footer, which Arrow parses before, up to some 250 times its size.
+"""
+
+VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
+"""What Arrow keeps of a value, by physical type: a number, or where a text ends. Of decimals, and types that are not
+named, it keeps 128 bits or as many as stand in the file, if these are more."""
+
+LIST_BITS = 40
+"""What Arrow keeps for each list that a value is in: where it ends, and whether it is null."""
+
+DICTIONARY_VALUE_BYTES = 16
+"""What Arrow keeps, while a column is decoded, of a value of its dictionary beside the value itself."""
 
 WHOLE_FILE_BYTES = 1024 * 1024
 """Files up to this size are read in one request, whatever part of them is needed."""
@@ -255,18 +271,18 @@ def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> Se
 def read_rows(
     file: SegmentFile,
     wanted: Sequence[RowRange],
+    columns: pa.Schema,
     get: Callable[[], bytes],
     get_range: Callable[[int, int], bytes],
     *,
     layout: SegmentLayout | None = None,
-    columns: Sequence[str] | None = None,
 ) -> list[pa.RecordBatch]:
-    """The wanted row ranges of a segment, each as one record batch, verified.
+    """The wanted row ranges of a segment, each as one record batch with just these columns of its table, verified.
 
     `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and one of which
     most is wanted unless `layout` is given; of others the row groups that hold the wanted rows, and the footer if
-    there is no `layout`. With `columns`, which must not be nested, the batches have no others.
-    Raises Corrupt; whatever the two callbacks raise passes through.
+    there is no `layout`.
+    Raises Corrupt, also if the file's columns are not the table's; whatever the two callbacks raise passes through.
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
@@ -288,13 +304,19 @@ def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
     return str(parquets.get(codec, codec.lower()))
 
 
-def _read_whole(file: SegmentFile, data: bytes, columns: Sequence[str] | None) -> pa.Table:
+def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
     if len(data) != file.size:
         raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
     if zlib.crc32(data) != file.crc32:
         raise _corrupt(file, "it does not match its checksum")
-    parquet = _decoding(file, lambda: _checked(file, _open(pa.BufferReader(data))))
-    return _decoding(file, lambda: _decoded(parquet, pa.BufferReader(data), None, columns))
+
+    def decode() -> pa.Table:
+        parquet = _checked(file, _open(pa.BufferReader(data)))
+        leaves = _leaves(parquet.metadata, columns)
+        groups = range(parquet.metadata.num_row_groups)
+        return conformed(_decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
+
+    return _decoding(file, decode)
 
 
 def _read_parts(
@@ -302,13 +324,18 @@ def _read_parts(
     wanted: Sequence[RowRange],
     get_range: Callable[[int, int], bytes],
     layout: SegmentLayout,
-    columns: Sequence[str] | None,
+    columns: pa.Schema,
 ) -> list[pa.RecordBatch]:
     needed = sorted({group for part in wanted for group in layout.groups(part)})
-    extents = _merged(_extent(layout.metadata.row_group(group), columns) for group in needed)
-    parts = [(start, _fetched(file, start, length, get_range)) for start, length in extents]
-    source = pa.PythonFile(FileParts(file.size, parts), mode="r")
-    table = _decoding(file, lambda: _decoded(_open(source, metadata=layout.metadata), source, needed, columns))
+    leaves = _decoding(file, lambda: _leaves(layout.metadata, columns))
+    extents = _merged(_extent(layout.metadata.row_group(group), leaves) for group in needed)
+    parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
+
+    def decode() -> pa.Table:
+        parquet = _open(_source(parts), metadata=layout.metadata)
+        return conformed(_decoded(parquet, parts, needed, leaves), columns)
+
+    table = _decoding(file, decode)
     at: dict[int, int] = {}  # where each row group begins in the table
     rows = 0
     for group in needed:
@@ -339,22 +366,50 @@ def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[in
     return part
 
 
-def _chunks(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> Iterator[pq.ColumnChunkMetaData]:
-    """The column chunks of a row group, all or those of the named columns."""
-    for number in range(group.num_columns):
-        chunk = group.column(number)
-        if columns is None or chunk.path_in_schema in columns:
-            yield chunk
+def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
+    """The numbers of the Parquet columns that are read for these columns of a table.
+
+    Raises ValueError, naming the column, if the file's columns are not those of the table.
+    """
+    found = metadata.schema.to_arrow_schema()
+    if found.equals(columns):
+        return range(metadata.num_columns)
+    ends = list(accumulate((_leaf_count(column.type) for column in found), initial=0))
+    if ends[-1] != metadata.num_columns:
+        raise ValueError(f"it has {metadata.num_columns} columns that Arrow reads as {ends[-1]}")
+    names = {
+        metadata.schema.column(leaf).path
+        for number in check_columns(found, columns)
+        for leaf in range(ends[number], ends[number + 1])
+    }
+    paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+    # As Arrow takes names: what is named, and what lies below it. A name with a dot may mean both.
+    return [leaf for leaf, path in enumerate(paths) if not names.isdisjoint(_prefixes(path))]
 
 
-def _extent(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> tuple[int, int]:
-    """(start, length) of the part of the file that has the row group, or the named columns of it."""
+def _leaf_count(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaf_count(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    return accumulate(path.split("."), lambda upper, name: f"{upper}.{name}")
+
+
+def _extent(group: pq.RowGroupMetaData, leaves: Iterable[int] | None = None) -> tuple[int, int]:
+    """(start, length) of the part of the file that has the row group, or these of its columns."""
     first, end = None, 0
-    for chunk in _chunks(group, columns):
-        pages, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-        start = min(pages, dictionary) if dictionary else pages
-        first, end = start if first is None else min(first, start), max(end, start + chunk.total_compressed_size)
+    for leaf in range(group.num_columns) if leaves is None else leaves:
+        start, length = _place(group.column(leaf))
+        first, end = start if first is None else min(first, start), max(end, start + length)
     return first or 0, end - (first or 0)
+
+
+def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """(start, length) of a column chunk."""
+    pages, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+    return min(pages, dictionary) if dictionary else pages, chunk.total_compressed_size
 
 
 def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -372,7 +427,9 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def read_table(data: bytes, key: str) -> pa.Table:
     """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
     try:
-        return _decoded(_open(pa.BufferReader(data)), pa.BufferReader(data))
+        parquet = _open(pa.BufferReader(data))
+        groups, leaves = range(parquet.metadata.num_row_groups), range(parquet.metadata.num_columns)
+        return _decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
 
@@ -397,47 +454,81 @@ def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
     return parquet
 
 
-def _decoded(
-    parquet: pq.ParquetFile,
-    source: pa.NativeFile,
-    groups: Sequence[int] | None = None,
-    columns: Sequence[str] | None = None,
-) -> pa.Table:
-    """Row groups as Arrow, all or those named. ValueError, before the memory is spent, if they would take too much.
+def _decoded(parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], leaves: Sequence[int]) -> pa.Table:
+    """Columns of row groups as Arrow. ValueError, before the memory is spent, if they would take too much.
 
     A few bytes can stand for very many: compressed pages, runs of one value, one long value of a dictionary that every
-    row refers to. The footer tells all but the last; where that might be too much, the references are counted, for
-    which the file is read again from `source`.
+    row refers to. The headers of the pages tell all but the last; where that might be too much, the references are
+    counted, for which the columns are read twice.
     """
     metadata = parquet.metadata
-    groups = range(metadata.num_row_groups) if groups is None else groups
-    size, worst = 0, 0
-    dictionaries = set()
-    for group in map(metadata.row_group, groups):
-        for chunk in _chunks(group, columns):
-            size += max(chunk.total_uncompressed_size, chunk.num_values * VALUE_BYTES)
-            if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY":
-                worst += chunk.total_uncompressed_size * chunk.num_values
-                dictionaries.add(chunk.path_in_schema)
+    size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
     if size <= DECODED_BYTES_MAX < size + worst:
-        referring = _open(source, dictionaries, metadata)
+        referring = _open(_source(parts), dictionaries, metadata)
         references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
         size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
     if size > DECODED_BYTES_MAX:
         raise ValueError(f"it would take {size} bytes of memory, more than any file of a table may")
-    return parquet.read_row_groups(groups, columns, use_threads=False)
+    is_all = len(leaves) == metadata.num_columns
+    names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
+    return parquet.read_row_groups(groups, names, use_threads=False)
+
+
+def _source(parts: FileParts) -> pa.NativeFile:
+    whole = parts.whole
+    return pa.PythonFile(parts, mode="r") if whole is None else pa.BufferReader(whole)
+
+
+def _decoded_bytes(
+    parts: FileParts, metadata: pq.FileMetaData, groups: Iterable[int], leaves: Iterable[int]
+) -> tuple[int, int, set[str]]:
+    """How much these columns take, and how much more at worst for what the columns named refer to in dictionaries."""
+    row_groups = [metadata.row_group(group) for group in groups]
+    schema = metadata.schema
+    size = worst = transient = 0
+    dictionaries: set[str] = set()
+    for leaf in leaves:
+        column = schema.column(leaf)
+        repetition, definition = column.max_repetition_level, column.max_definition_level
+        content = ColumnContent()
+        for group in row_groups:
+            chunk, before = group.column(leaf), content.values
+            content.add(parts.part(*_place(chunk)))
+            _check_values(column, content.values - before, chunk.num_values, group.num_rows)
+        bits = _value_bits(column) + LIST_BITS * repetition + definition
+        size += content.values * bits // 8 + content.page_bytes
+        levels = 2 * content.values * ((repetition > 0) + (definition > 0))
+        transient = max(transient, levels + content.dictionary_values * DICTIONARY_VALUE_BYTES)
+        if content.expanded_bytes and column.physical_type == "BYTE_ARRAY":
+            worst += content.expanded_bytes
+            dictionaries.add(column.path)
+    return size + transient, worst, dictionaries
+
+
+def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: int) -> None:
+    """Raises ValueError if the pages and the footer tell different numbers of values, or of rows."""
+    if values != in_footer or values < rows or (values > rows and not column.max_repetition_level):
+        raise ValueError(
+            f"column {column.path!r} has {values} values in its pages and {in_footer} in the footer, for {rows} rows"
+        )
+
+
+def _value_bits(column: pq.ColumnSchema) -> int:
+    physical = column.physical_type
+    if physical in VALUE_BITS and column.converted_type != "DECIMAL":
+        return VALUE_BITS[physical]
+    return max(8 * int(column.length), 128)
 
 
 def _expanded(array: pa.Array) -> int:
-    """Bytes that the array takes once every reference into a dictionary is replaced by the value."""
+    """Bytes of text that take the place of the array's references into dictionaries."""
     if pa.types.is_dictionary(array.type):
         lengths = pc.binary_length(array.dictionary)
-        return (pc.sum(lengths.take(array.indices)).as_py() or 0) + len(array) * VALUE_BYTES
+        return int(pc.sum(lengths.take(array.indices)).as_py() or 0)
     if pa.types.is_struct(array.type):
         return sum(map(_expanded, array.flatten()))
-    if pa.types.is_list(array.type) or pa.types.is_map(array.type):
-        return _expanded(array.values)
-    return int(array.nbytes)
+    # All that is nested and no struct is some kind of list.
+    return _expanded(array.values) if pa.types.is_nested(array.type) else 0
 
 
 def _decoding(file: SegmentFile, decode: Callable[[], pa.Table]) -> pa.Table:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from deltaq.clock import Clock
 from deltaq.log.parallel import in_parallel
 from deltaq.log.ranges import load_again
+from deltaq.log.records import PLACES
 from deltaq.log.scan import FileGone, FileRead, LayoutCache, layout_of, parts_of, read_file
 from deltaq.log.segment import RowRange, SegmentLayout
 from deltaq.log.topic_log import TopicLog
@@ -26,8 +27,6 @@ from deltaq.store import Store
 __all__ = ["newest_time", "offset_for_time", "offsets_for_times", "time_of_offset"]
 
 T = TypeVar("T")
-
-_COLUMNS = ("_partition", "_offset", "_timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def _start_of_times(layout: SegmentLayout, batch: Batch, start: int, from_ms: in
 
 def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:
     """Offsets and timestamps in ms of the records, which are of one batch. Raises FileGone."""
-    (fetched,) = read_file(store, read, _COLUMNS)
+    (fetched,) = read_file(store, read, PLACES)
     times_us = fetched.rows.column("_timestamp").cast(pa.int64())
     return fetched.rows.column("_offset"), pc.divide(times_us, 1000)
 

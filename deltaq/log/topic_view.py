@@ -30,6 +30,11 @@ class TopicView:
     schema: TopicSchema | None
     settings: TopicSettings
 
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the topic's table."""
+        return _columns(self.schema)
+
 
 @dataclass(frozen=True, slots=True)
 class NewTopicPlan:
@@ -47,6 +52,11 @@ def view_of(log: TopicLog) -> TopicView:
         _schema(metadata.schema_string, log.folder) if metadata.configuration.get(TYPED_PROPERTY) == "true" else None
     )
     return TopicView(log.live_head.topic_id, log.live_head.partitions, schema, log.settings)
+
+
+@lru_cache(maxsize=256)
+def _columns(schema: TopicSchema | None) -> pa.Schema:
+    return table_schema(schema)
 
 
 @lru_cache(maxsize=256)

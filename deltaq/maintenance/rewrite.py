@@ -19,6 +19,7 @@ from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_
 from deltaq.log.store_errors import unavailable
 from deltaq.log.topic_log import Overtaken, TopicLog
 from deltaq.log.topic_state import Batch
+from deltaq.log.topic_view import view_of
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.first_hand import FirstHand
 from deltaq.store import ObjectMissing, Store, StoreError
@@ -202,7 +203,7 @@ class Rewriter:
                 yield read_known(known)
                 known = []
             if rows is None:
-                yield read_file(self._store, read)
+                yield read_file(self._store, read, view_of(self._log).columns)
         if known:
             yield read_known(known)
 

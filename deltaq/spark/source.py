@@ -55,9 +55,10 @@ _CLOCK = SYSTEM_CLOCK
 
 @dataclass(frozen=True)
 class _Task(InputPartition):
-    """What one Spark task reads."""
+    """What one Spark task reads. `columns` are those of the topics' tables, by name."""
 
     reads: tuple[TopicRead, ...]
+    columns: Mapping[str, pa.Schema]
 
 
 def columns_of(options: SourceOptions) -> StructType:
@@ -99,7 +100,11 @@ class _Plans:
             if heads[topic].topic_id not in self._checked:
                 self._columns.check(topic, self.topics.view(topic))
                 self._checked.add(heads[topic].topic_id)
-        return [_Task(reads) for reads in in_tasks(self.topics.plan(ranges), self._options.min_partitions)]
+        tables = {topic: self.topics.view(topic).columns for topic in ranges}
+        return [
+            _Task(reads, {read.topic: tables[read.topic] for read in reads})
+            for reads in in_tasks(self.topics.plan(ranges), self._options.min_partitions)
+        ]
 
 
 class DeltaqReader(DataSourceReader):
@@ -215,7 +220,7 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
     loss = DataLoss(options.fail_on_data_loss)
     for first in range(0, len(partition.reads), REQUESTS_MAX):
         reads = partition.reads[first : first + REQUESTS_MAX]
-        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, loss), reads)
+        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, partition.columns[read.topic], loss), reads)
         for read, parts in zip(reads, fetched, strict=True):
             for part in parts:
                 batch = columns.of(read.topic, part)
@@ -223,9 +228,9 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
                     yield batch.slice(row, ROWS_AT_ONCE)
 
 
-def _fetched(store: Store, planned: TopicRead, loss: DataLoss) -> list[Fetched]:
+def _fetched(store: Store, planned: TopicRead, columns: pa.Schema, loss: DataLoss) -> list[Fetched]:
     try:
-        return read_file(store, planned.read)
+        return read_file(store, planned.read, columns)
     except FileGone:
         return _fetched_elsewhere(store, planned, loss)
 

@@ -14,6 +14,7 @@ from deltaq.log.delta_log import DeltaLog, Draft
 from deltaq.log.scan import FileRead, read_file
 from deltaq.log.segment import encode_segment
 from deltaq.log.topic_log import TopicLog
+from deltaq.log.topic_view import view_of
 from deltaq.store import Store
 
 __all__ = ["compact"]
@@ -38,7 +39,7 @@ def compact(
     ends: dict[int, tuple[int, int]] = {}
     for file in old:
         everything = FileRead(file, tuple((batch, batch.base_offset, batch.next_offset) for batch in file.batches))
-        for part in read_file(store, everything):
+        for part in read_file(store, everything, view_of(log).columns):
             parts.setdefault(part.partition, []).append(part.rows)
             base, _ = ends.get(part.partition, (part.first_offset, 0))
             ends[part.partition] = (base, part.next_offset)

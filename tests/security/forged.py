@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import json
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.log.actions import Action, Add, DomainMetadata, encode_entry, parse_entry
+from deltaq.log.records import table_schema
 from deltaq.store import MemoryStore, Store
 from tests.doubles.reading import next_message
 
 __all__ = [
     "LAST",
     "Change",
+    "as_parquet",
+    "as_segment",
+    "bomb",
     "entry_key",
     "forge",
     "in_add",
     "in_head",
     "in_tag",
+    "produce_three",
     "read_until_error",
     "refusal",
     "replace_file",
@@ -39,14 +47,24 @@ def entry_key(version: int = LAST) -> str:
     return f"topics/t/_delta_log/{version:020d}.json"
 
 
-def topic_of_three() -> MemoryStore:
-    """A store with the topic `t`: one partition, one record per commit, as entries 1 to 3."""
+def topic_of_three(schema: pa.Schema | None = None) -> MemoryStore:
+    """A store with the topic `t`: one partition, one record per commit, as entries 1 to 3.
+
+    With a `schema`, the values are rows of nulls but for the first column, which has the number of the record.
+    """
     store = MemoryStore("forged")
+    produce_three(store, schema)
+    return store
+
+
+def produce_three(store: Store, schema: pa.Schema | None = None) -> None:
+    """Make the topic of `topic_of_three` in a store that has none."""
+    topic = Topic("t", schema)
     with Producer({"bootstrap.servers": "memory://forged"}, store=store) as producer:
         for number in range(LAST):
-            producer.produce("t", b"value %d" % number)
+            value = b"value %d" % number if schema is None else {schema.names[0]: number}
+            producer.produce(topic, value)
             assert producer.flush(20) == 0
-    return store
 
 
 def forge(store: Store, change: Change, version: int = LAST) -> None:
@@ -92,6 +110,31 @@ def replace_file(store: Store, data: bytes, rows: int, batches: list[list[int]] 
         return in_head(lambda head: head.replace(*ends))(in_add(exchanged)(actions))
 
     forge(store, counted)
+
+
+def bomb(rows: int = 200_000, value_bytes: int = 100_000) -> pa.Table:
+    """A table of 20 GB that is a Parquet file of a few KB: every row refers to one long value."""
+    value = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([b"x" * value_bytes]))
+    return pa.table({"value": value})
+
+
+def as_segment(table: pa.Table, rows: int, **options: Any) -> bytes:
+    """The table with deltaq's columns before its own, as Parquet; `options` are those of `write_table`."""
+    columns = {
+        "_partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
+        "_offset": pa.nulls(rows, pa.int64()),
+        "_timestamp": pa.repeat(pa.scalar(0, pa.timestamp("us", tz="UTC")), rows),
+        "_key": pa.nulls(rows, pa.binary()),
+        "_headers": pa.nulls(rows, table_schema(None).field("_headers").type),
+    }
+    return as_parquet(pa.table(columns | dict(zip(table.column_names, table.columns, strict=True))), **options)
+
+
+def as_parquet(table: pa.Table, **options: Any) -> bytes:
+    """The table as Parquet, without Arrow's own schema unless the options of `write_table` ask for it."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, **{"store_schema": False} | options)
+    return sink.getvalue()
 
 
 def read_until_error(store: Store) -> tuple[list[bytes], KafkaError]:

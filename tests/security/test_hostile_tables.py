@@ -20,12 +20,13 @@ from deltaq.group.group_state import committed_offset
 from deltaq.log import segment as segment_module
 from deltaq.log.actions import Remove, Txn, strict_json
 from deltaq.log.delta_schema import arrow_schema
-from deltaq.log.records import table_schema
 from deltaq.log.table import TableState
 from deltaq.store import LocalStore, MemoryStore
 from tests.security.forged import (
     LAST,
     Change,
+    as_segment,
+    bomb,
     entry_key,
     forge,
     in_add,
@@ -206,28 +207,6 @@ def test_a_checkpoint_that_would_decode_to_too_much_memory_is_passed_over(checkp
 
 
 # --- data files ---
-
-
-def bomb(rows: int = 200_000, value_bytes: int = 100_000) -> pa.Table:
-    """A table of 20 GB that is a Parquet file of a few KB: every row refers to one long value."""
-    value = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([b"x" * value_bytes]))
-    return pa.table({"value": value})
-
-
-def as_segment(table: pa.Table, rows: int) -> bytes:
-    """The table with deltaq's columns before its own."""
-    columns = {
-        "_partition": pa.repeat(pa.scalar(0, pa.int32()), rows),
-        "_offset": pa.nulls(rows, pa.int64()),
-        "_timestamp": pa.repeat(pa.scalar(0, pa.timestamp("us", tz="UTC")), rows),
-        "_key": pa.nulls(rows, pa.binary()),
-        "_headers": pa.nulls(rows, table_schema(None).field("_headers").type),
-    }
-    sink = io.BytesIO()
-    pq.write_table(
-        pa.table(columns | dict(zip(table.column_names, table.columns, strict=True))), sink, store_schema=False
-    )
-    return sink.getvalue()
 
 
 @pytest.mark.fault("X4")

@@ -15,13 +15,14 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StringType, StructType
 
-from deltaq import InvalidConfig, KafkaException, Producer, Topic, UnknownTopic
+from deltaq import Corrupt, InvalidConfig, KafkaException, Producer, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.offsets import from_json, same_place
 from deltaq.spark.source import DeltaqStreamReader
 from deltaq.store import LocalStore
 from tests.doubles.compaction import compact
+from tests.security.forged import as_segment, produce_three, replace_file
 
 Produce = Callable[..., None]
 Row = tuple[int, int, bytes | None]
@@ -460,6 +461,15 @@ def test_offsets_that_key_compaction_removed_are_gaps_and_no_loss(root: str, pro
     reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="4")
     found = micro_batches(reader, reader.initialOffset())
     assert [[offset for _, offset, _ in records] for records in found] == [[0, 3], [6], [9]]
+
+
+@pytest.mark.fault("X4")
+def test_a_task_refuses_a_file_whose_columns_are_not_those_of_the_table(root: str) -> None:
+    store = LocalStore(root)
+    produce_three(store)
+    replace_file(store, as_segment(pa.table({"value": [7]}), 1), 1)
+    with pytest.raises(Corrupt, match="column 'value' is int64 instead of binary"):
+        batch(root, subscribe="t")
 
 
 def test_a_task_whose_topic_ended_meanwhile_says_so(root: str, produce: Produce) -> None:

@@ -18,11 +18,13 @@ from deltaq.errors import Corrupt
 from deltaq.log import segment as segment_module
 from deltaq.log.actions import Add
 from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.records import by_partition, columns_of_rows
+from deltaq.log.records import by_partition, columns_of_rows, table_schema
 from deltaq.log.scan import FileRead, first_parts, layout_of, next_read, parts_of, read_file
 from deltaq.log.segment import SegmentLayout, encode_segment
 from deltaq.log.topic_state import DataFile, data_file
 from deltaq.store import MemoryStore, Store
+
+COLUMNS = table_schema(None)
 
 Offsets = dict[int, list[int]]  # partition -> offsets of its records
 
@@ -139,7 +141,7 @@ def test_any_range_of_any_sparse_file_is_read_without_a_skipped_or_doubled_recor
         if start < end:
             wanted.append((batch, start, end))
     layout = data.draw(st.sampled_from([None, _layout(store, whole)]))
-    found = offsets_in(read_file(store, FileRead(whole, tuple(wanted), layout)))
+    found = offsets_in(read_file(store, FileRead(whole, tuple(wanted), layout), COLUMNS))
     assert found == {
         batch.partition: [offset for offset in offsets[batch.partition] if start <= offset < end]
         for batch, start, end in wanted
@@ -161,7 +163,7 @@ def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(f
     for part in parts_of(layout, batch, start, end):
         assert part.start == at < part.end
         at = part.end
-        (found,) = read_file(store, FileRead(whole, ((batch, part.start, part.end),), layout))
+        (found,) = read_file(store, FileRead(whole, ((batch, part.start, part.end),), layout), COLUMNS)
         mine = [offset for offset in offsets[batch.partition] if part.start <= offset < part.end]
         assert found.rows.column("_offset").to_pylist() == mine
     assert at == end
@@ -191,7 +193,7 @@ def test_following_a_file_in_first_parts_hands_out_every_record_once(
         for batch, start, end in first.wanted:
             assert positions[batch.partition] <= start < end
             positions[batch.partition] = end
-        for partition, more in offsets_in(read_file(store, first)).items():
+        for partition, more in offsets_in(read_file(store, first, COLUMNS)).items():
             found[partition] += more
     assert found == {p: [offset for offset in offsets[p] if offset >= starts[p]] for p in offsets}
 
@@ -208,7 +210,7 @@ def test_a_part_takes_whole_row_groups_of_about_the_bytes_that_were_asked_for():
     for bytes_max in (1, 100_000, 300_000):
         store.fetched = store.requests = 0
         first = first_parts(everything, layout, bytes_max)
-        (found,) = read_file(store, first)
+        (found,) = read_file(store, first, COLUMNS)
         assert (found.first_offset, found.next_offset) == (40_000, first.wanted[0][2])
         assert store.requests == 1, "the footer is known, and the row groups are neighbours"
         assert max(40_000, bytes_max - 50_000) <= store.fetched <= max(55_000, bytes_max)
@@ -232,7 +234,7 @@ def test_one_record_of_a_sparse_file_costs_one_row_group():
     store = CountedStore()
     whole = compacted(store, {0: list(range(0, 60_000, 3))}, row_group_bytes=50_000)
     (batch,) = whole.batches
-    (found,) = read_file(store, FileRead(whole, ((batch, 30_000, 30_003),)))
+    (found,) = read_file(store, FileRead(whole, ((batch, 30_000, 30_003),)), COLUMNS)
     assert found.rows.column("_offset").to_pylist() == [30_000]
     assert store.fetched < whole.segment.footer_bytes + 55_000 < whole.segment.size / 10
 
@@ -246,7 +248,7 @@ def test_offsets_of_a_sparse_batch_that_do_not_rise_inside_it_are_corrupt(offset
     whole = compacted(store, {0: offsets}, ends={0: 40 if max(offsets) < 40 else 45}, row_group_bytes=10**6)
     (batch,) = whole.batches
     with pytest.raises(Corrupt, match="offsets contradict"):
-        read_file(store, FileRead(whole, ((batch, 0, 3),)))
+        read_file(store, FileRead(whole, ((batch, 0, 3),)), COLUMNS)
 
 
 def test_row_groups_whose_offsets_overlap_are_not_told_apart_and_so_found_out():
@@ -255,7 +257,7 @@ def test_row_groups_whose_offsets_overlap_are_not_told_apart_and_so_found_out():
     (batch,) = whole.batches
     (first, *_) = parts_of(_layout(store, whole), batch, 40, 200)
     with pytest.raises(Corrupt, match="offsets contradict"):
-        read_file(store, FileRead(whole, ((batch, first.start, first.end),)))
+        read_file(store, FileRead(whole, ((batch, first.start, first.end),)), COLUMNS)
 
 
 @pytest.mark.fault("B2")
@@ -280,6 +282,6 @@ def test_records_that_took_the_time_of_their_commit_are_still_said_to_once_they_
     store = MemoryStore(uuid.uuid4().hex)
     for log_append_time in (True, False):
         whole = compacted(store, {0: [0, 1]}, row_group_bytes=1000, log_append_time=log_append_time)
-        (found,) = read_file(store, FileRead(whole, ((whole.batches[0], 0, 2),)))
+        (found,) = read_file(store, FileRead(whole, ((whole.batches[0], 0, 2),)), COLUMNS)
         assert found.log_append_time is log_append_time
         assert found.rows.column("_timestamp").cast(pa.int64()).to_pylist() == [0, 1_000_000]

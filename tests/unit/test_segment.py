@@ -15,7 +15,7 @@ import pytest
 from deltaq.errors import Corrupt, InvalidConfig
 from deltaq.log import segment as segment_module
 from deltaq.log.file_parts import FileParts
-from deltaq.log.records import by_partition, columns_of_rows
+from deltaq.log.records import PLACES, VALUE_SCHEMA, by_partition, columns_of_rows, table_schema
 from deltaq.log.segment import (
     COMPACTED_ROW_GROUP_BYTES,
     COMPRESSIONS,
@@ -26,6 +26,8 @@ from deltaq.log.segment import (
     read_layout,
     read_rows,
 )
+
+COLUMNS = table_schema(None)
 
 
 def batch_of(rows_per_partition: dict[int, int], value_bytes: int = 100, seed: int = 0):
@@ -51,7 +53,7 @@ def described(encoded: EncodedSegment) -> SegmentFile:
 
 
 def read(data: bytes, file: SegmentFile, *wanted: RowRange) -> list[pa.RecordBatch]:
-    return read_rows(file, wanted, lambda: data, lambda start, length: data[start : start + length])
+    return read_rows(file, wanted, COLUMNS, lambda: data, lambda start, length: data[start : start + length])
 
 
 def outcome_of(data: bytes, file: SegmentFile, wanted: RowRange) -> pa.RecordBatch | Corrupt:
@@ -112,7 +114,7 @@ def test_of_a_large_file_only_the_footer_and_the_needed_row_groups_are_read(larg
         raise AssertionError("the whole file is not needed")
 
     wanted = [RowRange(2 * 4000 + 17, 100), RowRange(5 * 4000, 4000)]
-    found = read_rows(described(encoded), wanted, get, get_range)
+    found = read_rows(described(encoded), wanted, COLUMNS, get, get_range)
     assert [rows.equals(batch.slice(part.first, part.count)) for rows, part in zip(found, wanted, strict=True)] == [
         True,
         True,
@@ -190,11 +192,11 @@ def test_what_a_part_of_a_file_costs_does_not_depend_on_the_file(large_segments)
         layout = read_layout(file, parts.get_range)
         assert parts.fetched == file.footer_bytes
         wanted = RowRange(rows // 2, 10)
-        (found,) = read_rows(file, [wanted], parts.get, parts.get_range, layout=layout)
+        (found,) = read_rows(file, [wanted], COLUMNS, parts.get, parts.get_range, layout=layout)
         assert found.equals(batch.slice(rows // 2, 10))
         costs.append(parts.fetched - file.footer_bytes)
         assert len(parts.requests) == 2
-        (most,) = read_rows(file, [RowRange(0, rows - 1000)], parts.get, parts.get_range, layout=layout)
+        (most,) = read_rows(file, [RowRange(0, rows - 1000)], COLUMNS, parts.get, parts.get_range, layout=layout)
         assert most.equals(batch.slice(0, rows - 1000)), "who has the layout has chosen how much to fetch"
     assert costs[0] < 120_000
     assert abs(costs[0] - costs[1]) < 0.02 * costs[0]
@@ -205,12 +207,12 @@ def test_with_named_columns_only_theirs_are_fetched(large_segments):
     batch = with_offsets(batch, list(range(20_000)), list(range(20_000)))
     encoded = encode_segment(batch, [20_000], "none", row_group_bytes=200_000)
     file, parts = described(encoded), Parts(bytes(encoded.data))
-    columns = ["_partition", "_offset", "_timestamp"]
-    (found,) = read_rows(file, [RowRange(7000, 5000)], parts.get, parts.get_range, columns=columns)
-    assert found.equals(batch.slice(7000, 5000).select(columns))
+    columns = PLACES
+    (found,) = read_rows(file, [RowRange(7000, 5000)], columns, parts.get, parts.get_range)
+    assert found.equals(batch.slice(7000, 5000).select(columns.names))
     assert parts.fetched - file.footer_bytes < 0.15 * 0.35 * file.size
-    (small,) = read_rows(replace(file), [RowRange(0, 20_000)], lambda: parts.data, parts.get_range, columns=columns)
-    assert small.equals(batch.select(columns))
+    (small,) = read_rows(replace(file), [RowRange(0, 20_000)], columns, lambda: parts.data, parts.get_range)
+    assert small.equals(batch.select(columns.names))
 
 
 def test_the_layout_tells_where_rows_are_and_what_their_numbers_lie_between():
@@ -258,10 +260,10 @@ def test_a_range_without_rows_is_empty_and_fetches_nothing(large_segments):
     batch, _ = batch_of({0: 4000, 1: 4000})
     encoded = encode_segment(batch, [4000, 4000], "none")
     file, parts = described(encoded), Parts(bytes(encoded.data))
-    found = read_rows(file, [RowRange(4000, 0), RowRange(4000, 3)], parts.get, parts.get_range)
+    found = read_rows(file, [RowRange(4000, 0), RowRange(4000, 3)], COLUMNS, parts.get, parts.get_range)
     assert [rows.num_rows for rows in found] == [0, 3]
     assert found[0].schema == batch.schema
-    (nothing,) = read_rows(file, [RowRange(4000, 0)], parts.get, parts.get_range)
+    (nothing,) = read_rows(file, [RowRange(4000, 0)], COLUMNS, parts.get, parts.get_range)
     assert (nothing.num_rows, nothing.schema) == (0, batch.schema)
 
 
@@ -279,7 +281,7 @@ def test_parts_are_read_on_the_thread_that_asks_and_never_what_lies_between(larg
     encoded = encode_segment(batch, [4000], "none", row_group_bytes=2000)
     file, parts = described(encoded), Parts(bytes(encoded.data))
     wanted = [RowRange(0, 1), RowRange(900, 1), RowRange(1800, 1)]
-    found = read_rows(file, wanted, parts.get, parts.get_range)
+    found = read_rows(file, wanted, COLUMNS, parts.get, parts.get_range)
     assert [rows.equals(batch.slice(part.first, 1)) for rows, part in zip(found, wanted, strict=True)] == [True] * 3
     assert len(reads) >= 3 * 6
     assert {thread for thread, _, _ in reads} == {threading.get_ident()}
@@ -305,10 +307,10 @@ def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_ar
     batch, _ = batch_of({0: 2000})
     batch = with_offsets(batch, list(range(2000)), list(range(0, 4000, 2)))
     encoded = encode_segment(batch, [2000], "none", row_group_bytes=20_000)
-    file, columns = described(encoded), ["_offset", "_timestamp"]
+    file, columns = described(encoded), pa.schema([COLUMNS.field("_offset"), COLUMNS.field("_timestamp")])
     wanted = [RowRange(500, 100), RowRange(1500, 100)]
     parts = Parts(bytes(encoded.data))
-    clean = read_rows(file, wanted, parts.get, parts.get_range, columns=columns)
+    clean = read_rows(file, wanted, columns, parts.get, parts.get_range)
     touched = [start + place for start, length in parts.requests for place in range(0, length, 7)]
     caught = 0
     for place in touched:
@@ -316,7 +318,7 @@ def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_ar
         damaged[place] ^= 1 << place % 8
         parts = Parts(bytes(damaged))
         try:
-            found = read_rows(file, wanted, parts.get, parts.get_range, columns=columns)
+            found = read_rows(file, wanted, columns, parts.get, parts.get_range)
         except Corrupt:
             caught += 1
         else:
@@ -377,7 +379,7 @@ def test_a_file_that_would_decode_to_too_much_memory_is_refused(monkeypatch):
     file = SegmentFile("topics/t/x.parquet", 1, len(data), 5000, zlib.crc32(data), 8, zlib.crc32(data[-8:]))
     monkeypatch.setattr(segment_module, "DECODED_BYTES_MAX", 1_000_000)
     with pytest.raises(Corrupt, match="bytes of memory"):
-        read(data, file, RowRange(0, 5000))
+        read_rows(file, [RowRange(0, 5000)], VALUE_SCHEMA, lambda: data, lambda start, length: b"")
     assert len(data) < 20_000
 
 

@@ -1,0 +1,139 @@
+"""Page headers of a Parquet column chunk: how much the chunk decodes to.
+
+The numbers in a footer are claims: Arrow decodes what the pages hold and allocates what their headers say. So a bound
+on memory has to go by the page headers. Source: the Parquet format, `parquet.thrift`; the headers are in Thrift's
+compact protocol. What Thrift could read in two ways (fields repeated or out of order) is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+__all__ = ["ColumnContent"]
+
+_Fields: TypeAlias = "dict[int, int | _Fields]"
+
+# Types of fields.
+_TRUE, _FALSE, _I32, _I64, _BINARY, _STRUCT = 1, 2, 5, 6, 8, 12
+_DEPTH_MAX = 3  # a header, that of its kind of page, statistics
+
+# Fields of a header: the kind of page, the bytes that it decompresses to, and those in the file.
+_KIND, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
+_DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
+_VALUES = 1
+_ENCODING_AT: Final = {_DATA: (5, 2), _DICTIONARY: (7, 2), _DATA_V2: (8, 4)}
+"""Of each kind of page, the field with the header of that kind, and therein the field with the encoding."""
+
+_BY_DICTIONARY = frozenset({2, 8})
+_ENCODINGS = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 5: "DELTA_BINARY_PACKED", 8: "RLE_DICTIONARY"} | {
+    9: "BYTE_STREAM_SPLIT"
+}
+"""Encodings whose decoded size follows from the headers. Of DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY it does not: a
+page of some hundred bytes may stand for gigabytes. deltaq writes the first three and RLE_DICTIONARY."""
+
+
+@dataclass(slots=True)
+class ColumnContent:
+    """What the pages of a column hold, as far as their headers tell. Sizes are in bytes.
+
+    `values` counts nulls too. `page_bytes` is what all pages take once decompressed. `dictionary_values` counts the
+    values of the largest dictionary, `expanded_bytes` is what its references take at most: each may be to a value as
+    large as the dictionary.
+    """
+
+    values: int = 0
+    page_bytes: int = 0
+    dictionary_values: int = 0
+    expanded_bytes: int = 0
+
+    def add(self, chunk: memoryview) -> None:
+        """Count the pages of a column chunk. Raises ValueError if a header cannot be read, or its encoding is not
+        allowed."""
+        at = references = dictionary_bytes = 0
+        end = len(chunk)
+        try:
+            while at < end:
+                fields, at = _struct(chunk, at, 1)
+                kind, size = _number(fields, _KIND), _number(fields, _UNCOMPRESSED)
+                at += _number(fields, _COMPRESSED)
+                self.page_bytes += size
+                if kind == _INDEX:
+                    continue
+                count, encoding = _described(fields, kind)
+                if kind == _DICTIONARY:
+                    dictionary_bytes += size
+                    self.dictionary_values = max(self.dictionary_values, count)
+                else:
+                    self.values += count
+                    references += count if encoding in _BY_DICTIONARY else 0
+        except IndexError:
+            at = end + 1
+        if at > end:
+            raise ValueError("a page does not end where its column ends")
+        self.expanded_bytes += references * dictionary_bytes
+
+
+def _described(fields: _Fields, kind: int) -> tuple[int, int]:
+    """The number of values in a page, and their encoding."""
+    described_at, encoding_at = _ENCODING_AT.get(kind, (0, 0))
+    description = fields.get(described_at)
+    if not isinstance(description, dict):
+        raise ValueError(f"a page of kind {kind} has no description")
+    encoding = _number(description, encoding_at)
+    if encoding not in _ENCODINGS:
+        allowed = ", ".join(_ENCODINGS.values())
+        raise ValueError(f"a page has the Parquet encoding number {encoding}; only {allowed} are read")
+    return _number(description, _VALUES), encoding
+
+
+def _number(fields: _Fields, field: int) -> int:
+    number = fields.get(field)
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"field {field} of a page header is no size")
+    return number
+
+
+def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
+    """The 32-bit numbers and structs of the struct at `at`, by field, and where it ends. IndexError if it is cut."""
+    if depth > _DEPTH_MAX:
+        raise ValueError("a page header is nested too deeply")
+    fields: _Fields = {}
+    field = 0
+    while head := data[at]:
+        at += 1
+        if head < 16:
+            raise ValueError("the fields of a page header are out of order")
+        field += head >> 4
+        kind = head & 15
+        if kind == _I32:
+            if (number := data[at]) < 128:
+                fields[field], at = (number >> 1) ^ -(number & 1), at + 1
+            else:
+                fields[field], at = _varint(data, at, 32)
+        elif kind == _STRUCT:
+            fields[field], at = _struct(data, at, depth + 1)
+        elif kind == _BINARY:
+            length, at = _varint(data, at, 32, signed=False)
+            at += length
+        elif kind == _I64:
+            _, at = _varint(data, at, 64)
+        elif kind not in (_TRUE, _FALSE):
+            raise ValueError(f"a page header has a field of the type {kind}")
+    return fields, at + 1
+
+
+def _varint(data: memoryview, at: int, bits: int, *, signed: bool = True) -> tuple[int, int]:
+    """The number at `at`, and where it ends."""
+    number = shift = 0
+    more = 128
+    while more > 127:
+        if shift >= bits:
+            raise ValueError(f"a number in a page header has more than {bits} bits")
+        more = data[at]
+        at += 1
+        number |= (more & 127) << shift
+        shift += 7
+    if number >> bits:
+        raise ValueError(f"a number in a page header has more than {bits} bits")
+    return ((number >> 1) ^ -(number & 1) if signed else number), at

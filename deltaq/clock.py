@@ -98,6 +98,36 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_CHANCE.seed)
 
 
+class _SystemCondition:
+    """`threading.Condition` that a signal handler's exception cannot leave locked.
+
+    Such an exception may come after any call, so also between the lock that `threading.Condition.__enter__` has taken
+    and the `with` block, or between the block and the release. Here `with` finds the methods of the lock itself, which
+    are not written in Python: no exception comes in between.
+    """
+
+    __slots__ = ("__enter__", "__exit__", "__weakref__", "_condition", "_lock", "notify_all")
+
+    __enter__: Callable[[], bool]
+    __exit__: Callable[[type[BaseException] | None, BaseException | None, TracebackType | None], None]
+    notify_all: Callable[[], None]
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._condition = threading.Condition(self._lock)
+        self.__enter__ = self._lock.__enter__
+        self.__exit__ = self._lock.__exit__
+        self.notify_all = self._condition.notify_all
+
+    def wait(self, timeout: float | None = None) -> bool:
+        try:
+            return self._condition.wait(timeout)
+        finally:
+            # An exception right behind the release of the lock leaves it released.
+            if not self._lock._is_owned():  # type: ignore[attr-defined]  # what `threading.Condition` itself calls
+                self._lock.acquire()
+
+
 class SystemClock:
     """The clock of the machine."""
 
@@ -119,7 +149,7 @@ class SystemClock:
         return threading.Lock()
 
     def condition(self) -> Condition:
-        return threading.Condition()
+        return _SystemCondition()
 
     def start_thread(self, target: Callable[[], None], name: str) -> Thread:
         thread = threading.Thread(target=target, name=name, daemon=True)

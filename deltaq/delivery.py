@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import compress, repeat, starmap
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any, Protocol
 
 from deltaq.errors import KafkaError
-from deltaq.log.buffer import ArrowBlock, Report, Row
+from deltaq.log.buffer import ArrowBlock, Report, Row, RowBlock
 from deltaq.log.encoding import produced_ms
 from deltaq.message import (
     TIMESTAMP_CREATE_TIME,
@@ -18,27 +17,74 @@ from deltaq.message import (
     TopicPartition,
 )
 
-__all__ = ["Deliveries", "Delivery"]
+__all__ = ["Deliveries", "Due", "ErrorNotice"]
 
-Delivery: TypeAlias = "tuple[Any, KafkaError | None, Any]"
-"""(callback, error, argument): a Message per record, or the TopicPartitions of a table."""
+
+class Due(Protocol):
+    """Callbacks that are due. An exception of a signal handler may end `call` between any two steps."""
+
+    def __len__(self) -> int:
+        """The messages whose callbacks these are, until all of them were called."""
+
+    def call(self) -> tuple[int, Exception | None]:
+        """Call them, from the first that was not called yet; how many messages that were, and the first exception
+        raised."""
 
 
 class Deliveries:
-    """The callbacks that are due for one report. Each iteration goes on where the last one was interrupted."""
+    """The callbacks that are due for one report.
+
+    A callback counts as called from the step before its call on: one that is interrupted is not called again.
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
-        self._left: Iterator[Delivery] | None = None
+        self._called = 0
 
     def __len__(self) -> int:
         return len(self.report)
 
-    def __iter__(self) -> Iterator[Delivery]:
-        # Iterators of C only, which outlive an exception, as a generator would not.
-        if self._left is None:
-            self._left = _deliveries(self.report)
-        return self._left
+    def call(self) -> tuple[int, Exception | None]:
+        """See `Due`."""
+        report, records = self.report, self.report.records
+        error = None if report.error is None else report.error.error
+        if isinstance(records, ArrowBlock):
+            return self._call_for_table(records.callback, error)
+        return self._call_for_rows(records, error)
+
+    def _call_for_table(self, callback: Any, error: KafkaError | None) -> tuple[int, Exception | None]:
+        result = _table_result(self.report, error)
+        if self._called or callback is None:
+            return 0, None
+        self._called = 1
+        try:
+            callback(error, result)
+        except Exception as raised:  # noqa: BLE001 - it comes out of poll
+            return 1, raised
+        return 1, None
+
+    def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
+        report, served = self.report, 0
+        failure: Exception | None = None
+        partitions = report.partitions or [row[2] for row in records.rows]
+        offsets: Iterable[int | None] = (
+            repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
+        )
+        outcome = _Outcome(report, error)
+        rows = zip(records.callbacks, records.rows, partitions, offsets, strict=True)
+        callback: Any
+        for callback, row, partition, offset in islice(rows, self._called, None):
+            if callback is None:
+                self._called += 1
+                continue
+            message = DeliveredMessage(outcome, row, partition, offset)
+            self._called += 1
+            served += 1
+            try:
+                callback(error, message)
+            except Exception as raised:  # noqa: BLE001 - one comes out of poll; the others must still be told
+                failure = failure or raised
+        return served, failure
 
     def is_wanted(self, *, only_errors: bool) -> bool:
         """Whether any callback has to hear of these records."""
@@ -50,26 +96,26 @@ class Deliveries:
         return any(callback is not None for callback in records.callbacks)
 
 
-def _deliveries(report: Report) -> Iterator[Delivery]:
-    error = None if report.error is None else report.error.error
-    records = report.records
-    if isinstance(records, ArrowBlock):
-        return iter([(records.callback, error, _table_result(report, error))])
-    partitions = report.partitions or [row[2] for row in records.rows]
-    offsets: Iterable[int | None] = (
-        repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
-    )
-    callbacks = records.callbacks
-    entries = starmap(
-        partial(_delivery, _Outcome(report, error)), zip(callbacks, records.rows, partitions, offsets, strict=True)
-    )
-    # By identity: a callback may be equal to whatever it likes.
-    wanted = [callback is not None for callback in callbacks]
-    return entries if all(wanted) else compress(entries, wanted)
+class ErrorNotice:
+    """The call of `error_cb` that is due for one error. It is of no message."""
 
+    def __init__(self, callback: Callable[[KafkaError], object], error: KafkaError) -> None:
+        self._callback = callback
+        self._error = error
+        self._is_called = False
 
-def _delivery(outcome: _Outcome, callback: object, row: Row, partition: int, offset: int | None) -> Delivery:
-    return callback, outcome.error, DeliveredMessage(outcome, row, partition, offset)
+    def __len__(self) -> int:
+        return 0
+
+    def call(self) -> tuple[int, Exception | None]:
+        """See `Due`."""
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._callback(self._error)
+            except Exception as raised:  # noqa: BLE001 - it comes out of poll
+                return 0, raised
+        return 0, None
 
 
 class _Outcome:

@@ -16,7 +16,7 @@ from weakref import WeakSet, finalize
 from deltaq.arrow_input import ArrowInput, check_arrow, columns_from_arrow
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout, this_thread
 from deltaq.config import ProducerConfig, parse_client_config, topic_properties
-from deltaq.delivery import Deliveries
+from deltaq.delivery import Deliveries, Due, ErrorNotice
 from deltaq.errors import (
     InvalidConfig,
     InvalidValue,
@@ -28,7 +28,7 @@ from deltaq.errors import (
     Unavailable,
     UnknownTopic,
 )
-from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer, Report
+from deltaq.log.buffer import ArrowBlock, BufferSettings, Flush, RecordBuffer, Report
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.records import TIMESTAMP_MS_MAX, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
@@ -134,11 +134,12 @@ class _Lane:
 
 @dataclass(slots=True, eq=False)
 class _Hand:
-    """What a thread has taken to serve it, and not served yet."""
+    """Callbacks that a call has taken on its thread, and not called yet. What an exception leaves of them is taken back
+    once the call `is_over`."""
 
     thread: int
-    due: deque[Deliveries] = field(default_factory=deque)
-    errors: deque[KafkaError] = field(default_factory=deque)
+    due: deque[Due] = field(default_factory=deque)
+    is_over: bool = False
 
 
 class Producer:
@@ -190,10 +191,9 @@ class Producer:
         self._lanes_lock = clock.lock()
         # Whoever reports what became of messages, and whoever serves the callbacks, holds `_events`.
         self._events = clock.condition()
-        self._due: deque[Deliveries] = deque()
-        self._errors: deque[KafkaError] = deque()
+        self._due: deque[Due] = deque()
         self._hands: list[_Hand] = []
-        self._flushing = 0
+        self._flushes: list[Flush] = []
         self._closed = False
         self._why_closed = "Producer has been closed"
         _PRODUCERS.add(self)
@@ -368,7 +368,7 @@ class Producer:
     def _new_buffer(self, name: str, writer: TopicWriter, plan: NewTopicPlan | None) -> RecordBuffer:
         # What the writer keeps must not keep a producer that was dropped.
         reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
-        return RecordBuffer(self._buffer_settings, reported, writer.wake, saw, plan)
+        return RecordBuffer(self._buffer_settings, reported, writer.wake, saw, plan, self._flushes)
 
     def _look(self, writer: TopicWriter, plan: NewTopicPlan | None) -> TopicView | None:
         """The topic; None if there is none, or if the store is away for the moment."""
@@ -465,7 +465,7 @@ class Producer:
         An exception raised in a callback comes out of here once all due callbacks have run.
         """
         self._check_open()
-        if timeout == 0 and not self._due and not self._errors:
+        if timeout == 0 and not self._due and not self._hands:
             return 0  # who asks after each message must not pay for a lock each time
         return self._serve(self._deadline(timeout))
 
@@ -476,22 +476,27 @@ class Producer:
         """
         self._check_open()
         deadline = self._deadline(timeout)
-        self._set_flushing(+1)
+        flush = Flush()
         try:
+            self._flushes.append(flush)
+            for buffer in self._buffers():
+                buffer.wake()
             while len(self) and (deadline is None or self._monotonic() < deadline):
                 self._serve(deadline)
             self._serve(self._monotonic())
         finally:
-            self._set_flushing(-1)
+            flush.is_over = True
+            self._forget_flushes()
         return len(self)
 
-    def _set_flushing(self, change: int) -> None:
+    @property
+    def _is_flushing(self) -> bool:
+        return any(not flush.is_over for flush in self._flushes)
+
+    def _forget_flushes(self) -> None:
         """Several threads may flush at once; records linger again when the last has ended."""
         with self._events:
-            self._flushing += change
-        for buffer in self._buffers():
-            buffer.flushing = self._flushing > 0
-            buffer.wake()
+            self._flushes[:] = [flush for flush in self._flushes if not flush.is_over]
 
     def purge(
         self,
@@ -558,6 +563,8 @@ class Producer:
         if self._closed:
             return 0
         with self._events:
+            if self._hands:
+                self._take_back()
             return self._pending()[0] + self._in_other_hands()
 
     def __bool__(self) -> bool:
@@ -589,11 +596,12 @@ class Producer:
         """Called by the topic's writer when the fate of some records is known."""
         deliveries = Deliveries(report)
         wanted = deliveries.is_wanted(only_errors=self._config.delivery_report_only_error)
+        notify = self._config.error_cb
         with self._events:
+            if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
+                self._due.append(ErrorNotice(notify, report.error.error))
             if wanted:
                 self._due.append(deliveries)
-            if report.error is not None and report.error.error.code() in _OF_THE_STORE and self._config.error_cb:
-                self._errors.append(report.error.error)
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
             self._events.notify_all()
@@ -602,54 +610,59 @@ class Producer:
 
     def _serve(self, deadline: float | None) -> int:
         """Run all due callbacks, waiting for the first until the deadline; while flushing, only as long as something
-        may come."""
+        may come. How many were run. Raises what the first one that failed raised."""
         hand = _Hand(this_thread())
         try:
             with self._events:
-                while not self._due and not self._errors:
-                    left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
-                    if left <= 0 or (self._flushing and not len(self)):
-                        return 0
-                    self._events.wait(left)
+                if not self._wait_for_due(deadline):
+                    return 0
+                # A signal handler runs between calls only: no exception comes between the halves of the exchange.
                 self._hands.append(hand)
                 hand.due, self._due = self._due, hand.due
-                hand.errors, self._errors = self._errors, hand.errors
-            return self._run(hand.due, hand.errors)
+            return _run(hand.due)
         finally:
-            if hand in self._hands:
-                self._put_back(hand)
+            hand.is_over = True  # by one assignment, so that it is true whatever comes next
+            if self._hands:
+                self._take_back()
 
-    def _put_back(self, hand: _Hand) -> None:
-        """After Ctrl-C or the like something is left: the next call serves it."""
+    def _wait_for_due(self, deadline: float | None) -> bool:
+        """Wait until callbacks are due; False if none are until the deadline. Under `_events`."""
+        while True:
+            if self._hands:
+                self._take_back()
+            if self._due:
+                return True
+            left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
+            if left <= 0 or (self._is_flushing and not len(self)):
+                return False
+            self._events.wait(left)
+
+    def _take_back(self) -> None:
+        """Put what is left of calls that are over before what is due. If an exception ends this, the next `poll`,
+        `flush` or `len` does the rest."""
         with self._events:
-            self._hands.remove(hand)
-            if self._flushing:
+            over = [hand for hand in self._hands if hand.is_over]
+            for hand in reversed(over):
+                if hand.due:
+                    due, nothing = hand.due + self._due, deque[Due]()
+                    self._due, hand.due = due, nothing
+            self._hands = [hand for hand in self._hands if hand not in over]
+            if self._flushes:
                 self._events.notify_all()  # who flushes waits for these callbacks too
-            self._due.extendleft(reversed(hand.due))
-            self._errors.extendleft(reversed(hand.errors))
 
-    def _run(self, due: deque[Deliveries], errors: deque[KafkaError]) -> int:
-        """Run callbacks, removing what is done; how many. Raises what the first one that failed raised."""
-        served = 0
-        failure: Exception | None = None
-        while errors:
-            try:
-                error = errors.popleft()
-                if self._config.error_cb is not None:
-                    self._config.error_cb(error)
-            except Exception as raised:  # noqa: BLE001 - one comes out of poll; the others must still be told
-                failure = failure or raised
-        while due:
-            for callback, outcome, result in due[0]:
-                served += 1
-                try:
-                    callback(outcome, result)
-                except Exception as raised:  # noqa: BLE001 - as above
-                    failure = failure or raised
-            due.popleft()
-        if failure is not None:
-            raise failure
-        return served
+
+def _run(due: deque[Due]) -> int:
+    """Run callbacks, removing what is done; how many. Raises what the first one that failed raised."""
+    served = 0
+    failure: Exception | None = None
+    while due:
+        count, raised = due[0].call()
+        served += count
+        failure = failure or raised
+        due.popleft()
+    if failure is not None:
+        raise failure
+    return served
 
 
 _PRODUCERS: WeakSet[Producer] = WeakSet()

@@ -20,7 +20,7 @@ from deltaq.errors import KafkaException
 from deltaq.log.records import Columns, Headers
 from deltaq.log.topic_view import NewTopicPlan, TopicView
 
-__all__ = ["ArrowBlock", "BufferSettings", "RecordBuffer", "Records", "Report", "Row", "RowBlock"]
+__all__ = ["ArrowBlock", "BufferSettings", "Flush", "RecordBuffer", "Records", "Report", "Row", "RowBlock"]
 
 Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, float]"
 """(value, key, partition or -1, timestamp in ms or 0, headers, monotonic time it was produced)"""
@@ -111,6 +111,14 @@ class Report:
         return len(self.records)
 
 
+@dataclass(slots=True, eq=False)
+class Flush:
+    """A call of `flush`, in the list that all buffers of its client share. It ends by one assignment, so that no
+    exception leaves the records of later calls without their linger."""
+
+    is_over: bool = False
+
+
 class RecordBuffer:
     """Records of one client for one topic that wait to be written, and the count of those that are being written.
 
@@ -127,7 +135,7 @@ class RecordBuffer:
         "_wake",
         "abandoned",
         "bytes",
-        "flushing",
+        "flushes",
         "plan",
         "queue",
         "reported_bytes",
@@ -150,6 +158,7 @@ class RecordBuffer:
         wake: Callable[[], None],
         seen: Callable[[TopicView], None],
         plan: NewTopicPlan | None = None,
+        flushes: list[Flush] | None = None,
     ) -> None:
         self.settings = settings
         self.seen = seen
@@ -162,7 +171,7 @@ class RecordBuffer:
         # Changed under the writer's lock, and under the client's: two counters each, so that no update is lost.
         self.taken_rows = self.taken_bytes = 0
         self.reported_rows = self.reported_bytes = 0
-        self.flushing = False
+        self.flushes = [] if flushes is None else flushes
         self.abandoned = False  # nobody will put anything in any more
         self._report = report
         self._wake = wake
@@ -186,6 +195,11 @@ class RecordBuffer:
         """What they take of the client's budget."""
         return self.bytes + sum(size for _, size in tuple(self._sealed)) + self.taken_bytes - self.reported_bytes
 
+    @property
+    def flushing(self) -> bool:
+        """Whether the records are to be written without lingering."""
+        return self.abandoned or any(not flush.is_over for flush in self.flushes)
+
     def report(self, report: Report) -> None:
         """Tell the client what became of records that were taken."""
         self._report(self, report)
@@ -195,7 +209,11 @@ class RecordBuffer:
     def wake(self) -> None:
         """Wake the writer, and not again before it has looked."""
         self.wake_length = self.wake_bytes = _NEVER
-        self._wake()
+        try:
+            self._wake()
+        except BaseException:  # of a signal handler: it may not have been woken
+            self.wake_length, self.wake_bytes = 1, _NEVER
+            raise
 
     def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
         """Seconds until the records here should be taken; None while there are none.

@@ -100,7 +100,7 @@ class TopicWriter:
     def detach(self, buffer: RecordBuffer) -> None:
         """Forget a buffer once it is empty; the threads end with the last one."""
         with self._flights.changed:
-            buffer.abandoned = buffer.flushing = True
+            buffer.abandoned = True
             self._flights.changed.notify_all()
 
     def stop(self) -> None:

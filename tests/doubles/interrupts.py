@@ -18,10 +18,11 @@ from typing import Any
 __all__ = ["Interrupted", "Outcome", "interrupted"]
 
 _SILENT = re.compile(
-    r"CACHE|COPY|DUP_TOP|ROT_\w+|SWAP|NOP|PRECALL|PUSH_NULL|KW_NAMES|POP_BLOCK|EXTENDED_ARG|MAKE_CELL|RETURN_CONST"
-    r"|LOAD_(CONST|FAST\w*|GLOBAL|DEREF|CLOSURE)|STORE_(FAST\w*|DEREF)|IS_OP|BUILD_(TUPLE|LIST)|JUMP_FORWARD"
+    r"CACHE|COPY|DUP_TOP|ROT_\w+|SWAP|NOP|PRECALL|PUSH_NULL|KW_NAMES|POP_BLOCK|EXTENDED_ARG|MAKE_CELL|RETURN_(CONST|VALUE)"
+    r"|(LOAD|STORE)_(CONST|FAST\w*|GLOBAL|DEREF|CLOSURE|ATTR|METHOD)|POP_TOP|(IS|COMPARE|CONTAINS|BINARY)_OP|UNARY_NOT"
+    r"|BUILD_(TUPLE|LIST)|UNPACK_SEQUENCE|GET_ITER|LIST_APPEND|(POP_)?JUMP_FORWARD\w*|POP_JUMP_IF\w*"
 )
-"""Operations that run no signal handler and no other code: a signal before one is handled as one behind it."""
+"""Operations that look for no signal: one that comes before them is handled as one that comes behind them."""
 
 _IGNORE = partial(sys.audit, "interrupts.ignored")
 """A trace function without a step in Python. As long as there is one, Python does not use specialized operations, of

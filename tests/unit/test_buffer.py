@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.log.buffer import ArrowBlock, BufferSettings, RecordBuffer
+from deltaq.log.buffer import ArrowBlock, BufferSettings, Flush, RecordBuffer
 from deltaq.log.records import columns_of_rows
 
 ROWS_MAX = 1000
@@ -234,7 +234,7 @@ def test_lingering_never_takes_longer_than_half_of_the_time_there_is():
 def test_flushing_does_not_linger():
     buffer = Watched()
     buffer.put("a")
-    buffer.flushing = True
+    buffer.flushes.append(Flush())
     assert buffer.due_in(0.0, lingering(0.0)) == 0.0
 
 

@@ -79,8 +79,8 @@ class BackdatedStore(LocalStore):
         super().put(key, data, between)
         self._backdate(key)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
-        super().create(key, data)
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        super().create(key, data, after)
         self._backdate(key)
 
     def _backdate(self, key: str) -> None:

@@ -73,9 +73,9 @@ class CountingStore:
             raise
         self._count("put", key, "ok")
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         try:
-            self.inner.create(key, data)
+            self.inner.create(key, data, after)
         except StoreError as error:
             self._count("create", key, "exists" if isinstance(error, ObjectExists) else "error")
             raise

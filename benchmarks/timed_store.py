@@ -43,8 +43,8 @@ class TimedStore(CountingStore):
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         self._timed(self.puts, key, lambda: super(TimedStore, self).put(key, data, between))
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
-        self._timed(self.creates, key, lambda: super(TimedStore, self).create(key, data))
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        self._timed(self.creates, key, lambda: super(TimedStore, self).create(key, data, after))
 
     def _gets(self, key: str) -> dict[str, Span]:
         return self.entries if key.startswith(self._log_folder) else self.files

@@ -84,9 +84,9 @@ class ModelledStore(CountingStore):
         with _Delay(self.upload_s(memoryview(data).nbytes)):
             super().put(key, data, between)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         with _Delay(self.request_s("PUT", memoryview(data).nbytes)):
-            super().create(key, data)
+            super().create(key, data, after)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         found = [*super().list(prefix, start_after)]

@@ -6,6 +6,8 @@ lost answers (`docs/internals/format.md`, "Committing"):
 
 * Never go past a slot before having seen who fills it: a late write may still land in an empty one.
 * After any error the slot is read; the token (`txnId`) in the entry tells whose it is.
+* An entry follows another one. A commit counts only while the entry before it is in its slot: else the log's folder was
+  removed or replaced under this client, and no reader would find what was committed.
 * A log that is cleaned up re-opens its old slots. So a clean-up first leaves a marker in `_deltaq/log_start/`, and
   whoever has not been in touch with the log for `HEAD_PROOF_S` looks for a marker above the slot before it believes
   that slot, be it filled or empty.
@@ -13,6 +15,7 @@ lost answers (`docs/internals/format.md`, "Committing"):
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -22,7 +25,16 @@ from typing import Protocol, TypeVar
 from deltaq import errors, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import Corrupt, Incompatible, OutcomeUnknown, Unavailable
-from deltaq.log.actions import NOTHING_PREPARED, Action, Add, CommitInfo, Entry, Prepared, encode_entry, parse_entry
+from deltaq.log.actions import (
+    NOTHING_PREPARED,
+    Action,
+    Add,
+    CommitInfo,
+    Entry,
+    Prepared,
+    encode_entry,
+    parse_entry,
+)
 from deltaq.log.backoff import error_pause_s, race_pause_s
 from deltaq.log.checkpoint_reader import (
     Checkpoint,
@@ -48,6 +60,8 @@ from deltaq.store import (
 
 __all__ = ["CLEAN_UP_GRACE_S", "HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
 
+_log = logging.getLogger("deltaq.log")
+
 T = TypeVar("T")
 
 HEAD_PROOF_S = 30.0
@@ -66,6 +80,17 @@ READ_AHEAD_MAX = 64
 """Most entries that are asked for at once when a log on a remote store is read from its beginning or a checkpoint."""
 
 _LOAD_ATTEMPTS = 5
+
+_TOKEN_BYTES = 1024
+"""How much of an entry has the token of its commit in it."""
+
+_REPLACED = (
+    "the log entry before this commit is gone or another one: the folder was removed or replaced while this client "
+    "used it, and what was written there is lost. To delete a topic, call AdminClient.delete_topics or Topic.delete; "
+    "remove or restore folders only while no client runs"
+)
+
+_TXN_ID = re.compile(rb'"txnId":"([^"]*)"')
 
 _TOKEN = re.compile(r"([0-9]{1,18}):([!-9;-~]{1,200}):([0-9a-f]{8})")
 
@@ -139,6 +164,7 @@ class DeltaLog:
         self._follower = follower
         self._log_folder = folder + names.LOG_FOLDER
         self._proven_at = float("-inf")
+        self._in_place_at = float("-inf")  # when the newest entry was last seen in its slot
         self._is_partial = False  # loading has begun and not succeeded: `state` is neither old nor new
         self._is_end_open = False
         self._looked_at = 0.0  # when the look began that found no further entry
@@ -180,7 +206,7 @@ class DeltaLog:
         self.state = state
         self._is_partial = False
         self._is_end_open = is_end_open
-        self._proven_at = proven_at
+        self._proven_at = self._in_place_at = proven_at
         if self._follower is not None:
             self._follower.restored(state)
 
@@ -192,8 +218,9 @@ class DeltaLog:
             if newest is not None:
                 self._restore(newest)
             first = self.state.version + 1
-            self._proven_at = started_at
+            self._proven_at = self._in_place_at = started_at
             self._advance_to_end()
+            self._learn_token()
             if listed is not None and self.state.version > max(listed, default=first - 1):
                 listed = None  # the log has grown since, and there may be a gap in what came
             start = self._log_start()
@@ -213,6 +240,14 @@ class DeltaLog:
             # writer that was paused. The newer checkpoint that they gave way to has them.
             self._pause(attempt)
         raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
+
+    def _learn_token(self) -> None:
+        """Where a look costs no request: what the entry is called that a checkpoint took the place of."""
+        if self.state.version >= 0 and self.state.txn_id is None and not self.store.is_remote:
+            try:
+                self.state.txn_id = self._token_in_slot()
+            except StoreError:
+                pass  # then it is not known
 
     def _newest_checkpoint(self) -> tuple[Checkpoint | None, set[int] | None]:
         """The newest checkpoint; and of a remote store, if that is the one that the log points to, what lies behind it,
@@ -301,7 +336,10 @@ class DeltaLog:
         versions = self._listed_versions("")
         is_cut = min(versions) > 0 if versions else log_start > 0
         if is_last_look and is_cut and self._is_unreadable_from(log_start):
-            reason = "the log's first entries are missing and no checkpoint replaces them"
+            reason = (
+                "the log's first entries are missing and no checkpoint replaces them. "
+                "Restore the folder from a backup, or remove all of it while no client runs"
+            )
             raise Corrupt(reason, path=self._log_folder, version=0)
         return bool(versions) or log_start > 0
 
@@ -415,6 +453,42 @@ class DeltaLog:
             self._proven_at = asked_at
         return True
 
+    def _is_in_place(self) -> bool:
+        """Whether the newest entry that this log knows is in its slot. Raises StoreError."""
+        known = self.state.txn_id
+        try:
+            if self._token_in_slot() == known or known is None:
+                return True
+            found = self._fetch(self.state.version)  # the token may have been damaged on the way
+        except (ObjectMissing, Corrupt, Incompatible):
+            return False
+        return found is not None and found[0].txn_id == known
+
+    def _token_in_slot(self) -> str | None:
+        """The token of the entry in the slot of the newest one, as far as can be told quickly. Raises StoreError."""
+        found = _TXN_ID.search(self.store.get_range(self._entry_key(self.state.version), 0, _TOKEN_BYTES))
+        return None if found is None else found[1].decode(errors="replace")
+
+    def _check_in_place(self, token: str, *, maybe: bool) -> None:
+        """Make sure that a commit follows what this log knows. `maybe`: it may have been written already.
+
+        Raises OutcomeUnknown or, if nothing was written, Corrupt when the log was removed or replaced; _SlotCleaned,
+        StoreError.
+        """
+        asked_at = self.clock.uptime()
+        version = self.state.version
+        if version >= 0 and not self._is_in_place():
+            if self._log_start_raw() > version:
+                raise _SlotCleaned(maybe)
+            path = self._entry_key(version)
+            self._is_partial = True  # begin anew with what is there now, if anything is
+            self._restore(None)
+            _log.warning("log removed or replaced log=%r version=%d", self.folder, version)
+            if maybe:
+                raise OutcomeUnknown(_REPLACED, token=token)
+            raise Corrupt(_REPLACED, path=path, version=version)
+        self._in_place_at = asked_at
+
     # --- writing ---
 
     def commit(self, write: Callable[[TableState], Draft], deadline: float) -> Committed:
@@ -473,18 +547,13 @@ class DeltaLog:
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
         ours = parse_entry(body, version, key, draft.before)  # before anything is written: nobody could read it again
+        self._check_before(token)
+        after = self._entry_key(self.state.version) if version else ""
         first_tried_at = self.clock.uptime()
         while True:
-            refusal: StoreError | None = None
             tried_at = self.clock.uptime()
-            try:
-                self.store.create(key, body)
-            except StoreUnavailable as error:
-                maybe, refusal = True, error
-            except (ObjectExists, StoreRefused) as error:
-                refusal = error
-            except Exception as error:  # noqa: BLE001 - a defect below us: but the write may be on its way
-                maybe, refusal = True, StoreUnavailable("create", key, f"unexpected {type(error).__name__}: {error}")
+            refusal = self._try_create(key, body, after)
+            maybe = maybe or isinstance(refusal, StoreUnavailable)
             entry: Entry | None = None
             try:
                 entry = ours
@@ -493,6 +562,8 @@ class DeltaLog:
                 if not self._is_proven(version):
                     # It may have been created before the clean-up, and the answer have come long after that.
                     raise _SlotCleaned(maybe or refusal is None)
+                if not self.store.is_remote:
+                    self._check_in_place(token, maybe=maybe or refusal is None)
             except StoreError as error:
                 # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
                 maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
@@ -510,6 +581,28 @@ class DeltaLog:
             if left <= 0:
                 raise self._gave_up(refusal, token, maybe)
             self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
+
+    def _try_create(self, key: str, body: bytes, after: str) -> StoreError | None:
+        """Why the store did not say that the entry was created; None if it did."""
+        try:
+            self.store.create(key, body, after)
+        except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a defect below us: but the write may be on its way
+            return StoreUnavailable("create", key, f"unexpected {type(error).__name__}: {error}")
+        return None
+
+    def _check_before(self, token: str) -> None:
+        """Write nothing into a log that was removed or replaced. Where a look costs a request, now and then only.
+
+        Raises Corrupt, _SlotCleaned.
+        """
+        if self.store.is_remote and self.clock.uptime() - self._in_place_at <= HEAD_PROOF_S:
+            return
+        try:
+            self._check_in_place(token, maybe=False)
+        except StoreError:
+            pass  # the create that follows has to cope with that too
 
     def _look(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
         """Who fills the slot after an attempt that did not succeed; None if nobody does, as far as is to be seen."""
@@ -617,8 +710,8 @@ class DeltaLog:
         version, txn_id = self.parse_token(token)
         try:
             self._load_until(deadline, token, maybe=True)
-            if self.state.version < 0:
-                return None
+            if self.state.version < version - 1:
+                return None  # there is no log any more, or a shorter one: it was removed, or restored from a backup
             if self.state.version < version:
                 self.commit(write, deadline)
             entry = self._read_entry(version)

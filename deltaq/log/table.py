@@ -28,7 +28,7 @@ _KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"
 @dataclass(slots=True)
 class TableState:
     """A table after `version`. `version` is -1 before the first entry. Files keep the order in which they were
-    added."""
+    added. `txn_id` is the token of entry `version`; None if a checkpoint took its place."""
 
     version: int = -1
     protocol: Protocol | None = None
@@ -36,11 +36,18 @@ class TableState:
     domains: dict[str, str] = field(default_factory=dict)
     txns: dict[str, Txn] = field(default_factory=dict)
     files: dict[str, Add] = field(default_factory=dict)
+    txn_id: str | None = field(default=None, compare=False)
 
     def copy(self) -> TableState:
         """The same state, which no later entry changes."""
         return TableState(
-            self.version, self.protocol, self.metadata, dict(self.domains), dict(self.txns), dict(self.files)
+            self.version,
+            self.protocol,
+            self.metadata,
+            dict(self.domains),
+            dict(self.txns),
+            dict(self.files),
+            self.txn_id,
         )
 
     def actions(self) -> list[Action]:
@@ -70,7 +77,7 @@ class TableState:
         """Advance by a checked entry. Raises Incompatible for a protocol that deltaq does not support."""
         for action in entry.actions:
             self._apply(action, entry.version)
-        self.version = entry.version
+        self.version, self.txn_id = entry.version, entry.txn_id
 
     def _apply(self, action: Action, version: int) -> None:
         match action:

@@ -538,6 +538,8 @@ class TopicLog:
 
         def write(_: TableState) -> Draft:
             fate = self._fate(segments)
+            if self._last is None:
+                raise TakenAlong(Fate(fate.landed, frozenset()))  # the log was removed, and nobody adds them to it
             if len(fate.landed) + len(fate.unseen) == len(segments):
                 raise TakenAlong(fate)  # there is nothing to withdraw
             return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])

@@ -36,7 +36,10 @@ class StoreError(Exception):
 
 
 class ObjectMissing(StoreError):
-    """`get`: there is no such object (now)."""
+    """`get`: there is no such object (now).
+
+    `create`: the object that the new one was to follow is gone, and nothing was created.
+    """
 
 
 class ObjectExists(StoreError):
@@ -145,10 +148,14 @@ class Store(Protocol):
         hurry and lets others go first. What that raises, which may be no OSError, passes; the object is as it was.
         """
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         """Create the object only if the key is free, atomically and durably; one attempt, never retried inside.
 
-        ObjectExists, StoreUnavailable (outcome unknown), StoreRefused.
+        `after` is the key of an object in the same folder that the new one follows. Where that costs no request, a
+        store creates nothing if it is gone (ObjectMissing), so that a removed folder does not come back with one object
+        in it. Other stores ignore it.
+
+        ObjectExists, ObjectMissing, StoreUnavailable (outcome unknown), StoreRefused.
         """
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:

@@ -134,8 +134,8 @@ class LocalStore:
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         self._write("put", key, data, between)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
-        self._write("create", key, data)
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        self._write("create", key, data, after=after)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         check_prefix("list", prefix)
@@ -219,19 +219,23 @@ class LocalStore:
             os.close(folder)
 
     @contextmanager
-    def _made_folder(self, parts: Sequence[str]) -> Iterator[int]:
-        """A descriptor of the folder, made if need be, and with every entry on the way to it synced."""
+    def _synced_folder(self, parts: Sequence[str], *, make: bool = True) -> Iterator[int]:
+        """A descriptor of the folder, made if need be, and with every entry on the way to it synced.
+
+        FileNotFoundError if it is missing and not to be made.
+        """
         if (known := self._known_folder(parts)) is not None:
             try:
                 yield known
             finally:
                 os.close(known)
             return
-        self._make_root()
+        if make:
+            self._make_root()
         folder = os.open(self._root, _ROOT)
         try:
             for part in parts:
-                child, made = _child_or_new(folder, part)
+                child, made = _child_or_new(folder, part) if make else (child_folder(folder, part), False)
                 parent, folder = folder, child
                 try:
                     self._settle(parent, child, made)
@@ -292,7 +296,7 @@ class LocalStore:
     def _tells_cases_apart(self) -> bool:
         lower = f"{RESERVED_PREFIX}case{self._clock.unique_id()}"
         try:
-            with self._made_folder(()) as root:
+            with self._synced_folder(()) as root:
                 os.close(os.open(lower, _WRITE, 0o666, dir_fd=root))
                 try:
                     os.stat(lower.upper(), dir_fd=root, follow_symlinks=False)
@@ -417,15 +421,20 @@ class LocalStore:
     # Writing
 
     def _write(
-        self, operation: str, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None
+        self,
+        operation: str,
+        key: str,
+        data: bytes | memoryview,
+        between: Callable[[], None] | None = None,
+        after: str = "",
     ) -> None:
         check_key(operation, key)
         *folders, name = key.split("/")
-        publish = _replace if operation == "put" else _link
+        publish = _replace if operation == "put" else partial(_link, after.rpartition("/")[2])
         published = False
         for attempt in range(1, MAKE_ATTEMPTS + 1):
             try:
-                with self._made_folder(folders) as folder:
+                with self._synced_folder(folders, make=not after) as folder:
                     self._stage(folder, data, between, partial(publish, folder, name))
                     published = True
                     os.fsync(folder)
@@ -437,6 +446,8 @@ class LocalStore:
                     raise StoreUnavailable(
                         operation, key, f"written, but not proven durable: {error.strerror}"
                     ) from error
+                if error.errno == errno.ENOENT and after and not os.path.lexists(f"{self._root}/{after}"):
+                    raise ObjectMissing(operation, after, "the object that the new one was to follow is gone") from None
                 # Another client removed the folder, which was empty, or the unfinished file, which had become old
                 # while this machine was suspended. The content is written anew.
                 if error.errno != errno.ENOENT or attempt == MAKE_ATTEMPTS:
@@ -610,7 +621,9 @@ def _replace(folder: int, name: str, staged: str) -> None:
     os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _link(folder: int, name: str, staged: str) -> None:
+def _link(after: str, folder: int, name: str, staged: str) -> None:
+    if after:
+        os.stat(after, dir_fd=folder, follow_symlinks=False)  # not earlier: to sync the content takes a while
     try:
         os.link(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:

@@ -62,8 +62,10 @@ class MemoryStore:
         check_key("put", key)
         self._write(key, bytes(data), replace=True)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         check_key("create", key)
+        if after:
+            self._content("create", after)
         if not self._write(key, bytes(data), replace=False):
             raise ObjectExists("create", key, "the key is taken")
 

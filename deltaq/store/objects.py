@@ -217,7 +217,7 @@ class ObjectStore:
         )
         self._known = key
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:  # noqa: ARG002 - costs a request
         check_key("create", key)
         client, view = self._connection.create_client, memoryview(data).cast("B")
         # The condition belongs to one request, so this is never sent in parts.

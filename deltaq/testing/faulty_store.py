@@ -6,6 +6,7 @@ import builtins
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TypeVar
 from weakref import WeakSet
@@ -162,8 +163,8 @@ class FaultyStore:
     ) -> None:
         self._write("put", key, data, self.inner.put)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
-        self._write("create", key, data, self._create)
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        self._write("create", key, data, partial(self._create, after))
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         fault = self._strike("list", prefix)
@@ -307,8 +308,8 @@ class FaultyStore:
             write = self._create_or_replace
         self._carry_out(fault, operation, key, lambda: write(key, data))
 
-    def _create(self, key: str, data: bytes | memoryview) -> None:
-        self.inner.create(key, data)
+    def _create(self, after: str, key: str, data: bytes | memoryview) -> None:
+        self.inner.create(key, data, after)
 
     def _create_or_replace(self, key: str, data: bytes | memoryview) -> None:
         try:

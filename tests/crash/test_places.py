@@ -33,12 +33,12 @@ class Stopping:
         self.armed = True
     def __getattr__(self, name):
         return getattr(self.inner, name)
-    def _do(self, name, key, data):
+    def _do(self, name, key, *args):
         strikes = self.armed and name == operation and key.startswith("topics/t/")
         self.armed = self.armed and not strikes
         if strikes and when == "before":
             self._stand_still()
-        getattr(self.inner, name)(key, data)
+        getattr(self.inner, name)(key, *args)
         if strikes and when == "after":
             self._stand_still()
     def _stand_still(self):
@@ -46,8 +46,8 @@ class Stopping:
         sys.stdin.readline()  # where another thread takes the signal, this one runs on until it is interrupted
     def put(self, key, data, between=None):
         self._do("put", key, data)
-    def create(self, key, data):
-        self._do("create", key, data)
+    def create(self, key, data, after=""):
+        self._do("create", key, data, after)
 
 def told(error, message):
     print(json.dumps(["ok", message.partition(), message.offset()] if error is None else ["failed", error.str()]))

@@ -61,7 +61,7 @@ class UntouchableStore:
     def put(self, key: str, data: bytes | memoryview, between: object = None) -> None:
         self._touch("put", key)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         self._touch("create", key)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:

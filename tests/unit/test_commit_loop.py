@@ -299,8 +299,8 @@ def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a
 
 def test_an_error_nobody_knows_does_not_make_a_commit_that_stands_a_failure(clock):
     class Broken(FaultyStore):
-        def create(self, key: str, data: bytes | memoryview) -> None:
-            super().create(key, data)
+        def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+            super().create(key, data, after)
             if key == slot(1):
                 raise ZeroDivisionError("deep below")
 

@@ -335,10 +335,10 @@ def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
         writer._uploads._turns.met(float("-inf"))  # it takes itself for alone
         neighbour, create = Neighbour(store), store.create
 
-        def outrun(key, data):
+        def outrun(key, data, after=""):
             del store.create
             neighbour.commit()
-            create(key, data)
+            create(key, data, after)
 
         store.create = outrun  # type: ignore[method-assign]
         producer.produce("t", "late")
@@ -363,9 +363,9 @@ def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monke
     class HeldLog(FaultyStore):
         gate = threading.Event()
 
-        def create(self, key, data):
+        def create(self, key, data, after=""):
             assert self.gate.wait(60)
-            super().create(key, data)
+            super().create(key, data, after)
 
     store = HeldLog(MemoryStore("test"))
     store.gate.set()

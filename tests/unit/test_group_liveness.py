@@ -44,9 +44,9 @@ class SteppedStore(FaultyStore):
         super().put(key, data, between)
         self._step()
 
-    def create(self, key, data):
+    def create(self, key, data, after=""):
         try:
-            super().create(key, data)
+            super().create(key, data, after)
         finally:
             self._step()
 

@@ -169,14 +169,14 @@ def test_whoever_comes_back_at_the_last_moment_loses_nothing(who, world):
 
         came = 0
 
-        def create(self, key: str, data: bytes | memoryview) -> None:
+        def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
             if key.endswith("01.json") and not self.came:
                 self.came += 1
                 if who == "a commit":
                     world.log().commit(None, [offset(7)], DEADLINE)
                 else:
                     world.log().join("a", ALICE, (), DEADLINE)
-            super().create(key, data)
+            super().create(key, data, after)
 
     rival = Rival(world.store)
     assert world.maintainer(rival).run()["offsets forgotten"] == 0

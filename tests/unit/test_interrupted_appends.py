@@ -22,7 +22,10 @@ NOTHING_MERGED = 1000
 
 
 class SleepingStore(FaultyStore):
-    """The process stands still while it creates `key`: before that, or before it has its answer."""
+    """The process stands still while it creates `key`: before that, or before it has its answer.
+
+    As over a network, the store does not look at the entry before.
+    """
 
     def __init__(self, inner: Store, key: str, *, created: bool, meanwhile: Callable[[], None]) -> None:
         super().__init__(inner)
@@ -30,11 +33,11 @@ class SleepingStore(FaultyStore):
         self._created = created
         self._meanwhile = meanwhile
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         is_it, self._key = key == self._key, "" if key == self._key else self._key
         if is_it and not self._created:
             self._meanwhile()
-        super().create(key, data)
+        super().create(key, data, "" if is_it else after)
         if is_it and self._created:
             self._meanwhile()
 

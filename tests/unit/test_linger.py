@@ -180,12 +180,12 @@ class TimedStore(MemoryStore):
             self._time.advance(LINGER_S / 4)
         super().put(key, data, between)
 
-    def create(self, key, data):
+    def create(self, key, data, after=""):
         self.at_the_gate.set()
         assert self.gate.wait(20.0)
         if self.puts:
             self._time.advance(LINGER_S / 4)
-        super().create(key, data)
+        super().create(key, data, after)
 
 
 @contextmanager

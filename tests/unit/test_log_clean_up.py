@@ -501,11 +501,36 @@ def test_a_writer_that_slept_for_forty_days_commits_at_the_head_and_not_in_the_s
     assert sleeper.version == others.version + 1
     assert sleeper.index.files["late.parquet"].batches[0].base_offset == others.live_head.next_offsets[0]
     assert same(old.topic(), sleeper)
+    assert 106 not in old.entries(), "it has seen that the entry before is gone"
+
+
+@pytest.mark.fault("M7", "C4")
+def test_a_writer_that_sleeps_as_it_sends_an_entry_commits_at_the_head_and_what_it_sent_is_removed(old):
+    cleaner = old.cleaner()
+    sleeper = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old, cleaner)))
+    old.append(sleeper, "late")
     assert 106 in old.entries(), "what it wrote below the log's start is nobody's"
+    assert old.entries()[1] > 107
+    assert same(old.topic(), sleeper)
+    assert "late.parquet" in sleeper.index.files
     old.clock.advance(CLEAN_UP_GRACE_S)
     cleaner.sweep(FOLDER)
     assert 106 not in old.entries()
     assert same(old.topic(), sleeper)
+
+
+class SleepsBeforeCreate(FaultyStore):
+    """The machine is suspended before it sends a create, to a store that does not look at the entry before."""
+
+    def __init__(self, inner: Store, key: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._key, self._meanwhile = key, meanwhile
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        if key == self._key:
+            self._key, after = "", ""
+            self._meanwhile()
+        super().create(key, data, after)
 
 
 class SleepsInCreate(FaultyStore):
@@ -516,22 +541,22 @@ class SleepsInCreate(FaultyStore):
         self._key, self._meanwhile, self._landed = key, meanwhile, landed
         self.slept = 0
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         if key != self._key or self.slept:
-            return super().create(key, data)
+            return super().create(key, data, after)
         if self._landed:
-            super().create(key, data)
+            super().create(key, data, after)
         self.slept += 1
         self._meanwhile()
         raise StoreUnavailable("create", key, "the connection is gone")
 
 
-def forty_days(world: World) -> None:
+def forty_days(world: World, cleaner: LogCleaner | None = None) -> None:
     """The others write on, and clean up."""
     world.clock.suspend(40 * DAY_S)
     world.grow(world.topic(), 100)
     world.clock.suspend(2 * DAY_S)
-    world.clean()
+    world.clean(cleaner)
 
 
 @pytest.mark.fault("M7", "C4")
@@ -548,11 +573,11 @@ def test_a_commit_that_landed_before_the_sleep_stands_once_though_its_entry_is_g
 
 @pytest.mark.fault("M7", "C4")
 def test_a_reader_that_slept_for_forty_days_is_not_shown_what_a_sleeping_writer_left_in_an_old_slot(old):
-    reader, writer = old.topic(), old.topic()
-    forty_days(old)
-    assert old.entries()[0] > 106
+    reader = old.topic()
+    writer = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old)))
     writer.append([pending("late")].copy, writer.live_head.topic_id, DEADLINE)
     assert 106 in old.entries()
+    assert old.entries()[1] > 107
     with pytest.raises(LogCleaned):
         reader.read_next()
     reader.catch_up()
@@ -561,10 +586,11 @@ def test_a_reader_that_slept_for_forty_days_is_not_shown_what_a_sleeping_writer_
 
 @pytest.mark.fault("M7", "C4")
 def test_who_takes_a_position_over_believes_no_slot_for_longer_than_whoever_had_it(old):
-    lender, writer = old.topic(), old.topic()
-    forty_days(old)
+    lender = old.topic()
+    writer = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old)))
     writer.append([pending("late")].copy, writer.live_head.topic_id, DEADLINE)
     assert 106 in old.entries()
+    assert old.entries()[1] > 107
     borrower = TopicLog(old.store, "t", old.clock, indexed=True)
     borrower.adopt(lender)
     with pytest.raises(LogCleaned):

@@ -206,10 +206,10 @@ class Counted(FaultyStore):
             self.read.append(key)
         return data
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         if key.endswith(".json"):
             self.tried.append(key)
-        super().create(key, data)
+        super().create(key, data, after)
 
 
 @pytest.fixture

@@ -48,11 +48,11 @@ class GatedStore(FaultyStore):
         super().put(key, data, between)
         self.uploads += key.endswith(".parquet")
 
-    def create(self, key, data):
+    def create(self, key, data, after=""):
         if "_delta_log" in key and key.startswith("topics/"):
             self.at_gate += 1
             assert self.open_gate.wait(60)
-        super().create(key, data)
+        super().create(key, data, after)
 
 
 def make(store: FaultyStore, **config) -> Producer:

@@ -41,11 +41,11 @@ class OddStore(MemoryStore):
         self.script = list(script)
         self.creates = 0
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         self.creates += 1
         answer = self.script.pop(0) if self.script else None
         if answer is None:
-            super().create(key, data)
+            super().create(key, data, after)
         elif isinstance(answer, StoreError):
             raise answer
         else:

@@ -191,8 +191,8 @@ class FoldingStore(MemoryStore):
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         super().put(key.lower(), data, between)
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
-        super().create(key.lower(), data)
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        super().create(key.lower(), data, after.lower())
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return super().list(prefix.lower(), start_after.lower())

@@ -152,7 +152,7 @@ class SimulatedStore:
         content = bytes(data)
         self._write("put", key, lambda: self._disk.put(key, content))
 
-    def create(self, key: str, data: bytes | memoryview) -> None:
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:  # noqa: ARG002 - costs a request
         content = bytes(data)
         if self._network.chance(self._network.faults.conflict):
             self._answer(self._send("create", key))

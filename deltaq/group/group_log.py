@@ -19,6 +19,7 @@ from deltaq.group.group_state import (
     join_actions,
     leave_actions,
 )
+from deltaq.group.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.log.actions import Action, CommitInfo
 from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
 from deltaq.log.table import TableState
@@ -54,6 +55,8 @@ class GroupLog:
         caretaker: Caretaker | None = None,
     ) -> None:
         self.group = group
+        self._store = store
+        self._watch = HeartbeatWatch(store, group, clock)
         self._caretaker = caretaker
         self._folder = names.group_folder(group)
         self._clock = clock
@@ -99,14 +102,23 @@ class GroupLog:
                 self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
 
     def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
-        """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises."""
+        """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises.
+
+        Without a `member_id` the commit is refused while the group has a living member. Each such call looks at the
+        members' heartbeats once: the first begins the watch, and one that comes a session time-out later puts dead
+        members out, in the same entry.
+        """
         with self._lock:
             self._catch_up()
+            members = self._head(self._log.state).members if member_id is None else {}
+            dead = self._watch.look(members).dead
             self._commit(
                 "COMMIT OFFSETS",
-                lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now),
+                lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now, dead),
                 deadline,
             )
+        for other in dead:
+            remove_heartbeat(self._store, self.group, other)
 
     def forget_offsets(
         self,

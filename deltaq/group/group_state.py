@@ -8,7 +8,7 @@ to read, so that any Delta client can look it up.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deltaq.errors import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
@@ -135,6 +135,11 @@ def _notes(state: TableState) -> dict[str, str]:
     return {str(key): str(text) for key, text in notes.items()} if isinstance(notes, dict) else {}
 
 
+def _holder(member_id: str, member: Member) -> str:
+    """Which consumer a member is, for an error text."""
+    return f"consumer {member.client_id!r} on host {member.host!r} (member id {member_id!r})"
+
+
 def join_actions(
     state: TableState, head: GroupHead, group: str, member_id: str, member: Member, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
@@ -160,23 +165,15 @@ def commit_actions(
     member_id: str | None,
     offsets: Sequence[CommittedOffset],
     now_ms: int,
+    dead: Collection[str] = (),
 ) -> list[Action]:
     """Commit `offsets` for a member, or with None for a consumer that assigns its partitions itself.
 
-    Raises Fenced if the member was put out of the group, or if a group with members is to be written from outside.
+    The second puts out the members in `dead`. Raises Fenced if the member was put out of the group, or if a group with
+    other members is to be written from outside.
     """
-    if member_id is None and head.members:
-        raise Fenced(
-            f"group {group!r} has members; a consumer that is none of them cannot commit to it. Use another group.id.",
-            code=KafkaError.UNKNOWN_MEMBER_ID,
-            fatal=False,
-        )
-    if member_id is not None and member_id not in head.members:
-        raise Fenced(
-            f"this consumer is no longer a member of group {group!r}: it was silent for longer than session.timeout.ms",
-            code=KafkaError.UNKNOWN_MEMBER_ID,
-            fatal=False,
-        )
+    _check_may_commit(head, group, member_id, dead)
+    after_head = GroupHead(head.generation + 1) if member_id is None and head.members else head
     actions: list[Action] = [Txn(offset.app_id, offset.offset, now_ms) for offset in offsets]
     notes = _notes(state)
     after = {key: text for key, text in notes.items() if key not in {offset.app_id for offset in offsets}}
@@ -184,7 +181,25 @@ def commit_actions(
     if after != notes:
         actions.append(DomainMetadata(METADATA_DOMAIN, compact_json(after)))
     table = _table(state, group, now_ms)
-    return [*table, head.action(), *actions] if table else actions
+    return [*table, after_head.action(), *actions] if table or after_head is not head else actions
+
+
+def _check_may_commit(head: GroupHead, group: str, member_id: str | None, dead: Collection[str]) -> None:
+    living = [(name, member) for name, member in head.members.items() if name not in dead]
+    if (member_id is None and not living) or member_id in head.members:
+        return
+    if member_id is None:
+        name, member = living[0]
+        reason = (
+            f"{_holder(name, member)} is subscribed with group.id {group!r}, so this consumer, which uses assign(), "
+            f"cannot commit to that group: use another group.id, or close that consumer. If it has died, commits are "
+            f"accepted from {member.session_timeout_s:g} s (its session.timeout.ms) after the first one was refused."
+        )
+    elif member_id:
+        reason = f"this consumer is no longer a member of group {group!r}: it was silent for its session.timeout.ms"
+    else:
+        reason = f"this consumer is not a member of group {group!r}: commit once poll() has assigned partitions to it"
+    raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
 
 
 def forget_actions(

@@ -6,6 +6,7 @@ A member overwrites its heartbeat object with content that differs each time. It
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from deltaq.group.group_state import Member
 from deltaq.log.store_errors import unavailable
 from deltaq.store import ObjectMissing, Store, StoreError
 
-__all__ = ["HeartbeatWatch", "Sighting"]
+__all__ = ["HeartbeatWatch", "Sighting", "remove_heartbeat"]
+
+_log = logging.getLogger("deltaq.group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +69,11 @@ class HeartbeatWatch:
             return None
         except StoreError as error:
             raise unavailable(error) from error
+
+
+def remove_heartbeat(store: Store, group: str, member_id: str) -> None:
+    """Remove a heartbeat object that is of no use any more. Maintenance removes what a failure leaves behind."""
+    try:
+        store.delete(names.member_key(group, member_id))
+    except StoreError as error:
+        _log.info("a heartbeat object stays behind group=%r reason=%s", group, error)

@@ -19,7 +19,7 @@ from deltaq.clock import Clock, Thread
 from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
-from deltaq.group.liveness import HeartbeatWatch
+from deltaq.group.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.log.store_errors import unavailable
 from deltaq.store import Store, StoreError
 
@@ -172,7 +172,7 @@ class Membership:
         deadline = self._clock.monotonic() + self._session_timeout_s
         generation = self._log.join(self._id, self._member, dead, deadline)
         for other in dead:
-            self._forget(other)
+            remove_heartbeat(self._store, self._log.group, other)
         self._beat()
         self._error = None  # what kept it from joining is over
         self._ended.clear()
@@ -226,7 +226,7 @@ class Membership:
         ended, self._id = self._id, self._new_id()
         self._ended.add(ended)
         self._proven_at = float("inf")
-        self._forget(ended)
+        remove_heartbeat(self._store, self._log.group, ended)
 
     def _is_silent(self) -> bool:
         """Whether others may take this member for dead. The time of a suspended machine counts."""
@@ -255,14 +255,7 @@ class Membership:
                 self._log.leave(member_id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
         except KafkaException as error:
             _log.warning("leaving failed, the next member will wait group=%r reason=%s", self._log.group, error)
-        self._forget(self._id)
-
-    def _forget(self, member_id: str) -> None:
-        """Remove a heartbeat object that nobody looks at any more."""
-        try:
-            self._store.delete(names.member_key(self._log.group, member_id))
-        except StoreError as error:
-            _log.info("a heartbeat object stays behind group=%r reason=%s", self._log.group, error)
+        remove_heartbeat(self._store, self._log.group, self._id)
 
     def _wait(self, seconds: float) -> None:
         with self._changed:

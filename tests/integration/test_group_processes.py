@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from deltaq import Consumer, Fenced, GroupInUse, KafkaException, Producer, Topic, TopicPartition
-from tests.doubles.reading import PATIENCE_S, poll_until_raised
+from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from tests.doubles.reading import PATIENCE_S, eventually, poll_until_raised
 
 PARTITIONS = 3
 SESSION = {"session.timeout.ms": 600, "heartbeat.interval.ms": 60}
@@ -145,6 +145,30 @@ def test_a_killed_member_is_replaced_and_nothing_it_had_not_committed_is_lost(ro
         assert found == {partition: list(range(start[partition], 20)) for partition in range(PARTITIONS)}
         consumer.commit(asynchronous=False)
     assert committed(root) == [20, 20, 20]
+
+
+@pytest.mark.fault("C3")
+def test_a_killed_member_keeps_commits_of_assigned_partitions_away_for_its_session_only(root, child):
+    child.until("committed")
+    with a_member(root) as outsider:
+        offsets = [TopicPartition("t", 0, 17)]
+        with pytest.raises(Fenced) as caught:
+            outsider.commit(offsets=offsets, asynchronous=False)
+        assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
+        assert "'child' on host" in caught.value.error.str()
+        child.signal(signal.SIGKILL)
+        child.process.wait()
+        eventually(lambda: commits(outsider, offsets), "a commit past the killed member")
+    assert committed(root)[0] == 17
+
+
+def commits(consumer: Consumer, offsets: list[TopicPartition]) -> bool:
+    """Whether a commit counts now."""
+    try:
+        consumer.commit(offsets=offsets, asynchronous=False)
+    except Fenced:
+        return False
+    return True
 
 
 @pytest.mark.fault("C3")

@@ -85,9 +85,8 @@ def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
     """Commits of members that were put out of the group count too."""
     commit_actions = group_state.commit_actions
 
-    def lax(state, head, group, member_id, offsets, now_ms):
-        member = next(iter(head.members), None)
-        return commit_actions(state, head, group, member, offsets, now_ms)
+    def lax(state, head, group, member_id, *rest):
+        return commit_actions(state, head, group, next(iter(head.members), None), *rest)
 
     patch.setattr(group_log, "commit_actions", lax)
 

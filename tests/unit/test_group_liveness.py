@@ -7,19 +7,20 @@ from contextlib import contextmanager
 
 import pytest
 
-from deltaq import GroupInUse, KafkaException
+from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Producer, Topic, TopicPartition
 from deltaq.group.group_log import GroupLog
-from deltaq.group.group_state import Member
+from deltaq.group.group_state import CommittedOffset, Member
 from deltaq.group.liveness import HeartbeatWatch, Sighting
 from deltaq.group.membership import GroupSettings, Membership
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
-from tests.doubles.reading import eventually
+from tests.doubles.reading import eventually, next_message
 
 TIMEOUT_S = 10
 VICTIM = Member(("t",), "victim", "host", TIMEOUT_S * 1000)
 EVER = None
+FOREVER = float("inf")
 
 
 class SteppedStore(FaultyStore):
@@ -184,7 +185,7 @@ def test_a_watcher_that_pauses_after_any_step_puts_out_no_member_that_lives(paus
     inner, clock = MemoryStore("test"), ManualClock()
     heart = Heart(inner)
     heart.beat()
-    GroupLog(inner, "g").join("victim", VICTIM, (), float("inf"))
+    GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
     lived_at = [0.0]
 
     def live(step: int) -> None:
@@ -256,6 +257,84 @@ def test_a_member_whose_machine_slept_is_another_one_at_once_and_waits_for_nothi
         assert members(store) == {second}
     assert members(store) == set()
     assert list(store.list("groups/g/_members/")) == []
+
+
+# --- commits from outside ---
+
+
+def commit_from_outside(log: GroupLog, offset: int) -> bool:
+    """Whether a consumer that assigned its partitions itself may commit."""
+    try:
+        log.commit(None, [CommittedOffset("t", "id", 0, offset)], FOREVER)
+    except Fenced:
+        return False
+    return True
+
+
+def test_a_commit_from_outside_is_refused_while_the_member_lives_and_counts_once_it_has_died():
+    store, clock = MemoryStore("test"), ManualClock()
+    heart, log = Heart(store), GroupLog(store, "g", clock)
+    GroupLog(store, "g").join("victim", VICTIM, (), FOREVER)
+    for _ in range(5):
+        heart.beat()
+        assert not commit_from_outside(log, 1)
+        clock.advance(9)
+    heart.beat()
+    assert not commit_from_outside(log, 1), "it beat after the last look"
+    clock.advance(9.9)
+    assert not commit_from_outside(log, 1)
+    assert members(store) == {"victim"}
+    clock.advance(0.1)
+    version = log.state().version
+    assert commit_from_outside(log, 2)
+    assert log.state().version == version + 1, "put out and committed in one entry"
+    assert members(store) == set()
+    assert list(store.list("groups/g/_members/")) == []
+    assert commit_from_outside(log, 3)
+    assert log.committed([("t", "id", 0)]) == [CommittedOffset("t", "id", 0, 3)]
+
+
+def test_a_commit_from_outside_puts_out_no_member_that_joined_while_it_was_written():
+    inner, clock = MemoryStore("test"), ManualClock()
+    GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
+
+    def take_over(step: int) -> None:
+        if steps and not joined and members(inner) == {"victim"}:
+            joined.append(True)
+            GroupLog(inner, "g").join("heir", VICTIM, ["victim"], FOREVER)
+
+    steps: list[bool] = []
+    joined: list[bool] = []
+    log = GroupLog(SteppedStore(inner, take_over), "g", clock)
+    assert not commit_from_outside(log, 1)
+    clock.advance(TIMEOUT_S)
+    steps.append(True)
+    assert not commit_from_outside(log, 1)
+    assert members(inner) == {"heir"}
+
+
+def test_a_member_or_an_outsider_of_an_empty_group_commits_without_a_look_at_heartbeats():
+    store = FaultyStore(MemoryStore("test"), trace=True)
+    log = GroupLog(store, "g", ManualClock())
+    assert commit_from_outside(log, 1)
+    log.join("victim", VICTIM, (), FOREVER)
+    log.commit("victim", [CommittedOffset("t", "id", 0, 2)], FOREVER)
+    assert not [step for step in store.trace if "_members/" in step.key]
+
+
+def test_automatic_commits_of_assigned_partitions_count_once_a_killed_member_has_timed_out():
+    store, outcomes = MemoryStore("test"), []
+    Topic("t", store=store).create()
+    with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
+        producer.produce("t", b"v")
+    GroupLog(store, "g").join("killed", Member(("t",), "killed", "host", 300), (), FOREVER)
+    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.commit.interval.ms": 50}
+    with Consumer(conf, store=store, on_commit=lambda error, _: outcomes.append(error)) as reader:
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert next_message(reader).offset() == 0
+        eventually(lambda: reader.poll(0.01) is None and None in outcomes, "a commit that counts")
+        assert reader.committed([TopicPartition("t", 0)])[0].offset == 1
+    assert outcomes[0] == KafkaError.UNKNOWN_MEMBER_ID
 
 
 # --- its own proof ---

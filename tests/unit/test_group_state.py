@@ -40,8 +40,8 @@ def join(state: TableState, name: str, member: Member, dead=()) -> TableState:
     return after(state, join_actions(state, head_of(state), "g", name, member, dead, 0))
 
 
-def commit(state: TableState, name: str | None, *offsets: CommittedOffset) -> TableState:
-    return after(state, commit_actions(state, head_of(state), "g", name, offsets, 0))
+def commit(state: TableState, name: str | None, *offsets: CommittedOffset, dead=()) -> TableState:
+    return after(state, commit_actions(state, head_of(state), "g", name, offsets, 0, dead))
 
 
 def test_a_group_that_was_never_used_is_empty():
@@ -80,6 +80,38 @@ def test_only_members_commit_and_outsiders_only_to_a_group_without_any():
     found = committed_offset(state, "t", "id", 0)
     assert found is not None
     assert found.offset == 7
+
+
+def test_an_outsider_commits_past_dead_members_and_puts_them_out_in_the_same_entry():
+    state = join(TableState(), "a", ALICE)
+    state = commit(state, "a", CommittedOffset("t", "id", 0, 7))
+    state = commit(state, None, CommittedOffset("t", "id", 0, 9), dead=["a"])
+    assert head_of(state) == GroupHead(2, {})
+    found = committed_offset(state, "t", "id", 0)
+    assert found is not None
+    assert found.offset == 9
+    with pytest.raises(Fenced, match="no longer a member"):
+        commit(state, "a", CommittedOffset("t", "id", 0, 8))
+    state = join(state, "b", BOB)
+    with pytest.raises(Fenced, match="consumer 'bob' on host 'host-b'"):
+        commit(state, None, CommittedOffset("t", "id", 0, 10), dead=["a"])
+    assert head_of(commit(state, "b", CommittedOffset("t", "id", 0, 10), dead=["a"])) == GroupHead(3, {"b": BOB})
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        (None, ["'g'", "assign()", "'alice' on host 'host-a'", "member id 'a'", "another group.id", "45 s"]),
+        ("b", ["'g'", "no longer a member", "session.timeout.ms"]),
+        ("", ["'g'", "is not a member", "poll()"]),
+    ],
+)
+def test_a_commit_that_is_refused_says_why_and_what_to_do(name, texts):
+    state = join(TableState(), "a", ALICE)
+    with pytest.raises(Fenced) as caught:
+        commit(state, name, CommittedOffset("t", "id", 0, 9))
+    for text in texts:
+        assert text in caught.value.error.str()
 
 
 def test_an_offset_is_a_transaction_of_the_topic_with_that_id():

@@ -141,8 +141,9 @@ class Subscription(Generic[C]):
             self._revoke(consumer, "lost")
         if self._has_ended:  # in that callback
             return None
-        if session is None:
+        if self._session is None:
             self._raise_why()
+        if session is None:
             return None
         if self.wanted.patterns and self._clock.monotonic() >= self._match_at:
             unmatched = self._match()
@@ -165,7 +166,7 @@ class Subscription(Generic[C]):
             self.membership.close()
 
     def _raise_why(self) -> None:
-        """Tell why this is not a member, if there is something new to tell."""
+        """Tell why this is not a member, or ceased to be the one that it was, if there is something new to tell."""
         error = self.membership.take_error()
         if isinstance(error, Unavailable) and error.error.retriable():
             self._away(error)

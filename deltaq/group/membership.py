@@ -110,7 +110,7 @@ class Membership:
         return True
 
     def take_error(self) -> KafkaException | None:
-        """Why this consumer is not a member, told once."""
+        """Why this consumer is not a member, or was put out of its last stay, told once."""
         error, self._error = self._error, None
         return error
 
@@ -174,7 +174,8 @@ class Membership:
         for other in dead:
             remove_heartbeat(self._store, self._log.group, other)
         self._beat()
-        self._error = None  # what kept it from joining is over
+        if not isinstance(self._error, Fenced):  # which ended the stay before this one
+            self._error = None
         self._ended.clear()
         self._session = Session(self._id, generation)
         self._told()
@@ -199,10 +200,7 @@ class Membership:
         consumer that cannot see or show its membership must not deliver records."""
         while not self._closing and self._session is not None:
             try:
-                self._beat()
-                if self._id not in self._log.head().members:
-                    reason = f"this consumer was put out of group {self._log.group!r}: it was silent for too long"
-                    raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
+                self._show_life()
             except Unavailable as error:
                 if self._is_silent():
                     self._end_session()
@@ -219,6 +217,15 @@ class Membership:
                 self._end_session()
                 self._told()
             self._wait(self._settings.heartbeat_interval_s)
+
+    def _show_life(self) -> None:
+        """One heartbeat of a member. Raises Fenced if it is a member no more, and what `_beat` raises."""
+        try:
+            self._beat()
+        finally:  # that it was put out says more than why its heartbeat failed
+            if self._id not in self._log.head().members:
+                reason = f"this consumer was put out of group {self._log.group!r}: it was silent for too long"
+                raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
 
     def _end_session(self) -> None:
         """This consumer is not that member any more: if it comes back, then as another."""

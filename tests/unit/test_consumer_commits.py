@@ -455,7 +455,7 @@ def test_a_consumer_that_is_no_member_cannot_commit_to_a_group_with_members(root
     with consumer(root) as member, consumer(root) as outsider:
         member.subscribe(["t"])
         drain(member, 1)
-        with pytest.raises(Fenced, match="has members") as caught:
+        with pytest.raises(Fenced, match=r"is subscribed with group\.id 'g'") as caught:
             outsider.commit(offsets=[tp(0, 3)], asynchronous=False)
         assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
         assert outsider.committed([tp(0)])[0].offset == OFFSET_INVALID

@@ -539,6 +539,34 @@ def test_a_member_is_another_one_after_it_has_come_back(root):
         assert [name for name, _ in calls] == ["assign", "lost", "assign"]
 
 
+def test_a_consumer_that_was_put_out_is_told_so_though_it_is_a_member_again(root):
+    topic(root)
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        settle(reader, [("t", 0)])
+        before = reader.memberid()
+        put_out(root, reader)
+        eventually(lambda: reader.memberid() not in (None, before), "it is another member")
+        with pytest.raises(Fenced, match="put out of group 'g'"):
+            reader.poll(0)
+        settle(reader, [("t", 0)])
+
+
+def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
+    topic(root)
+    store = FaultyStore(open_store(root))
+    with Consumer({"bootstrap.servers": root, "group.id": "g"} | SHORT, store=store) as reader:
+        reader.subscribe(["t"])
+        settle(reader, [("t", 0)])
+        member_id = reader.memberid() or ""
+        store.add(Rule("put", "groups/*", Fault.slow(), times=1))
+        eventually(lambda: reader.memberid() is None, "its session is over")
+        GroupLog(open_store(root), "g").leave(member_id, time.monotonic() + 60)
+        store.release()
+        with pytest.raises(Fenced, match="put out of group 'g'"):
+            poll_until_raised(reader)
+
+
 def test_without_on_lost_on_revoke_is_called(root):
     topic(root)
     calls = Calls()

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from deltaq.spark.session import native_delta_settings
 from tests.spark.native_delta import ANSWER
 
 __all__ = ["NativeRow", "NativeSpark", "native_spark"]
 
 _PROGRAM = Path(__file__).with_name("native_delta.py")
-_DELTA_IN_MAVEN_CENTRAL = (
-    "https://repo1.maven.org/maven2/io/delta/delta-spark_4.2_2.13/4.4.0/delta-spark_4.2_2.13-4.4.0.pom"
-)
+_ARTIFACT, _VERSION = native_delta_settings()["spark.jars.packages"].split(",")[0].split(":")[1:]
+_DELTA_IN_MAVEN_CENTRAL = f"https://repo1.maven.org/maven2/io/delta/{_ARTIFACT}/{_VERSION}/{_ARTIFACT}-{_VERSION}.pom"
 """Not the repository's root: a mirror may refuse to list that and have the files nevertheless."""
 
 
@@ -93,7 +93,7 @@ def native_spark(environment: Mapping[str, str]) -> Iterator[NativeSpark]:
 
 def _need_the_jars() -> None:
     """Spark fetches Delta's jars from Maven Central and keeps them; without either there is nothing to test."""
-    if any(Path.home().glob(".ivy2*/jars/io.delta_delta-spark_4.2_2.13-4.4.0.jar")):
+    if any(Path.home().glob(f".ivy2*/jars/io.delta_{_ARTIFACT}-{_VERSION}.jar")):
         return
     try:
         urllib.request.urlopen(_DELTA_IN_MAVEN_CENTRAL, timeout=10).close()

@@ -471,7 +471,8 @@ class Fenced(KafkaException):
 
 
 class GroupInUse(KafkaException):
-    """Another consumer holds this group. Stop it, wait until its session has timed out, or use another `group.id`."""
+    """Another consumer holds this group, and a group has one member at a time. Close that one, wait until its session
+    has timed out, use another `group.id`, or choose partitions with `assign()`."""
 
     def __init__(self, group: str, *, reason: str | None = None) -> None:
         text = reason or f"group {group!r} already has a live member"

@@ -24,6 +24,7 @@ __all__ = [
     "forget_actions",
     "forget_over_actions",
     "group_head",
+    "in_use",
     "join_actions",
     "leave_actions",
 ]
@@ -140,14 +141,23 @@ def _holder(member_id: str, member: Member) -> str:
     return f"consumer {member.client_id!r} on host {member.host!r} (member id {member_id!r})"
 
 
+def in_use(group: str, member_id: str, member: Member) -> GroupInUse:
+    """What a consumer is told that cannot join the group since another one lives in it."""
+    return GroupInUse(
+        group,
+        reason=f"{_holder(member_id, member)} is subscribed with group.id {group!r}, and in this version of deltaq a "
+        f"group has one member at a time. poll() joins once that consumer has closed or, if it dies, "
+        f"{member.session_timeout_s:g} s later (its session.timeout.ms). To read now, use another group.id or assign()",
+    )
+
+
 def join_actions(
     state: TableState, head: GroupHead, group: str, member_id: str, member: Member, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
     """`member_id` becomes the group's only member; those in `dead` are put out. GroupInUse if another one lives."""
     others = [other for other in head.members if other != member_id and other not in dead]
     if others:
-        other = head.members[others[0]]
-        raise GroupInUse(group, reason=f"consumer {other.client_id!r} on host {other.host!r} is a member")
+        raise in_use(group, others[0], head.members[others[0]])
     after = GroupHead(head.generation + 1, {member_id: member})
     return [*_table(state, group, now_ms), after.action()]
 
@@ -209,9 +219,10 @@ def forget_actions(
 
     Raises GroupInUse if the group has other members: to them it would look as if they had never committed.
     """
-    others = [member for name, member in head.members.items() if name not in dead]
+    others = [(name, member) for name, member in head.members.items() if name not in dead]
     if others:
-        raise GroupInUse(group, reason=f"consumer {others[0].client_id!r} on host {others[0].host!r} is a member")
+        reason = f"{_holder(*others[0])} is subscribed with group.id {group!r}, so its committed offsets stay"
+        raise GroupInUse(group, reason=reason)
     actions = forget_over_actions(state, state.txns if app_ids is None else app_ids, now_ms)
     return [GroupHead(head.generation + 1, {}).action(), *actions] if head.members else actions
 

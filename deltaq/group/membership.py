@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
-from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException, OutcomeUnknown, Unavailable
+from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.group.group_log import GroupLog
-from deltaq.group.group_state import Member
+from deltaq.group.group_state import Member, in_use
 from deltaq.group.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.log.store_errors import unavailable
 from deltaq.store import Store, StoreError
@@ -78,6 +78,7 @@ class Membership:
         self._session_timeout_s = member.session_timeout_s
         self._proven_at = float("inf")  # `uptime` before the last heartbeat; infinite before the first
         self._error: KafkaException | None = None
+        self._logged = ""  # the last error that was, since it was last a member
         self._closing = False
         self._poll_at = clock.monotonic()
         self._poll_exceeded = False
@@ -157,6 +158,9 @@ class Membership:
             _log.exception("leaving failed, the next member will wait group=%r", self._log.group)
 
     def _tell(self, error: KafkaException) -> None:
+        if str(error) != self._logged:  # the same again at every attempt to join says nothing
+            self._logged = str(error)
+            _log.warning("not a member group=%r reason=%s", self._log.group, error.error.str())
         self._error = error
         self._told()
         self._wait(self._settings.heartbeat_interval_s)
@@ -177,6 +181,7 @@ class Membership:
         if not isinstance(self._error, Fenced):  # which ended the stay before this one
             self._error = None
         self._ended.clear()
+        self._logged = ""
         self._session = Session(self._id, generation)
         self._told()
 
@@ -188,7 +193,7 @@ class Membership:
             unsure = {member_id: member for member_id, member in others.items() if member_id not in self._ended}
             seen = self._watch.look(unsure)
             for member_id in seen.alive:
-                raise GroupInUse(self._log.group, reason=f"member {member_id!r} of group {self._log.group!r} is alive")
+                raise in_use(self._log.group, member_id, unsure[member_id])
             if self._closing or seen.dead == unsure.keys():
                 return list(others)
             shortest_s = min(member.session_timeout_s for member in unsure.values())

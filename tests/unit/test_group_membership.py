@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 import uuid
@@ -468,6 +469,27 @@ def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it
             continue
     assert found == [6, 7, 8, 9], "from the committed offset on"
     second.close()
+
+
+@pytest.mark.parametrize("read", [Consumer.poll, Consumer.consume, Consumer.consume_arrow, lambda c: next(iter(c))])
+def test_a_second_member_is_told_who_holds_the_group_and_what_it_can_do(root, read, caplog):
+    topic(root)
+    with (
+        consumer(root, client__id="first", session__timeout__ms=60_000) as first,
+        consumer(root, client__id="second") as second,
+    ):
+        first.subscribe(["t"])
+        settle(first, [("t", 0)])
+        second.subscribe(["t"])
+        for _ in range(2):
+            with pytest.raises(GroupInUse) as caught:
+                read(second)
+        text = caught.value.error.str()
+        holder = f"consumer 'first' on host {socket.gethostname()!r} (member id {first.memberid()!r})"
+        for part in (holder, "group.id 'g'", "one member at a time", "closed", "60 s", "another group.id", "assign()"):
+            assert part in text
+    warnings = [record.getMessage() for record in caplog.records if "not a member" in record.getMessage()]
+    assert warnings == [f"not a member group='g' reason={text}"], "once, not at every attempt"
 
 
 def test_a_member_whose_heartbeat_stands_still_is_replaced_and_fenced(root):

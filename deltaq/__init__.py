@@ -36,6 +36,7 @@ from deltaq.message import (
     TopicPartition,
 )
 from deltaq.producer import Producer
+from deltaq.store.bucket_setup import BucketSetup, setup
 from deltaq.topic import Topic
 from deltaq.version import __version__
 
@@ -49,6 +50,7 @@ __all__ = [
     "TIMESTAMP_NOT_AVAILABLE",
     "AdminClient",
     "ArrowInput",
+    "BucketSetup",
     "Consumer",
     "Corrupt",
     "Fenced",
@@ -73,4 +75,5 @@ __all__ = [
     "UnsafeStore",
     "WrongState",
     "__version__",
+    "setup",
 ]

@@ -39,7 +39,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("deltaq/",),
     "pyarrow.parquet": ("deltaq/log/segment.py",),
     "obstore": ("deltaq/store/",),
-    "minio": ("deltaq/store/",),
+    "minio": ("deltaq/store/bucket_admin.py",),
+    "urllib3": ("deltaq/store/bucket_admin.py",),
     "deltalake": ("deltaq/maintenance/checkpoint.py",),
     "pydantic": ("deltaq/serde/",),
     "pydantic_core": ("deltaq/serde/",),
@@ -278,6 +279,7 @@ def test_an_import_against_the_arrows_is_noticed(path: str, source: str) -> None
         ("deltaq/producer.py", "from time import sleep"),
         ("deltaq/aio.py", "from concurrent.futures import ThreadPoolExecutor"),
         ("deltaq/store/local.py", "import requests"),
+        ("deltaq/store/bucket_setup.py", "from minio import Minio"),
     ],
 )
 def test_a_package_past_its_door_is_noticed(path: str, source: str) -> None:

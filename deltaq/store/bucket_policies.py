@@ -1,0 +1,157 @@
+"""What each kind of user of a root in a bucket may do, as policy documents. Pure.
+
+S3 policies allow requests, not meanings: a producer that may create log entries may create one that removes records
+from the topic. What a policy can keep from it is to delete objects and, on AWS, to overwrite log entries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from deltaq.names import GROUPS_FOLDER, LOG_FOLDER, TOPICS_FOLDER, last_checkpoint
+from deltaq.store.probe import PROBE_FOLDER
+
+__all__ = ["ROLES", "Dialect", "Document", "Role", "policy_name", "role_policies", "same_policy", "shortened"]
+
+Role: TypeAlias = Literal["reader", "producer", "maintainer"]
+Dialect: TypeAlias = Literal["aws", "minio"]
+Document: TypeAlias = dict[str, Any]
+
+ROLES: tuple[Role, ...] = get_args(Role)
+
+_NAME_LENGTH = 128
+"""Characters of a policy's name: the limit of AWS."""
+
+_SPECIAL = re.compile(r"[*?$]")
+
+
+def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region: str = "") -> dict[Role, Document]:
+    """The policy document of each role for the root in `bucket` below `prefix` (empty: the whole bucket).
+
+    `dialect` is the server's: `minio` refuses the condition key `s3:if-none-match` and conditions that apply only if
+    their key exists. `region` decides how AWS writes names of resources. ValueError, naming `root`, for a prefix with
+    `*`, `?` or `$`, by which a policy would mean more than it says.
+    """
+    if found := _SPECIAL.search(prefix):
+        raise ValueError(f"{root}: policies give {found[0]!r} a meaning of its own; use a prefix without it")
+    return {role: _document(_STATEMENTS[role](_Root(bucket, prefix, dialect, _partition(region)))) for role in ROLES}
+
+
+def policy_name(role: Role, bucket: str, prefix: str) -> str:
+    """A name for the policy that no other root has, e.g. `deltaq-reader-events+production`."""
+    path = f"{bucket}/{prefix}".rstrip("/")
+    safe = re.sub(r"[^A-Za-z0-9._/-]", lambda found: f"={ord(found[0]):02x}", path).replace("/", "+")
+    return shortened(f"deltaq-{role}-{safe}", _NAME_LENGTH)
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, or if it is longer than `limit` characters, its beginning and a hash of all of it."""
+    return text if len(text) <= limit else f"{text[: limit - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def same_policy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two documents say the same: servers return statements, actions and resources in another order."""
+    return _normal(one) == _normal(other)
+
+
+@dataclass(frozen=True)
+class _Root:
+    bucket: str
+    prefix: str
+    dialect: Dialect
+    partition: str
+
+    @property
+    def bucket_arn(self) -> str:
+        return f"arn:{self.partition}:s3:::{self.bucket}"
+
+    def objects(self, patterns: Iterable[str]) -> list[str]:
+        """Patterns of keys below the root as names of resources."""
+        below = f"{self.prefix}/" if self.prefix else ""
+        return [f"{self.bucket_arn}/{below}{pattern}" for pattern in patterns]
+
+    def allow(self, sid: str, actions: Iterable[str], *patterns: str, creates: bool = False) -> Document:
+        """A statement about objects. With `creates`, requests that could overwrite one are left out where the server
+        can tell them apart."""
+        condition: Document = {"Null": {"s3:if-none-match": "false"}} if creates and self.dialect == "aws" else {}
+        return _statement(sid, actions, self.objects(patterns), condition)
+
+    def allow_list(self) -> Document:
+        condition: Document = {}
+        if self.prefix:
+            prefixes = [self.prefix, f"{self.prefix}/*"]
+            condition = {"StringLike": {"s3:prefix": prefixes}}
+            if self.dialect == "aws":
+                # S3 answers 403 instead of 404 for a missing object unless ListBucket is allowed, and asks that
+                # without a prefix. Every consumer asks for the log entry that is not there yet.
+                condition = {"StringLikeIfExists": {"s3:prefix": ["", *prefixes]}}
+        return _statement("ListRoot", ["s3:ListBucket"], [self.bucket_arn], condition)
+
+
+_READ = ("s3:GetObject",)
+_WRITE = ("s3:PutObject",)
+_DELETE = ("s3:DeleteObject",)
+_PARTS = ("s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
+
+
+def _reader(root: _Root) -> list[Document]:
+    return [
+        root.allow_list(),
+        root.allow("ReadRoot", _READ, "*"),
+        root.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
+        root.allow("CommitOffsets", _WRITE, f"{GROUPS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
+        root.allow("WriteGroupCheckpoints", _WRITE, *_checkpoints(GROUPS_FOLDER)),
+        root.allow("BeatInGroups", _WRITE + _DELETE, f"{GROUPS_FOLDER}*/_members/*"),
+    ]
+
+
+def _producer(root: _Root) -> list[Document]:
+    return [
+        root.allow_list(),
+        root.allow("ReadRoot", _READ, "*"),
+        root.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
+        root.allow("CommitToTopics", _WRITE, f"{TOPICS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
+        # Checkpoints among them, which end as data files do.
+        root.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
+        root.allow("PointToCheckpoints", _WRITE, last_checkpoint(f"{TOPICS_FOLDER}*/{LOG_FOLDER}")),
+    ]
+
+
+def _maintainer(root: _Root) -> list[Document]:
+    return [root.allow_list(), root.allow("MaintainRoot", _READ + _WRITE + _DELETE + _PARTS, "*")]
+
+
+_STATEMENTS = {"reader": _reader, "producer": _producer, "maintainer": _maintainer}
+
+
+def _checkpoints(tables: str) -> tuple[str, str]:
+    return f"{tables}*/{LOG_FOLDER}*.checkpoint.parquet", last_checkpoint(f"{tables}*/{LOG_FOLDER}")
+
+
+def _statement(sid: str, actions: Iterable[str], resources: list[str], condition: Document) -> Document:
+    statement = {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": resources}
+    return statement | ({"Condition": condition} if condition else {})
+
+
+def _document(statements: list[Document]) -> Document:
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _partition(region: str) -> str:
+    if region.startswith("cn-"):
+        return "aws-cn"
+    return "aws-us-gov" if region.startswith("us-gov-") else "aws"
+
+
+def _normal(value: object) -> object:
+    """A document as text in which the order of lists, and whether one value stands in a list, make no difference."""
+    if isinstance(value, Mapping):
+        return json.dumps({key: _normal(inner) for key, inner in value.items()}, sort_keys=True)
+    if isinstance(value, list):
+        return sorted(inner if isinstance(inner, str) else str(_normal(inner)) for inner in value)
+    return [str(value)]

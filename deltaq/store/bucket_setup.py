@@ -1,0 +1,176 @@
+"""`deltaq.setup`: make a root ready for use, and say who needs which permissions. Idempotent."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from deltaq import errors
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.config import ClientConfig, parse_client_config
+from deltaq.errors import InvalidConfig, Unavailable
+from deltaq.root import open_root
+from deltaq.store.bucket_lifecycle import with_abort_rule
+from deltaq.store.bucket_policies import ROLES, Document, Role, policy_name, role_policies, same_policy
+from deltaq.store.contract import StoreError, StoreRefused
+from deltaq.store.location import Location, parse_location
+from deltaq.store.object_options import object_settings
+from deltaq.store.probe import UnsafeStore, probe
+
+if TYPE_CHECKING:
+    from deltaq.store.bucket_admin import BucketAdmin
+
+__all__ = ["BucketSetup", "Outcome", "RolePolicy", "setup"]
+
+Outcome: TypeAlias = Literal["made", "changed", "there", "not needed", "left to you"]
+
+_BY_HAND = {
+    "gs": "create it with `gcloud storage buckets create`, and grant roles/storage.objectUser to those who write",
+    "az": "create it with `az storage container create`, and grant `Storage Blob Data Contributor` to those who write",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RolePolicy:
+    """The policy of one role for one root: what to attach to the users who have that role.
+
+    `document` is the policy in JSON. `outcome` is `made`, `changed` (it was another) or `there` of a named policy on
+    MinIO, and `left to you` where policies cannot be reached: create it there under a name of your choice.
+    """
+
+    role: Role
+    name: str
+    document: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSetup:
+    """What `setup` found and made. All fields are for people and programs; none holds a secret.
+
+    `bucket` is `made` or `there`, for a folder too; `not needed` for `memory://`. `abort_rule` is the lifecycle rule
+    that aborts incomplete multipart uploads: `made`, `there`, or `not needed` on a server that aborts them by itself
+    and for roots outside of S3. `policies` has one entry for each role; none for roots outside of S3.
+    """
+
+    root: str
+    bucket: Outcome
+    abort_rule: Outcome
+    policies: tuple[RolePolicy, ...] = ()
+
+    def policy(self, role: Role) -> RolePolicy:
+        """The policy of `role`: `reader`, `producer` or `maintainer`. KeyError if there is none for this root."""
+        return {policy.role: policy for policy in self.policies}[role]
+
+    def __str__(self) -> str:
+        lines = [f"{self.root}", f"  bucket: {self.bucket}", f"  rule for incomplete uploads: {self.abort_rule}"]
+        return "\n".join(lines + [f"  policy {policy.name}: {policy.outcome}" for policy in self.policies])
+
+
+def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -> BucketSetup:
+    """Make a root ready for use; what is there already stays. To be run by an administrator, as often as you like.
+
+    On S3 and what speaks it: the bucket, a lifecycle rule that aborts incomplete multipart uploads after seven days,
+    beside the bucket's own rules, and three policies for this root: `reader`, `producer`, `maintainer`. MinIO gets them
+    as named policies; elsewhere they are returned for you to create. Attaching them to users is left to you. In every
+    root, create-if-absent is proven with a throw-away object. A local root is a folder, which is made.
+
+    Args:
+        root: where the topics are to be, as `bootstrap.servers` names it: `s3://bucket/prefix`, a path, `memory://name`.
+        conf: settings `store.*` as for clients, with the credentials of an administrator. What is not in it comes from
+            the environment, as for clients.
+
+    Returns:
+        What was made and what was there.
+
+    Raises:
+        ImportError: the extra `minio`, which S3 needs here, is not installed.
+        InvalidConfig: `gs://` and `az://`, which are set up with the provider's tools; a root or an option that cannot
+            be used.
+        Unavailable: the server did not answer, or refused a step, which the text names; then it is not retriable.
+        UnsafeStore: the store does not honour create-if-absent.
+    """
+    root = os.fspath(root)
+    settings = dict(conf or {})
+    if settings.setdefault("bootstrap.servers", root) != root:  # not shown: it might hold credentials
+        raise InvalidConfig(
+            "bootstrap.servers names another root than the one to set up: leave it out", key="bootstrap.servers"
+        )
+    config = parse_client_config("admin", settings)
+    url = open_root(config, SYSTEM_CLOCK).url  # checks the root and the options
+    location = parse_location(root)
+    if location.scheme == "s3":
+        done = _set_up_bucket(url, location, config)
+    elif location.scheme in _BY_HAND:
+        raise InvalidConfig(
+            f"{url}: setup makes buckets on S3 and MinIO only; {_BY_HAND[location.scheme]}", key="bootstrap.servers"
+        )
+    elif location.scheme == "file":
+        done = BucketSetup(url, "there" if os.path.isdir(location.name) else "made", "not needed")
+    else:
+        done = BucketSetup(url, "not needed", "not needed")
+    _prove(config)
+    return done
+
+
+def _prove(config: ClientConfig) -> None:
+    """Create-if-absent, tried out; of a local root that also makes the folder."""
+    try:
+        probe(open_root(config, SYSTEM_CLOCK))
+    except UnsafeStore as error:
+        raise errors.UnsafeStore(str(error)) from error
+    except StoreError as error:
+        raise Unavailable(
+            f"the store could not be tried out: {error}", retriable=not isinstance(error, StoreRefused)
+        ) from error
+
+
+def _set_up_bucket(url: str, location: Location, config: ClientConfig) -> BucketSetup:
+    try:
+        # Imported when needed: nothing else loads the SDK.
+        from deltaq.store.bucket_admin import BucketAdmin  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ImportError(f"setup of {url} needs MinIO's SDK: pip install 'deltaq[minio]'", name=error.name) from None
+    admin = BucketAdmin(url, location.name, object_settings("s3", config.store_options, os.environ))
+    bucket, prefix = location.name, location.prefix
+    try:
+        role_policies(url, bucket, prefix, "aws")
+    except ValueError as error:  # before anything is made
+        raise InvalidConfig(str(error), key="bootstrap.servers") from None
+    made = admin.make_bucket()
+    installed = admin.policies()
+    documents = role_policies(url, bucket, prefix, "aws" if installed is None else "minio", admin.region)
+    # MinIO refuses such a rule, and removes the parts of interrupted uploads after a day by itself.
+    abort_rule = _add_abort_rule(admin, url, prefix) if installed is None else "not needed"
+    policies = tuple(
+        _install(admin, role, policy_name(role, bucket, prefix), documents[role], installed) for role in ROLES
+    )
+    return BucketSetup(url, "made" if made else "there", abort_rule, policies)
+
+
+def _add_abort_rule(admin: BucketAdmin, url: str, prefix: str) -> Outcome:
+    before, headers = admin.lifecycle()
+    try:
+        after = with_abort_rule(before, prefix)
+    except ValueError as error:
+        raise Unavailable(f"{url}: could not read the bucket's lifecycle rules: {error}", retriable=False) from None
+    if after is None:
+        return "there"
+    admin.set_lifecycle(after, headers)
+    return "made"
+
+
+def _install(
+    admin: BucketAdmin, role: Role, name: str, document: Document, installed: Mapping[str, Document] | None
+) -> RolePolicy:
+    text = json.dumps(document, indent=2)
+    if installed is None:
+        return RolePolicy(role, name, text, "left to you")
+    before = installed.get(name)
+    if before is not None and same_policy(before, document):
+        return RolePolicy(role, name, text, "there")
+    admin.set_policy(name, document)
+    return RolePolicy(role, name, text, "made" if before is None else "changed")

@@ -1,0 +1,199 @@
+"""`deltaq.setup` on a server that speaks S3 and is no MinIO, and for roots that are no buckets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.server import ThreadedMotoServer
+
+import deltaq
+from deltaq import InvalidConfig, Producer, Unavailable, UnsafeStore
+from deltaq.root import open_root
+from deltaq.store import bucket_setup
+from deltaq.store.bucket_policies import ROLES, role_policies
+from deltaq.testing import Fault, FaultyStore, Rule
+from tests.servers.local_server import free_port
+
+SECRET = "planted-secret-access-key"
+KEYS = {"store.access_key_id": "planted-access-key-id", "store.secret_access_key": SECRET, "store.region": "us-east-1"}
+SPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+EXPIRES_LOGS = (
+    f'<LifecycleConfiguration xmlns="{SPACE}"><Rule><ID>logs</ID><Filter><Prefix>logs/</Prefix></Filter>'
+    "<Status>Enabled</Status><Expiration><Days>3</Days></Expiration></Rule></LifecycleConfiguration>"
+)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """An S3 server in this process, which knows neither users nor MinIO's administration."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket() -> str:
+    return f"events-{uuid.uuid4().hex[:12]}"
+
+
+def ask(method: str, url: str, body: str = "") -> str:
+    request = urllib.request.Request(
+        url, method=method, data=body.encode() or None, headers={"Content-Type": "application/xml"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+# --- a bucket --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.s3
+def test_a_bucket_is_made_with_its_rule_and_the_policies_are_returned(endpoint: str, bucket: str) -> None:
+    conf = {"store.endpoint": endpoint, **KEYS}
+    done = deltaq.setup(f"s3://{bucket}/prod", conf)
+    assert (done.root, done.bucket, done.abort_rule) == (f"s3://{bucket}/prod", "made", "made")
+    assert [(policy.role, policy.outcome) for policy in done.policies] == [(role, "left to you") for role in ROLES]
+    expected = role_policies(done.root, bucket, "prod", "aws")
+    assert {policy.role: json.loads(policy.document) for policy in done.policies} == expected
+    rules = ask("GET", f"{endpoint}/{bucket}?lifecycle")
+    assert "<Prefix>prod/</Prefix>" in rules
+    assert "<DaysAfterInitiation>7</DaysAfterInitiation>" in rules
+    with Producer({"bootstrap.servers": done.root, **conf}) as producer:
+        producer.produce("t", b"x")
+
+
+@pytest.mark.s3
+def test_a_second_setup_finds_all_that_the_first_has_made(endpoint: str, bucket: str) -> None:
+    conf = {"store.endpoint": endpoint, **KEYS}
+    deltaq.setup(f"s3://{bucket}/prod", conf)
+    before = ask("GET", f"{endpoint}/{bucket}?lifecycle")
+    again = deltaq.setup(f"s3://{bucket}/prod", conf)
+    assert (again.bucket, again.abort_rule) == ("there", "there")
+    assert ask("GET", f"{endpoint}/{bucket}?lifecycle") == before
+
+
+@pytest.mark.s3
+def test_the_rules_that_a_bucket_has_stay_beside_the_new_one(endpoint: str, bucket: str) -> None:
+    ask("PUT", f"{endpoint}/{bucket}")
+    ask("PUT", f"{endpoint}/{bucket}?lifecycle", EXPIRES_LOGS)
+    done = deltaq.setup(f"s3://{bucket}/prod", {"store.endpoint": endpoint, **KEYS})
+    assert (done.bucket, done.abort_rule) == ("there", "made")
+    rules = ask("GET", f"{endpoint}/{bucket}?lifecycle")
+    assert rules.count("<Rule>") == 2
+    assert "<ID>logs</ID>" in rules
+    assert "<Expiration><Days>3</Days>" in "".join(rules.split())
+
+
+@pytest.mark.s3
+def test_endpoint_and_credentials_come_from_the_environment_too(
+    endpoint: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-the-environment")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    assert deltaq.setup(f"s3://{bucket}").bucket == "made"
+    assert "<Prefix" in ask("GET", f"{endpoint}/{bucket}?lifecycle")
+
+
+@pytest.mark.s3
+@pytest.mark.fault("K5")
+def test_neither_the_result_nor_an_error_shows_the_keys(endpoint: str, bucket: str) -> None:
+    done = deltaq.setup(f"s3://{bucket}/prod", {"store.endpoint": endpoint, **KEYS})
+    away = {"store.endpoint": f"http://127.0.0.1:{free_port()}", "store.connect_timeout_ms": 300, **KEYS}
+    with pytest.raises(Unavailable, match="could not look whether the bucket is there") as error:
+        deltaq.setup(f"s3://{bucket}", away)
+    assert error.value.args[0].retriable()
+    assert error.value.__context__ is None
+    for text in (repr(done), str(done), str(error.value), repr(error.value)):
+        assert "planted" not in text
+
+
+def test_a_line_for_each_part_says_what_was_made() -> None:
+    done = bucket_setup.BucketSetup(
+        "s3://b", "made", "there", (bucket_setup.RolePolicy("reader", "deltaq-reader-b", "{}", "left to you"),)
+    )
+    assert [line.strip() for line in str(done).splitlines()] == [
+        "s3://b",
+        "bucket: made",
+        "rule for incomplete uploads: there",
+        "policy deltaq-reader-b: left to you",
+    ]
+    assert done.policy("reader").document == "{}"
+
+
+# --- other roots -----------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_made_and_found_the_next_time(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    assert deltaq.setup(folder) == bucket_setup.BucketSetup(folder.as_uri(), "made", "not needed")
+    assert folder.is_dir()
+    assert deltaq.setup(folder).bucket == "there"
+
+
+def test_a_root_in_memory_needs_nothing_but_is_tried_out(memory_root: str) -> None:
+    assert deltaq.setup(memory_root) == bucket_setup.BucketSetup(memory_root, "not needed", "not needed")
+
+
+def test_a_store_that_ignores_create_if_absent_is_refused(memory_root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(*about: Any) -> FaultyStore:
+        return FaultyStore(open_root(*about), Rule("create", "*", Fault.ignored_condition(), times=None))
+
+    monkeypatch.setattr("deltaq.store.bucket_setup.open_root", careless)
+    with pytest.raises(UnsafeStore, match="If-None-Match"):
+        deltaq.setup(memory_root)
+
+
+@pytest.mark.parametrize(
+    ("root", "tool"), [("gs://events/prod", "gcloud storage buckets create"), ("az://events", "az storage container")]
+)
+def test_buckets_of_other_providers_are_refused_with_what_makes_them(root: str, tool: str) -> None:
+    account = {"store.account_name": "a", "store.account_key": "Zm9v"} if root.startswith("az") else {}
+    with pytest.raises(InvalidConfig, match=tool):
+        deltaq.setup(root, account)
+
+
+@pytest.mark.parametrize(
+    ("root", "conf", "reason"),
+    [
+        ("s3://events", {"bootstrap.servers": "s3://other"}, "another root"),
+        ("s3://events", {"store.endpint": "http://localhost:1"}, "store.endpoint"),
+        ("s3://events", {"linger.mss": 5}, "linger.ms"),
+        ("s3://events/a*b", KEYS, "prefix without it"),
+        ("s3://events", {"store.endpoint": "http://localhost:1/path", **KEYS}, "without a path"),
+        ("s3://events", {"store.role_arn": "arn:aws:iam::1:role/x"}, "store.role_arn"),
+        ("s3://events", {"store.root_certificate": "no certificate", **KEYS}, "PEM"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_is_asked(root: str, conf: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidConfig, match=reason):
+        deltaq.setup(root, conf)
+
+
+def test_without_the_sdk_the_error_names_the_extra() -> None:
+    program = """
+import sys
+sys.modules["minio"] = None  # as if it were not installed
+import deltaq
+assert deltaq.setup("memory://x").bucket == "not needed"
+try:
+    deltaq.setup("s3://events", {"store.access_key_id": "planted", "store.secret_access_key": "planted"})
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert "pip install 'deltaq[minio]'" in done.stdout
+    assert "planted" not in done.stdout + done.stderr

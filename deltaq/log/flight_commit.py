@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.log.caretaker import Care
+from deltaq.log.expiry import WITHDRAW_S, Expiry
 from deltaq.log.flight_reports import FlightReports, defect
 from deltaq.log.flight_upload import FlightUpload
 from deltaq.log.flights import Flight, Flights
@@ -32,9 +33,6 @@ GIVE_WAY_MAX = 3
 
 OFFER_AGAIN_BYTES_MAX = 256 * 1024
 """Larger files are not uploaded again only to save their writer a commit."""
-
-WITHDRAW_S = 2.0
-"""How long after its time a message whose file others may commit is kept, to make sure that nobody does."""
 
 
 class _TryAgain(Exception):
@@ -57,6 +55,7 @@ class FlightCommit:
         sight: TopicSight,
         care: Care,
         uploads: UploadThreads,
+        expiry: Expiry,
     ) -> None:
         self._topic = topic
         self._clock = clock
@@ -69,6 +68,7 @@ class FlightCommit:
         self._linger = linger
         self._care = care
         self._uploads = uploads
+        self._expiry = expiry
 
     def next(self) -> None:
         """Commit all that has been uploaded, or find out what is to be said about it. There is some."""
@@ -85,7 +85,7 @@ class FlightCommit:
         """Commit this flight and what has been uploaded behind it."""
         taken: list[Flight] = []
         try:
-            appended = self._append(taken, front.topic_id, front.deadline)
+            appended = self._append(taken, front)
         except TakenAlong as found:
             self._were_taken_along(taken, found)
         except _TryAgain:
@@ -109,11 +109,21 @@ class FlightCommit:
 
     # --- appending ---
 
-    def _append(self, taken: list[Flight], topic_id: str, deadline: float) -> Appended:
+    def _append(self, taken: list[Flight], front: Flight) -> Appended:
+        topic_id, deadline, token = front.topic_id, front.deadline, None
+
+        def trying(newest: str) -> None:
+            nonlocal token
+            token = newest
+
         def take_segments() -> list[PendingSegment]:
-            # Asked again after a lost race: whatever has been uploaded meanwhile rides along.
+            # Asked again after a lost race: whatever has been uploaded meanwhile rides along, and what was reported
+            # meanwhile does not.
             with self._flights.changed:
                 taken.extend(flight for flight in self._flights.take_uploaded(topic_id))
+                self._leave_out_unwanted(taken)
+                for flight in taken:
+                    flight.token, flight.tried_until = token, deadline
                 self._uploads.relieve()  # there is room again
             return [segment for flight in taken for segment in flight.segments]
 
@@ -122,6 +132,7 @@ class FlightCommit:
             try:
                 while True:
                     take_segments()
+                    deadline = self._deadline_of(taken)
                     # For what nobody but we can commit, to wait is in vain; but a lost race may change that.
                     is_offered = all(flight.is_offered for flight in taken)
                     if is_offered:
@@ -130,7 +141,9 @@ class FlightCommit:
                     may_give_way = lost < GIVE_WAY_MAX if is_offered else lost == 0
                     tries = 1 if may_give_way and self._turns.is_busy else None
                     try:
-                        appended = log.append(take_segments, topic_id, deadline, shared=shared, tries=tries)
+                        appended = log.append(
+                            take_segments, topic_id, deadline, shared=shared, tries=tries, trying=trying
+                        )
                     except OutRun:
                         lost += 1
                         self._turns.met(self._clock.monotonic())
@@ -143,6 +156,20 @@ class FlightCommit:
                         return appended
             finally:
                 self._sight.saw(view_of(log) if log.head is not None else None)
+
+    def _leave_out_unwanted(self, taken: list[Flight]) -> None:
+        """Raises _TryAgain if nothing is left. The writer's lock is held."""
+        unwanted = [flight for flight in taken if flight.is_unwanted]
+        if unwanted:
+            self._flights.settled(unwanted)
+            taken[:] = [flight for flight in taken if not flight.is_unwanted]
+        if not taken:
+            raise _TryAgain
+
+    def _deadline_of(self, taken: Sequence[Flight]) -> float:
+        """Until when an attempt goes on: where the limits differ, as long as any of its flights has time."""
+        deadlines = [flight.deadline for flight in taken]
+        return max(deadlines) if self._expiry.is_running else deadlines[0]
 
     def _let_others_commit(
         self, log: TopicLog, take_segments: Callable[[], Sequence[PendingSegment]], lost: int, deadline: float
@@ -227,6 +254,8 @@ class FlightCommit:
                 taken.append(front)
         if isinstance(error, Unavailable) and error.error.retriable():
             again = [flight for flight in taken if flight.deadline > now]
+            for flight in again:
+                flight.token = None  # nothing was written
         self._fail([flight for flight in taken if flight not in again], error)
         with self._flights.changed:
             self._flights.put_back(again)

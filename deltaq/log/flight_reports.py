@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable
-from deltaq.log.buffer import Report, RowBlock
+from deltaq.log.buffer import RecordBuffer, Report, RowBlock
 from deltaq.log.flights import Flight, Flights, Part
 from deltaq.log.topic_state import DataFile
 
@@ -53,12 +53,17 @@ class FlightReports:
 
     def failed(self, parts: Sequence[Part], error: KafkaException) -> None:
         """Parts were not written, or nobody knows."""
+        for buffer, report in self.told(parts, error):
+            buffer.report(report)
+
+    def told(self, parts: Sequence[Part], error: KafkaException) -> list[tuple[RecordBuffer, Report]]:
+        """The reports of parts that were not written, or nobody knows: from now on nobody else reports them."""
         if isinstance(error, Unavailable) and error.error.retriable():
             # Not tried again, so their time is over.
             error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True))
         now = self._clock.monotonic()
-        for part in parts:
-            self._tell(part, {}, None, error, now)
+        reports = [(part.buffer, self._report(part, {}, None, error, now)) for part in parts]
+        return [(buffer, report) for buffer, report in reports if report is not None]
 
     def refused(self, part: Part, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
         """Take the rows with these numbers out of a part with `records` and `partitions`, report them; the others.
@@ -93,14 +98,26 @@ class FlightReports:
         now: float,
     ) -> None:
         """Report what became of a part, unless its client has been told already."""
+        report = self._report(part, next_offsets, append_time_ms, error, now)
+        if report is not None:
+            part.buffer.report(report)
+
+    def _report(
+        self,
+        part: Part,
+        next_offsets: Mapping[int, int],
+        append_time_ms: int | None,
+        error: KafkaException | None,
+        now: float,
+    ) -> Report | None:
+        """What its client is to be told of a part; None if it has been told already."""
         with self._flights.changed:
             if part.told:
-                return
+                return None
             part.told = True
             self._flights.under_way.pop(part, None)
             records, partitions = part.records, part.partitions
             if not partitions and isinstance(records, RowBlock):
                 partitions = [row[2] for row in records.rows]
             about = append_time_ms, error, now, self._topic, part.bytes, part.epoch_ms
-            report = Report(records, partitions, part.columns, next_offsets, *about)
-        part.buffer.report(report)
+            return Report(records, partitions, part.columns, next_offsets, *about)

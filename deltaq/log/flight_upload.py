@@ -15,7 +15,7 @@ from deltaq.log.buffer import ArrowBlock, BufferSettings, RowBlock
 from deltaq.log.caretaker import Care
 from deltaq.log.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
 from deltaq.log.flight_reports import FlightReports
-from deltaq.log.flights import Flight, Part, Place, by_encoding
+from deltaq.log.flights import Flight, Flights, Part, Place, by_encoding
 from deltaq.log.offers import OfferId, offer_path
 from deltaq.log.records import VALUE_SCHEMA, Columns
 from deltaq.log.topic_log import SharedTopicLog
@@ -39,6 +39,7 @@ class FlightUpload:
         topic: str,
         clock: Clock,
         log: SharedTopicLog,
+        flights: Flights,
         sight: TopicSight,
         reports: FlightReports,
         care: Care,
@@ -47,6 +48,7 @@ class FlightUpload:
         self._topic = topic
         self._clock = clock
         self._log = log
+        self._flights = flights
         self._sight = sight
         self._reports = reports
         self._care = care
@@ -188,7 +190,9 @@ class FlightUpload:
             path = offer_path(mine, segment, view.topic_id, follows=place.follows)
             if path is not None:
                 self._log.awaited.expect(path, place.as_of)  # before anybody can see it
-                flight.segments, flight.is_offered = [replace(segment, path=path)], True
+                if not self._flights.offer(flight, replace(segment, path=path)):
+                    self._log.awaited.forget(path)
+                    raise NothingSent("the time of these messages is over")
             return path
 
         try:

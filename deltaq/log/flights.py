@@ -56,7 +56,8 @@ class Flight:
 
     `segments` and `topic_id` are known once `is_uploaded`. With a `place` it is to be offered, so that any writer of
     the topic may commit it; it `is_offered` once somebody might. One that has a `failure` may be there or not. One that
-    `is_late` was uploaded anew, perhaps after something behind it had been offered.
+    `is_late` was uploaded anew, perhaps after something behind it had been offered. `token` is that of the newest
+    attempt to commit it, which goes on until `tried_until`: None before the first one.
     """
 
     parts: list[Part]
@@ -69,6 +70,8 @@ class Flight:
     is_offered: bool = False
     is_late: bool = False
     failure: KafkaException | None = None
+    token: str | None = None
+    tried_until: float = 0.0
 
     @property
     def is_unwanted(self) -> bool:
@@ -113,6 +116,14 @@ class Flights:
         that each was reached before the next place was given."""
         self._offers += 1
         return Place(self._offers - 1, follows, as_of)
+
+    def offer(self, flight: Flight, segment: PendingSegment) -> bool:
+        """From now on others may commit a flight; False if its clients were told that it has failed."""
+        with self.changed:
+            if flight.is_unwanted:
+                return False
+            flight.segments, flight.is_offered = [segment], True
+            return True
 
     def uploaded(self, flight: Flight) -> None:
         """Its upload has ended. Without segments nothing of it is there, and nothing will be."""

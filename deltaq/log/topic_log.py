@@ -459,6 +459,7 @@ class TopicLog:
         *,
         shared: bool = False,
         tries: int | None = None,
+        trying: Callable[[str], None] = lambda _: None,
     ) -> Appended:
         """Append uploaded segments in one commit.
 
@@ -466,7 +467,8 @@ class TopicLog:
         rows were meant for: UnknownTopic if another one has taken its name. With `txn`, AlreadyCommitted if the topic
         has that transaction version or a later one. UploadsGone if segments have waited for too long.
         `shared`: take along what others offer, too. TakenAlong if others have committed some of these segments. OutRun
-        if others have taken as many slots as `tries`.
+        if others have taken as many slots as `tries`. `trying` is told the token of each slot tried, before
+        `take_segments` is asked.
         """
         txn_id = self._new_token()
         # Bound to the topic's id: what an earlier topic of this name has taken says nothing about this one.
@@ -475,6 +477,7 @@ class TopicLog:
 
         def write(state: TableState) -> Draft:
             nonlocal taken_along, tries
+            trying(self._log.token(state.version + 1, txn_id))
             segments = take_segments()
             self.check_taken(segments)  # before anything else: what is in the log has not failed
             if tries is not None:

@@ -11,6 +11,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.log.buffer import ArrowBlock, RecordBuffer
 from deltaq.log.caretaker import Care, Caretaker
+from deltaq.log.expiry import Expiry
 from deltaq.log.flight_commit import FlightCommit
 from deltaq.log.flight_reports import FlightReports
 from deltaq.log.flight_upload import FlightUpload
@@ -46,10 +47,11 @@ class TopicWriter:
         self._reports = reports = FlightReports(topic, clock, flights)
         self._sight = sight = TopicSight(topic, self.log, clock, flights)
         turns, linger = Turns(), AdaptiveLinger()
-        upload = FlightUpload(store, topic, clock, self.log, sight, reports, self._care)
+        upload = FlightUpload(store, topic, clock, self.log, flights, sight, reports, self._care)
+        self._expiry = Expiry(topic, clock, self.log, flights, reports)
         about = flights, upload, reports, turns, linger
         self._uploads = UploadThreads(topic, clock, self.log, *about, is_remote=store.is_remote)
-        self._commits = FlightCommit(topic, clock, self.log, *about, sight, self._care, self._uploads)
+        self._commits = FlightCommit(topic, clock, self.log, *about, sight, self._care, self._uploads, self._expiry)
         self._is_running = False
         self._threads: list[Thread] = []
 
@@ -82,20 +84,30 @@ class TopicWriter:
                 self._flights.changed.wait()  # the threads of earlier buffers are just ending
             if not self._is_running:
                 self._start()
+            self._watch_limits(buffer)
             self._flights.buffers.append(buffer)
             self._uploads.agree()
+
+    def _watch_limits(self, buffer: RecordBuffer) -> None:
+        """Have each limit kept where producers have different ones. RuntimeError as for `attach`."""
+        if self._expiry.is_running:
+            self._expiry.wake()
+        elif self._expiry.is_wanted_with(buffer):
+            self._threads.append(self._clock.start_thread(self._expiry_loop, f"deltaq-expiry-{self.topic}"))
+            self._expiry.is_running = True
 
     def _start(self) -> None:
         """Start both threads. RuntimeError if the system does not give them: then it can be tried again."""
         loops = {"upload": self._upload_loop, "commit": self._commit_loop}
-        self._threads = []
+        started: list[Thread] = []
         try:
             for name, loop in loops.items():
-                self._threads.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic}"))
+                started.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic}"))
         finally:
             # One that stays alone finds no buffer, and ends.
-            self._uploads.is_running = len(self._threads) > 0
-            self._is_running = len(self._threads) == len(loops)
+            self._uploads.is_running = len(started) > 0
+            self._is_running = len(started) == len(loops)
+            self._threads = [*(thread for thread in self._threads if thread.is_alive()), *started]
 
     def detach(self, buffer: RecordBuffer) -> None:
         """Forget a buffer once it is empty; the threads end with the last one."""
@@ -108,6 +120,7 @@ class TopicWriter:
         with self._flights.changed:
             self._flights.is_stopping = True
             self._flights.changed.notify_all()
+            self._expiry.wake()
         until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S  # a test's clock stands still by then
         for thread in [*self._threads, *self._uploads.threads]:
             thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
@@ -153,6 +166,9 @@ class TopicWriter:
     def _upload_loop(self) -> None:
         self._uploads.run()
 
+    def _expiry_loop(self) -> None:
+        self._expiry.run()
+
     def _commit_loop(self) -> None:
         while self._wait_for_flight():
             self._commits.next()
@@ -167,6 +183,7 @@ class TopicWriter:
                 if flights.is_stopping or not self._uploads.is_running:
                     self._is_running = False
                     flights.changed.notify_all()
+                    self._expiry.wake()
                     return False
                 flights.changed.wait(self._look_after())
 

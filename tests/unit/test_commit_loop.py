@@ -6,6 +6,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from deltaq import errors
 from deltaq.log.actions import CommitInfo, Txn, encode_entry, parse_entry
 from deltaq.log.delta_log import HEAD_PROOF_S, DeltaLog, Draft, LogCleaned
 from deltaq.log.table import PROTOCOL, TableState
-from deltaq.names import checkpoint_file, log_entry, log_start_marker
+from deltaq.names import checkpoint_file, log_entry, log_start_folder, log_start_marker
 from deltaq.store import MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 
@@ -297,6 +298,24 @@ def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a
         assert set(outcomes) == {"unknown"}
 
 
+@pytest.mark.fault("P5", "P9")
+def test_a_refusal_behind_which_nothing_can_be_read_may_answer_a_create_that_stands(clock):
+    class Retrying(FaultyStore):
+        """Something below the client sends a create again whose answer it has lost."""
+
+        def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+            super().create(key, data, after)
+            if key == slot(0):
+                super().create(key, data, after)
+
+    store = Retrying(MemoryStore("test"))
+    log = opened(store, clock)
+    store.add(Rule("get", slot(0), Fault.error_before(), times=None))
+    with pytest.raises(errors.OutcomeUnknown):
+        commit(log, 1, timeout=1)
+    assert values(store.inner) == [1]
+
+
 def test_an_error_nobody_knows_does_not_make_a_commit_that_stands_a_failure(clock):
     class Broken(FaultyStore):
         def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
@@ -452,6 +471,42 @@ class Interrupted(FaultyStore):
         return super().list(prefix, start_after)
 
 
+class Suspended(FaultyStore):
+    """A remote store. The process stands still once that has done the `nth` `operation` on `key`, before it has its
+    answer."""
+
+    is_remote = True
+
+    def __init__(self, inner: Store, operation: str, key: str, meanwhile: Callable[[], None], nth: int = 1) -> None:
+        super().__init__(inner)
+        self._at = operation, key
+        self._meanwhile = meanwhile
+        self._left = nth
+
+    def _suspend(self, operation: str, key: str) -> None:
+        if (operation, key) == self._at:
+            self._left -= 1
+            if self._left == 0:
+                self._meanwhile()
+
+    def get(self, key: str) -> bytes:
+        try:
+            return super().get(key)
+        finally:
+            self._suspend("get", key)
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        try:
+            super().create(key, data)
+        finally:
+            self._suspend("create", key)
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        found = list(super().list(prefix, start_after))
+        self._suspend("list", prefix)
+        return iter(found)
+
+
 def slot(version: int) -> str:
     return log_entry(FOLDER + "_delta_log/", version)
 
@@ -564,7 +619,80 @@ def test_that_a_slot_was_somebody_elses_is_no_proof_that_the_next_one_was_not_cl
     assert committed.entry.version == 6
 
 
-def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cleaned_up(clock):
+# A proof counts from before the look. In these tests a look takes 25 s, and 10 s after its end the slot is used that it
+# was about: a proof that counted from its end would be believed.
+
+LOOK_S, REST_S = HEAD_PROOF_S - 5, 10.0
+
+
+def others_go_on(store: Store, clock: ManualClock, first: int = 1) -> None:
+    """Others fill five slots from `first` on, and all but the last two are cleaned up."""
+    other = opened(store, clock)
+    for value in range(first, first + 5):
+        commit(other, value)
+    checkpoint_of(store, first + 3, first + 3)
+    clean_up(store, first + 3)
+
+
+@pytest.mark.fault("C4")
+@pytest.mark.parametrize("how", GOING_ON)
+@pytest.mark.parametrize("what", ["the slot", "the markers"])
+def test_what_a_reader_saw_proves_nothing_about_the_time_after_it_began_to_look(clock, how, what):
+    store = MemoryStore("test")
+    commit(opened(store, clock), 0)
+    paused = opened(store, clock)
+    if what == "the slot":
+        paused.store = Suspended(store, "get", slot(1), lambda: clock.advance(LOOK_S))
+    else:
+        clock.advance(HEAD_PROOF_S + 1)
+        paused.store = Suspended(store, "list", log_start_folder(FOLDER), lambda: clock.advance(LOOK_S))
+    assert not GOING_ON[how](paused), "nothing is there yet"
+    others_go_on(store, clock)
+    ghost(store, clock, 1)
+    clock.advance(REST_S)
+    with pytest.raises(LogCleaned):
+        GOING_ON[how](paused)
+
+
+@pytest.mark.fault("C2", "C4")
+def test_that_a_writer_found_its_slot_empty_proves_nothing_about_the_time_after_it_sent_its_create(clock):
+    store = MemoryStore("test")
+    commit(opened(store, clock), 0)
+    paused = opened(store, clock)
+
+    def meanwhile() -> None:
+        clock.advance(LOOK_S)
+        others_go_on(store, clock)
+
+    refusing = FaultyStore(store, Rule("create", slot(1), Fault.error_before()))
+    looking = Suspended(refusing, "get", slot(1), meanwhile)
+    paused.store = Suspended(looking, "create", slot(1), lambda: clock.advance(REST_S), nth=2)
+    assert commit(paused, 100).entry.version == 6
+
+
+@pytest.mark.fault("C2", "C4")
+@pytest.mark.parametrize("answer", ["late", "lost"])
+def test_a_writers_own_entry_proves_nothing_about_the_time_after_its_first_create(clock, answer):
+    store = MemoryStore("test")
+    commit(opened(store, clock), 0)
+    paused = opened(store, clock)
+    if answer == "late":
+        paused.store = Suspended(store, "create", slot(1), lambda: clock.advance(LOOK_S))
+    else:
+        lossy = FaultyStore(
+            store, Rule("create", slot(1), Fault.error_after()), Rule("get", slot(1), Fault.error_before())
+        )
+        paused.store = Suspended(lossy, "get", slot(1), lambda: clock.advance(LOOK_S))
+    assert commit(paused, 1).entry.version == 1
+    others_go_on(store, clock, first=2)
+    ghost(store, clock, 2)
+    clock.advance(REST_S)
+    with pytest.raises(LogCleaned):
+        paused.read_next()
+
+
+@pytest.mark.parametrize(("start", "is_believed"), [(1, True), (2, False), (4, False)])
+def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cleaned_up(clock, start, is_believed):
     store = FaultyStore(MemoryStore("test"), Rule("*", slot(1), Fault.error_after(), times=None))
     log = opened(store, clock)
     commit(log, 0)
@@ -574,10 +702,14 @@ def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cle
     for value in range(2, 6):
         commit(other, value)
     checkpoint_of(store.inner, 4, 4)
-    clean_up(store.inner, 4)
-    ghost(store.inner, clock, 1)
-    with pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
-        opened(store.inner, clock).settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 1e9)
+    clean_up(store.inner, start)
+    if not is_believed:
+        ghost(store.inner, clock, 1)
+    late = opened(store.inner, clock)
+    settled: list[object] = []
+    with nullcontext() if is_believed else pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
+        settled.append(late.settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 1e9))
+    assert len(settled) == is_believed
 
 
 @pytest.mark.parametrize("how", GOING_ON)

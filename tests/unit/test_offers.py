@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq import OutcomeUnknown
-from deltaq.log.actions import CommitInfo, Entry
+from deltaq.log.actions import CommitInfo, Entry, encode_entry
+from deltaq.log.delta_log import HEAD_PROOF_S
+from deltaq.log.delta_schema import delta_schema
 from deltaq.log.offers import Ledger, Offer, OfferId, offer_path, parse_offer
+from deltaq.log.records import table_schema
 from deltaq.log.topic_log import Fate, TakenAlong, TopicLog
 from deltaq.log.topic_state import PendingSegment, TopicHead, appended
-from deltaq.store import MemoryStore
+from deltaq.maintenance.checkpoint import encode_checkpoint
+from deltaq.names import checkpoint_file, log_entry, log_start_marker
+from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 
 WRITER, OTHER = "0123456789abcdef", "fedcba9876543210"
@@ -156,7 +162,7 @@ class Crowd:
         self.store = MemoryStore("test")
         self.clock = ManualClock(auto_advance=True)
         self.ours, self.theirs = (TopicLog(self.store, "t", self.clock, indexed=True) for _ in range(2))
-        self.topic_id = self.ours.create(1, "{}", {}, FOREVER).topic_id
+        self.topic_id = self.ours.create(1, delta_schema(table_schema(None)), {}, FOREVER).topic_id
         self.theirs.load()
         self.numbers = iter(range(100))
 
@@ -227,6 +233,103 @@ def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
     with pytest.raises(OutcomeUnknown):
         TopicLog(away, "t", crowd.clock).settle(token, crowd.clock.monotonic() + 5)
     assert TopicLog(away, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+def cleaned_up(crowd: Crowd, start: int) -> None:
+    """The log begins at version `start`, and has a checkpoint at its end."""
+    log = TopicLog(crowd.store, "t", crowd.clock)
+    log.load()
+    state = log.copied_state()
+    crowd.store.put(checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state))
+    crowd.store.create(log_start_marker(log.folder, start), b"")
+    for version in range(start):
+        crowd.store.delete(log_entry(f"{log.folder}_delta_log/", version))
+
+
+@pytest.mark.fault("C4")
+def test_an_offer_is_settled_by_the_entries_from_the_start_of_the_log_on():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    for _ in range(3):
+        crowd.append(crowd.ours, shared=False)
+    cleaned_up(crowd, 1)
+    token = crowd.theirs.offer_token(lost) or ""
+    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+@pytest.mark.fault("C4")
+@pytest.mark.parametrize("has_it", [True, False], ids=["with the file", "without the file"])
+@pytest.mark.parametrize("start", [2, 3])
+def test_an_offer_is_not_settled_by_what_came_into_a_slot_after_that_was_cleaned_up(start, has_it):
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    for _ in range(3):
+        crowd.append(crowd.ours, shared=False)
+    cleaned_up(crowd, start)
+    _, actions = appended(crowd.ours.live_head, 1, [lost] if has_it else [], 0, log_append_time=False)
+    for version in range(1, start):
+        ghost = encode_entry(CommitInfo(crowd.clock.unique_id(), 0, "WRITE"), actions)
+        crowd.store.create(log_entry(f"{crowd.ours.folder}_delta_log/", version), ghost)
+    with pytest.raises(OutcomeUnknown, match="cleaned up"):
+        TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.offer_token(lost) or "", FOREVER)
+
+
+class AwayStore(FaultyStore):
+    """A remote store. The process stands still just before that creates `key`; meanwhile the world goes on."""
+
+    is_remote = True
+
+    def __init__(self, inner: Store, key: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._key = key
+        self._meanwhile = meanwhile
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        if key == self._key:
+            self._key = ""
+            self._meanwhile()
+        super().create(key, data)
+
+
+def away(crowd: Crowd, meanwhile: Callable[[], object]) -> TopicLog:
+    """A writer that stands still before it fills slot 1, for so long that the slot is cleaned up."""
+
+    def others_go_on() -> None:
+        meanwhile()
+        for _ in range(3):
+            crowd.append(crowd.theirs, shared=False)
+        cleaned_up(crowd, 3)
+        crowd.clock.advance(HEAD_PROOF_S + 1)
+
+    store = AwayStore(crowd.store, log_entry("topics/t/_delta_log/", 1), others_go_on)
+    log = TopicLog(store, "t", crowd.clock, indexed=True)
+    log.load()
+    return log
+
+
+@pytest.mark.fault("C4")
+def test_that_a_file_taken_along_is_in_the_table_is_no_proof_of_the_commit_that_took_it():
+    crowd = Crowd()
+    theirs = crowd.offer(crowd.theirs)
+    log = away(crowd, lambda: crowd.append(crowd.theirs, theirs, shared=False))
+    mine = replace(segment(), path="mine.parquet")
+    with pytest.raises(OutcomeUnknown):
+        crowd.append(log, mine)
+    crowd.theirs.catch_up()
+    assert theirs.path in crowd.theirs.index.files
+    assert mine.path not in crowd.theirs.index.files
+
+
+@pytest.mark.fault("C4")
+def test_that_an_offer_is_in_the_table_is_no_proof_of_its_writers_own_commit():
+    crowd = Crowd()
+    log = away(crowd, lambda: crowd.append(crowd.theirs))
+    mine = crowd.offer(log)
+    with pytest.raises(TakenAlong) as taken:
+        crowd.append(log, mine)
+    crowd.theirs.catch_up()
+    assert taken.value.landed == {mine.path: crowd.theirs.index.files[mine.path]}
+    assert log.version == crowd.theirs.version, "nothing was written"
 
 
 def test_what_is_withdrawn_by_its_writer_is_not_taken_along():

@@ -118,6 +118,7 @@ LIMITS = {
         Limit("log.records.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"),
         Limit("names.VERSION_MAX", "", "Version of a log"),
         Limit("store.keys.KEY_LENGTH_MAX", "characters", "Key of an object below the root"),
+        Limit("store.keys.PREFIX_LENGTH_MAX", "characters", "Prefix of a root in a bucket"),
         Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
     "Writing": (

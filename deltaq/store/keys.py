@@ -12,8 +12,11 @@ from deltaq.store.contract import StoreRefused
 
 __all__ = ["RESERVED_PREFIX", "check_folder", "check_key", "check_prefix", "is_key"]
 
-KEY_LENGTH_MAX = 900
-"""Characters. S3 allows 1024 bytes for the root's own prefix and the key together."""
+KEY_LENGTH_MAX = 600
+"""Characters. Names of 249 characters make keys of up to 540."""
+
+PREFIX_LENGTH_MAX = 1024 - 1 - KEY_LENGTH_MAX
+"""Characters. S3, GCS and Azure allow 1024 bytes for the root's own prefix, a slash and the key."""
 
 PART_LENGTH_MAX = 255
 """Characters between two slashes: the limit of file names on the usual file systems."""

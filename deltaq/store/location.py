@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import printable
 from deltaq.store.contract import Store
-from deltaq.store.keys import is_key
+from deltaq.store.keys import PREFIX_LENGTH_MAX, is_key
 from deltaq.store.local import LocalStore
 from deltaq.store.memory import memory_store
 
@@ -111,6 +111,11 @@ def _parse_named(scheme: str, rest: str) -> Location:
         )
     if scheme == "memory" and prefix:
         raise ValueError(f"store URL {scheme}://{printable(rest)}: a memory store has a name only; use memory://{name}")
+    if len(prefix) > PREFIX_LENGTH_MAX:
+        raise ValueError(
+            f"store URL {scheme}://{name}/...: the prefix has {len(prefix)} characters; use {PREFIX_LENGTH_MAX} at "
+            "most, for object stores allow 1024 bytes for prefix and key"
+        )
     if prefix and not is_key(prefix):
         raise ValueError(
             f"store URL {scheme}://{printable(rest)}: {prefix!r} is no prefix; use parts of printable ASCII, none empty"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deltaq import names
 from deltaq.errors import InvalidConfig, KafkaError
-from deltaq.store.keys import is_key
+from deltaq.store.keys import KEY_LENGTH_MAX, PREFIX_LENGTH_MAX, is_key
 
 LEGAL = string.ascii_letters + string.digits + "._-"
 CHECKS: list[tuple[Callable[[object], str], int]] = [
@@ -124,6 +124,20 @@ def test_neither_a_member_nor_a_data_file_may_be_named_like_a_path() -> None:
         names.member_key("billing", "../_delta_log")
     with pytest.raises(InvalidConfig):
         names.data_file_name("a/b")
+
+
+@pytest.mark.fault("K2")
+def test_the_longest_names_make_keys_that_every_store_takes() -> None:
+    long = "x" * 249
+    longest = [
+        names.topic_folder(long) + names.offer_file(names.VERSION_MAX, "x" * names.OFFER_FILE_BYTES_MAX),
+        names.topic_folder(long) + names.data_file_name("0" * 32),
+        names.look_key(names.topic_folder(long), names.VERSION_MAX, 999_999),
+        names.checkpoint_file(names.transaction_log(long), names.VERSION_MAX),
+        names.member_key(long, names.member_id(long, "0" * 32)),
+    ]
+    assert all(is_key(key) for key in longest)
+    assert PREFIX_LENGTH_MAX + 1 + KEY_LENGTH_MAX == 1024, "what object stores allow"
 
 
 @given(st.text(LEGAL, max_size=249))

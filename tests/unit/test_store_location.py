@@ -80,6 +80,8 @@ def test_a_relative_path_begins_here_and_a_tilde_at_home(monkeypatch: pytest.Mon
         ("s3://bucket/a//b", "is no prefix"),
         ("s3://bucket/../b", "is no prefix"),
         ("s3://bucket/caf\u00e9", "is no prefix"),
+        ("gs://bucket/" + "x/" * 400, "the prefix has 799 characters"),
+        ("s3://bucket/" + "x/" * 211 + "xx", "the prefix has 424 characters; use 423 at most"),
         ("s3://bucket--use1-az4--x-s3", "do not list in key order"),
     ],
 )

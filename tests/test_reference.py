@@ -138,6 +138,8 @@ LIMITS = {
         Limit("log.flight_commit.OFFER_AGAIN_BYTES_MAX", "bytes", "Size of a file that is uploaded again as an offer"),
         Limit("log.flight_commit.WITHDRAW_S", "s", "Time to withdraw what others may commit, before it is unknown"),
         Limit("log.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
+        Limit("log.file_statistics.INDEXED_COLUMNS_MAX", "", "Columns by which other engines skip files"),
+        Limit("log.file_statistics.TEXT_CHARS_MAX", "characters", "Beginning of a string that files are skipped by"),
         Limit(
             "log.segment.COMPACTED_ROW_GROUP_BYTES", "bytes", "What a row group of a compacted file decodes to, about"
         ),

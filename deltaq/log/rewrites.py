@@ -14,6 +14,7 @@ from itertools import starmap, zip_longest
 
 from deltaq.errors import Corrupt
 from deltaq.log.actions import Action, Add, Entry, Remove, compact_json
+from deltaq.log.file_statistics import ColumnStatistics, delta_time, file_stats
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.topic_state import (
     BATCHES_TAG,
@@ -22,7 +23,6 @@ from deltaq.log.topic_state import (
     DataFile,
     TopicHead,
     data_file,
-    delta_time,
 )
 
 __all__ = [
@@ -44,7 +44,8 @@ class RewrittenSegment:
     """An uploaded file with records that have their offsets already.
 
     `batches` are in the order of the rows, `offsets` the lowest and the highest of them. `version`: of the newest entry
-    whose records it has. `as_of` is as in `PendingSegment`, `clean` and `decoded_bytes` as in `DataFile`.
+    whose records it has. `as_of` and `statistics` are as in `PendingSegment`, `clean` and `decoded_bytes` as in
+    `DataFile`.
     """
 
     path: str
@@ -63,6 +64,7 @@ class RewrittenSegment:
     as_of: int
     clean: int | None = None
     decoded_bytes: int = 0
+    statistics: tuple[ColumnStatistics, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,13 @@ class Trimmed:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def rewritten(inputs: Sequence[str], outputs: Sequence[RewrittenSegment], time_ms: int) -> list[Action]:
+def rewritten(
+    inputs: Sequence[str], outputs: Sequence[RewrittenSegment], time_ms: int, indexed: Sequence[str] = ()
+) -> list[Action]:
     """The files `inputs` give way to `outputs`; no record comes or goes as far as readers are concerned. The head that
-    belongs to it says nothing new but the time."""
-    return [*(Remove(path, time_ms, data_change=False) for path in inputs), *map(_add, outputs)]
+    belongs to it says nothing new but the time. `indexed` is as in `topic_state.appended`."""
+    removed = [Remove(path, time_ms, data_change=False) for path in inputs]
+    return [*removed, *(_add(segment, indexed) for segment in outputs)]
 
 
 def renewed(head: TopicHead, now_ms: int) -> Action:
@@ -102,7 +107,7 @@ def raised_uploads(head: TopicHead, uploads_from: int, now_ms: int) -> list[Acti
     return [raised.action()]
 
 
-def _add(segment: RewrittenSegment) -> Add:
+def _add(segment: RewrittenSegment, indexed: Sequence[str]) -> Add:
     about: dict[str, object] = {
         "version": segment.version,
         "rows": segment.rows,
@@ -122,7 +127,7 @@ def _add(segment: RewrittenSegment) -> Add:
         size=segment.size,
         modification_time=segment.modified_ms,
         data_change=False,
-        stats=_stats(segment),
+        stats=file_stats(segment.rows, _own_statistics(segment), segment.statistics, indexed),
         tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
     )
 
@@ -132,21 +137,15 @@ def _numbers(batch: Batch) -> list[int]:
     return [*dense, batch.next_offset] if batch.sparse else dense
 
 
-def _stats(segment: RewrittenSegment) -> str:
+def _own_statistics(segment: RewrittenSegment) -> list[ColumnStatistics]:
     if not segment.rows:
-        return compact_json({"numRecords": 0})
-    low: dict[str, object] = {
-        "_partition": segment.batches[0].partition,
-        "_offset": segment.offsets[0],
-        "_timestamp": delta_time(segment.min_timestamp_ms),
-    }
-    high: dict[str, object] = {
-        "_partition": segment.batches[-1].partition,
-        "_offset": segment.offsets[1],
-        "_timestamp": delta_time(segment.max_timestamp_ms),
-    }
-    nulls = dict.fromkeys(low, 0)
-    return compact_json({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
+        return []
+    batches, times = segment.batches, (segment.min_timestamp_ms, segment.max_timestamp_ms)
+    return [
+        ColumnStatistics("_partition", 0, batches[0].partition, batches[-1].partition),
+        ColumnStatistics("_offset", 0, *segment.offsets),
+        ColumnStatistics("_timestamp", 0, *map(delta_time, times)),
+    ]
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -226,7 +225,7 @@ def may_have_left(
 def _is_rewritten(add: Add) -> bool:
     """Whether a file has come in the place of others: such files have their offsets filled in."""
     stats = json.loads(add.stats or "{}")
-    return not stats.get("numRecords") or "_offset" in stats.get("minValues", {})
+    return not stats.get("numRecords") or stats.get("nullCount", {}).get("_offset") == 0
 
 
 def _ranges(batches: Iterable[Batch]) -> Mapping[int, list[tuple[int, int]]]:

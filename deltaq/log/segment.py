@@ -26,6 +26,13 @@ import pyarrow.parquet as pq
 from deltaq.errors import Corrupt, InvalidConfig
 from deltaq.log.file_columns import check_columns, conformed
 from deltaq.log.file_parts import FileParts
+from deltaq.log.file_statistics import (
+    ColumnStatistics,
+    float_statistics,
+    indexable_fields,
+    integer_statistics,
+    text_statistics,
+)
 from deltaq.log.page_headers import ColumnContent
 
 __all__ = [
@@ -87,13 +94,17 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSegment:
-    """A segment ready for upload. `footer_bytes` counts the Parquet footer with its length and magic number."""
+    """A segment ready for upload. `footer_bytes` counts the Parquet footer with its length and magic number.
+
+    `statistics` are those of its value columns by which other engines skip files.
+    """
 
     data: memoryview
     rows: int
     crc32: int
     footer_bytes: int
     footer_crc32: int
+    statistics: tuple[ColumnStatistics, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +187,9 @@ def encode_segment(
     rows_max = ROW_GROUP_ROWS_MAX
     if row_group_bytes is not None:
         rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))
-    with _writer(sink, batch.schema, compression, level) as writer:
+    indexed = indexable_fields(batch.schema)
+    footer: list[pq.FileMetaData] = []
+    with _writer(sink, batch.schema, compression, level, indexed, footer) as writer:
         for first, count in _row_groups(shares, row_bytes, rows_max):
             part = batch.slice(first, count)
             for rows in _halved(_one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes):
@@ -184,10 +197,25 @@ def encode_segment(
                 between()
     data = memoryview(sink.getvalue())
     footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
-    return EncodedSegment(data, batch.num_rows, zlib.crc32(data), footer_bytes, zlib.crc32(data[-footer_bytes:]))
+    return EncodedSegment(
+        data,
+        batch.num_rows,
+        zlib.crc32(data),
+        footer_bytes,
+        zlib.crc32(data[-footer_bytes:]),
+        tuple(_column_statistics(footer[0], batch, indexed)) if batch.num_rows else (),
+    )
 
 
-def _writer(sink: pa.NativeFile, schema: pa.Schema, compression: str, level: int | None) -> pq.ParquetWriter:
+def _writer(
+    sink: pa.NativeFile,
+    schema: pa.Schema,
+    compression: str,
+    level: int | None,
+    indexed: Sequence[pa.Field],
+    footer: list[pq.FileMetaData],
+) -> pq.ParquetWriter:
+    """The writer of a segment with statistics of the columns `indexed`; `footer` takes its metadata on closing."""
     if compression not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise InvalidConfig(
@@ -201,9 +229,10 @@ def _writer(sink: pa.NativeFile, schema: pa.Schema, compression: str, level: int
         compression=COMPRESSIONS[compression],
         compression_level=_checked_level(compression, level),
         use_dictionary=_dictionary_columns(schema),
-        write_statistics=["_partition", "_offset", "_timestamp"],
+        write_statistics=["_partition", "_offset", "_timestamp", *_names_in_footer(indexed)],
         write_page_checksum=True,
         store_schema=False,
+        metadata_collector=footer,
     )
 
 
@@ -224,6 +253,40 @@ def _checked_level(compression: str, level: int | None) -> int | None:
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
     # Payloads rarely repeat, and building a dictionary for them costs more than it saves; typed text columns often do.
     return [field.name for field in schema if field.name == "_partition" or pa.types.is_string(field.type)]
+
+
+def _names_in_footer(indexed: Sequence[pa.Field]) -> list[str]:
+    """The value columns of whose row groups the footer has statistics.
+
+    Not those of floating-point numbers: a reader cannot tell whether NaN is among the values that bounds leave out.
+    """
+    return [field.name for field in indexed if not pa.types.is_floating(field.type)]
+
+
+def _column_statistics(
+    footer: pq.FileMetaData, rows: pa.RecordBatch | pa.Table, indexed: Sequence[pa.Field]
+) -> Iterator[ColumnStatistics]:
+    """Statistics of the columns `indexed` in a whole file. Most are in the footer already, and cost least there."""
+    if not indexed:
+        return
+    numbers = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for field in indexed:
+        if pa.types.is_floating(field.type):
+            yield float_statistics(field.name, rows.column(field.name))
+            continue
+        found = [group.column(numbers[field.name]).statistics for group in groups]
+        nulls = sum(statistics.null_count for statistics in found)
+        bounds = [(statistics.min_raw, statistics.max_raw) for statistics in found if statistics.has_min_max]
+        low = min((low for low, _ in bounds), default=None)
+        high = max((high for _, high in bounds), default=None)
+        if not pa.types.is_string(field.type):
+            yield integer_statistics(field, nulls, low, high)
+        elif any(not s.has_min_max and s.num_values for s in found):  # Arrow leaves out bounds of more than 4 KiB
+            ends = pc.min_max(rows.column(field.name).cast(pa.binary()))
+            yield text_statistics(field.name, nulls, ends["min"].as_py(), ends["max"].as_py())
+        else:
+            yield text_statistics(field.name, nulls, low, high)
 
 
 def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Iterator[tuple[int, int]]:

@@ -24,6 +24,7 @@ from deltaq.log.actions import (
     prepared,
 )
 from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
+from deltaq.log.file_statistics import STATISTICS_PROPERTY, indexed_columns, statistics_property
 from deltaq.log.offers import WRITER_CHARS, Awaited, Ledger, OfferId, parse_offer, writer_of
 from deltaq.log.offset_index import OffsetIndex
 from deltaq.log.rewrites import (
@@ -347,6 +348,11 @@ class TopicLog:
         finally:
             self._adopted = None
 
+    def _indexed_columns(self) -> tuple[str, ...]:
+        """The value columns that have statistics in this table."""
+        metadata = self._log.state.metadata
+        return () if metadata is None else indexed_columns(metadata.configuration)
+
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:
@@ -495,7 +501,8 @@ class TopicLog:
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
             _check_uploads(segments, head)
             others = self._offered(head) if shared and own is None else []
-            after, actions = appended(head, state.version + 1, [*segments, *others], now, log_append_time)
+            rows = [*segments, *others]
+            after, actions = appended(head, state.version + 1, rows, now, log_append_time, self._indexed_columns())
             info = self._info(txn_id, max(now, head.time_ms), _APPEND, blind=own is None)
             if own is not None:
                 # Trying again is safe: if the entry stands, the table has its transaction.
@@ -585,7 +592,7 @@ class TopicLog:
 
         `between` is called now and then, and what it raises passes.
         """
-        return prepared(rewritten(inputs, outputs, self._now()), between)
+        return prepared(rewritten(inputs, outputs, self._now(), self._indexed_columns()), between)
 
     def rewrite(
         self,
@@ -642,6 +649,26 @@ class TopicLog:
         A deleted topic is no exception. Raises what `DeltaLog.commit` raises.
         """
         self._maintain("VACUUM START", lambda _, head, now: raised_uploads(head, uploads_from, now), deadline)
+
+    @property
+    def names_statistics(self) -> bool:
+        """Whether the table says which of its columns have statistics. Raises UnknownTopic."""
+        return STATISTICS_PROPERTY in self.metadata.configuration
+
+    def name_statistics(self, deadline: float) -> None:
+        """Say which columns have statistics in a table that does not: deltaq's own.
+
+        Its files may have none of others, and delta-rs would take them for files without a match.
+        Raises Overtaken if the table says it already or the topic is gone; what `DeltaLog.commit` raises.
+        """
+
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
+            if head.deleted or state.metadata is None or STATISTICS_PROPERTY in state.metadata.configuration:
+                raise Overtaken
+            change = TopicChange(head.partitions, {STATISTICS_PROPERTY: statistics_property()})
+            return changed(head, state.metadata, change, now_ms)
+
+        self._maintain("SET TBLPROPERTIES", actions, deadline)
 
     def _maintain(
         self,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from functools import lru_cache
 
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.log.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove, compact_json, strict_json
+from deltaq.log.file_statistics import ColumnStatistics, delta_time, file_stats
 from deltaq.log.records import TIMESTAMP_MS_MAX
 from deltaq.log.segment import DECODED_BYTES_MAX, SegmentFile
 from deltaq.log.table import DELTAQ_DOMAIN, PROTOCOL
@@ -32,7 +32,6 @@ __all__ = [
     "create_actions",
     "data_file",
     "delete_actions",
-    "delta_time",
     "parse_head",
 ]
 
@@ -126,7 +125,7 @@ class PendingSegment:
     """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows.
 
     Unless it is `timed`, its records have no timestamps of their own and take that of the commit. `as_of`: a version
-    that the log was known to have reached before the upload began.
+    that the log was known to have reached before the upload began. `statistics`: of the value columns, as far as known.
     """
 
     path: str
@@ -141,6 +140,7 @@ class PendingSegment:
     created_ms: int
     timed: bool = True
     as_of: int = 0
+    statistics: tuple[ColumnStatistics, ...] = ()
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -343,9 +343,17 @@ def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: in
 
 
 def appended(
-    head: TopicHead, version: int, segments: Sequence[PendingSegment], now_ms: int, log_append_time: bool
+    head: TopicHead,
+    version: int,
+    segments: Sequence[PendingSegment],
+    now_ms: int,
+    log_append_time: bool,
+    indexed: Sequence[str] = (),
 ) -> tuple[TopicHead, list[Action]]:
-    """Give the rows of `segments` their offsets, as entry `version`: the head after it and the actions to write."""
+    """Give the rows of `segments` their offsets, as entry `version`: the head after it and the actions to write.
+
+    `indexed` are the value columns that have statistics in this table.
+    """
     offsets = list(head.next_offsets)
     time_ms = max(now_ms, head.time_ms)
     actions: list[Action] = []
@@ -358,12 +366,18 @@ def appended(
             first += rows
         # The topic may have changed its rule since the upload: records without times always take the commit's.
         stamped = log_append_time or not segment.timed
-        actions.append(_add(segment, batches, version, time_ms if stamped else None))
+        actions.append(_add(segment, batches, version, time_ms if stamped else None, indexed))
     after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
     return after, [*actions, after.action()]
 
 
-def _add(segment: PendingSegment, batches: list[list[int]], version: int, append_time_ms: int | None) -> Add:
+def _add(
+    segment: PendingSegment,
+    batches: list[list[int]],
+    version: int,
+    append_time_ms: int | None,
+    indexed: Sequence[str],
+) -> Add:
     low, high = (
         (append_time_ms, append_time_ms)
         if append_time_ms is not None
@@ -383,23 +397,19 @@ def _add(segment: PendingSegment, batches: list[list[int]], version: int, append
         size=segment.size,
         modification_time=segment.created_ms,
         data_change=True,
-        stats=_stats(segment, batches),
+        stats=file_stats(segment.rows, _own_statistics(segment, batches), segment.statistics, indexed),
         tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
     )
 
 
-def _stats(segment: PendingSegment, batches: list[list[int]]) -> str:
-    """Delta's per-file statistics of what is in the file, which let other engines skip files."""
-    low: dict[str, object] = {"_partition": batches[0][0]}
-    high: dict[str, object] = {"_partition": batches[-1][0]}
-    nulls = {"_partition": 0, "_offset": segment.rows, "_timestamp": 0 if segment.timed else segment.rows}
+def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[ColumnStatistics]:
+    """What the file itself says: offsets, and times that the commit decides, are not in it."""
+    times = ColumnStatistics("_timestamp", segment.rows)
     if segment.timed:
-        low["_timestamp"] = delta_time(segment.min_timestamp_ms)
-        high["_timestamp"] = delta_time(segment.max_timestamp_ms)
-    return compact_json({"numRecords": segment.rows, "minValues": low, "maxValues": high, "nullCount": nulls})
-
-
-def delta_time(epoch_ms: int) -> str:
-    """A time as Delta's statistics have it."""
-    seconds, ms = divmod(epoch_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%dT%H:%M:%S}.{ms:03d}Z"
+        low, high = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
+        times = ColumnStatistics("_timestamp", 0, low, high)
+    return [
+        ColumnStatistics("_partition", 0, batches[0][0], batches[-1][0]),
+        ColumnStatistics("_offset", segment.rows),
+        times,
+    ]

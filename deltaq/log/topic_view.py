@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltaq.config import TopicSettings
 from deltaq.errors import Corrupt, TopicExists
 from deltaq.log.delta_schema import arrow_schema, delta_schema
+from deltaq.log.file_statistics import STATISTICS_PROPERTY, statistics_property
 from deltaq.log.records import VALUE_SCHEMA, table_schema
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import PARTITIONS_PROPERTY
@@ -71,11 +72,16 @@ def _schema(schema_string: str, folder: str) -> TopicSchema:
 
 def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok: bool = False) -> TopicView:
     """Create the topic, or with `exist_ok` find that it is there already. Raises what `TopicLog.create` raises."""
-    properties = {**plan.properties, PARTITIONS_PROPERTY: str(plan.partitions)}
+    columns = table_schema(plan.schema)
+    properties = {
+        **plan.properties,
+        PARTITIONS_PROPERTY: str(plan.partitions),
+        STATISTICS_PROPERTY: statistics_property(columns),
+    }
     if plan.schema is not None:
         properties[TYPED_PROPERTY] = "true"
     try:
-        log.create(plan.partitions, delta_schema(table_schema(plan.schema)), properties, deadline)
+        log.create(plan.partitions, delta_schema(columns), properties, deadline)
     except TopicExists:
         if not exist_ok:
             raise

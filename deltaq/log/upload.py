@@ -62,6 +62,7 @@ def upload_segment(
         clock.time_ms(),
         timed,
         as_of,
+        encoded.statistics,
     )
     path = named(segment)
     if path is not None:

@@ -154,6 +154,7 @@ class Rewriter:
             as_of,
             clean,
             decoded_bytes,
+            encoded.statistics,
         )
 
     def _encoded(

@@ -52,6 +52,8 @@ TIDY_S = 60.0
 """Seconds after which all but the records has its turn though there are more files to be merged: beside a fast writer
 there always are."""
 
+_NAME_STATISTICS = "name the columns that have statistics, for other engines"
+
 OVERTAKEN_MAX = 5
 """Plans that others may thwart in one round before the topic is left to them."""
 
@@ -112,6 +114,8 @@ class TopicPass:
         if self._log.version < 0:
             return
         try:
+            if self._log.head is not None and not self._log.names_statistics:
+                yield _NAME_STATISTICS
             if self._is_checkpoint_due():
                 yield f"write a checkpoint of version {self._log.version}"
             deleted, noted = self._sweeper.plan(expiry_ms(self._store, self._clock), self._grace_ms())
@@ -140,6 +144,7 @@ class TopicPass:
             compare_clocks(self._store, self._clock)
         self._tidied_at = self._clock.monotonic()
         if is_alive:
+            self._name_statistics(done)
             self._work(done, checkpoint=checkpoint)
         # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
         # Where no writer sees to checkpoints, little is written: a few files are not worth the memory.
@@ -147,6 +152,17 @@ class TopicPass:
         if self._log.version >= 0:
             self._tidy(done, checkpoint=checkpoint)
         return done
+
+    def _name_statistics(self, done: Counter[str]) -> None:
+        """A table of an earlier deltaq does not say which columns have statistics; delta-rs would expect all."""
+        if self._log.names_statistics:
+            return
+        self._tell(f"{self._log.topic}: {_NAME_STATISTICS}")
+        try:
+            self._log.name_statistics(self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        except Overtaken:
+            return
+        done["tables corrected"] += 1
 
     def _tidy(self, done: Counter[str], *, checkpoint: bool) -> None:
         """All that is due but for the records. Small files that come meanwhile are merged in between."""

@@ -60,6 +60,21 @@ def history(spark: SparkSession, table: str) -> int:
     return spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
 
 
+def keys(spark: SparkSession, table: str, conditions: list[str]) -> list[list[str]]:
+    """For each SQL condition the keys of the rows that meet it, as Base64.
+
+    Each is a query of its own, which skips files by the statistics in the log.
+    """
+    frame = spark.read.format("delta").load(table)
+    return [[row[0] for row in frame.where(each).select(base64("_key")).collect()] for each in conditions]
+
+
+def values(spark: SparkSession, table: str, expressions: list[str]) -> list[str]:
+    """What aggregates of the whole table are, in Spark's words. Spark takes some of them from the statistics alone."""
+    (row,) = spark.sql(f"SELECT {', '.join(expressions)} FROM delta.`{table}`").collect()
+    return [str(value) for value in row]
+
+
 def writes(spark: SparkSession, table: str) -> dict[str, Callable[[], object]]:
     """Every way in which Spark could change the table."""
     frame = spark.read.format("delta").load(table).limit(1)
@@ -100,7 +115,7 @@ def attempts(spark: SparkSession, table: str) -> dict[str, str | None]:
 
 
 OPERATIONS: dict[str, Callable[..., object]] = {
-    operation.__name__: operation for operation in (rows, go_on, streamed, history, attempts)
+    operation.__name__: operation for operation in (rows, go_on, streamed, history, keys, values, attempts)
 }
 
 

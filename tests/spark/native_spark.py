@@ -60,6 +60,16 @@ class NativeSpark:
         count: int = self._ask("history", table=str(table))
         return count
 
+    def keys(self, table: str | Path, conditions: list[str]) -> list[list[bytes]]:
+        """For each SQL condition the keys of the rows that meet it."""
+        found = self._ask("keys", table=str(table), conditions=conditions)
+        return [[base64.b64decode(key) for key in keys] for keys in found]
+
+    def values(self, table: str | Path, expressions: list[str]) -> list[str]:
+        """What aggregates of the whole table are, as text."""
+        found: list[str] = self._ask("values", table=str(table), expressions=expressions)
+        return found
+
     def attempts(self, table: Path) -> dict[str, str | None]:
         """The error that each way of writing to a table ends with; None if it had none."""
         answers: dict[str, str | None] = self._ask("attempts", table=str(table))

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from deltaq.errors import Corrupt
 from deltaq.log.actions import Action, Add, CommitInfo, DomainMetadata, Remove
 from deltaq.log.delta_log import DeltaLog, Draft
-from deltaq.log.rewrites import RewrittenSegment, Trimmed, check_covered, check_rewrite, renewed, retained, rewritten
+from deltaq.log.rewrites import (
+    RewrittenSegment,
+    Trimmed,
+    check_covered,
+    check_rewrite,
+    may_have_left,
+    renewed,
+    retained,
+    rewritten,
+)
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_state import Batch, TopicHead, data_file
 from deltaq.maintenance.checkpoint import write_checkpoint
@@ -264,3 +273,15 @@ def test_maintenance_that_would_leave_an_entry_which_readers_refuse_leaves_none(
 def test_a_file_that_is_gone_already_removes_nothing() -> None:
     log = TopicLog(MemoryStore("test"), "t", indexed=True)
     check_rewrite(log.index, ["unknown"], [], TopicHead("id", (1,), (0,), 0), "entry", 1)
+
+
+def test_a_rewritten_file_without_bounds_does_not_pass_for_records_of_others() -> None:
+    """It has the offsets of all that it was made of, which may be the very records that are looked for."""
+    batch = Batch(0, 0, 2, 0, 2, False, "new")
+    unbounded = RewrittenSegment("new", 100, 2, 1, 2, 3, (batch,), (0, 1), 7, 10, 20, 15, False, 6)
+    add = next(a for a in rewritten(["old"], [unbounded], 50, ("ratio",)) if isinstance(a, Add))
+    assert "minValues" not in (add.stats or "")
+    before, after = TopicHead("id", (0,), (0,), 50), TopicHead("id", (2,), (0,), 50)
+    assert may_have_left(before, after, after, [add], "topics/t/")
+    appended_by_others = replace(add, stats='{"numRecords":2,"nullCount":{"_partition":0,"_offset":2}}')
+    assert not may_have_left(before, after, after, [appended_by_others], "topics/t/")

@@ -27,6 +27,7 @@ from deltaq import (
 from deltaq.config import TopicSettings, topic_properties
 from deltaq.log.actions import Action, CommitInfo, Protocol
 from deltaq.log.delta_log import DeltaLog, Draft
+from deltaq.log.file_statistics import STATISTICS_PROPERTY
 from deltaq.log.rewrites import Trimmed
 from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
 from deltaq.log.topic_state import TopicChange, TopicHead
@@ -37,6 +38,7 @@ from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.plan import Kind, TopicSnapshot, plan
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import clock_key, looks_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
@@ -846,3 +848,23 @@ def test_a_round_that_dies_at_any_write_disturbs_nobody_and_is_done_again(clock:
             break
         deaths += 1
     assert deaths >= 5
+
+
+def test_a_table_that_names_no_columns_with_statistics_gets_deltaqs_own_named_once(clock: ManualClock) -> None:
+    store = MemoryStore("test", clock)
+    log = TopicLog(store, "t", clock)
+    log.create(1, "{}", topic_properties({}), clock.monotonic() + 60)
+    told: list[str] = []
+    work = TopicPass(store, "t", clock, SMALL, Pacer(clock), told.append)
+    assert work.plan()["actions planned"] == 1
+    log.catch_up()
+    assert not log.names_statistics, "planning changes nothing"
+    assert work.run()["tables corrected"] == 1
+    assert work.run()["tables corrected"] == 0
+    log.catch_up()
+    assert log.metadata.configuration[STATISTICS_PROPERTY] == "_partition,_offset,_timestamp"
+    assert [line.partition(": ")[2] for line in told] == [
+        "name the columns that have statistics, for other engines"
+    ] * 2
+    with pytest.raises(Overtaken):
+        log.name_statistics(clock.monotonic() + 60)

@@ -1,0 +1,44 @@
+"""Spark's own Delta filters a topic's table by every type of column, and finds what plain Python finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.filtered_topic import FILTERS, Written, compacted, rows_of_files, taken_along
+from tests.spark.native_spark import NativeSpark
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+FEW_FILTERS = [wanted for wanted in FILTERS if wanted.name in {"is null", "eq", "gt"}]
+
+
+@pytest.mark.parametrize("table", [compacted, taken_along], ids=lambda table: table.__name__)
+def test_a_filter_of_native_delta_finds_what_plain_python_finds(native: NativeSpark, tmp_path: Path, table) -> None:
+    written: Written = table(tmp_path)
+    found = native.keys(written.table, [wanted.in_sql("`") for wanted in FEW_FILTERS])
+    wrong = [
+        f"{wanted}: {sorted(keys)} instead of {expected}"
+        for wanted, keys in zip(FEW_FILTERS, found, strict=True)
+        if sorted(keys) != (expected := written.picked(wanted, nan_is_largest=True))
+    ]
+    assert wrong == []
+
+
+def test_bounds_that_native_delta_answers_with_are_values_of_the_table(native: NativeSpark, tmp_path: Path) -> None:
+    """Spark computes no `min` and `max` that the statistics of all files tell."""
+    plain, shared = rows_of_files()[0], rows_of_files()[1]
+    written = Written(tmp_path / "tight").create().append([plain]).append([shared])
+    mixed = Written(tmp_path / "shared").create().append([plain]).offer_and_take_along([shared])
+    columns = ["id", "tiny", "small", "medium", "ratio", "single", "day", "name", "at", "_offset"]
+    asked = [f"{aggregate}({column})" for column in columns for aggregate in ("min", "max", "count")]
+    answers = [native.values(table.table, [*asked, "count(*)"]) for table in (written, mixed)]
+    expected: list[Any] = []
+    for column in columns:
+        values = [row[column] for row in written.rows if row[column] is not None]
+        if column == "at":
+            values = [value.replace(tzinfo=None) for value in values]
+        expected += [min(values, default=None), max(values, default=None), len(values)]
+    assert answers == [[str(value) for value in [*expected, len(written.rows)]]] * 2

@@ -29,6 +29,7 @@ __all__ = ["BucketAdmin"]
 
 AWS_HOST = "s3.amazonaws.com"
 TIMEOUT_S = 30.0
+ROLE_TIMEOUT_S = 2.0
 RETRIES = 3
 
 _T = TypeVar("_T")
@@ -45,6 +46,10 @@ _BORROWED = (
     "container_authorization_token_file",
 )
 _PERMISSION = "; use credentials of an administrator, whose policy permits it"
+_NO_CREDENTIALS = (
+    "there are no credentials; set store.access_key_id and store.secret_access_key, or AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY in the environment"
+)
 _SIZE_DEFAULT = "x-amz-transition-default-minimum-object-size"
 
 
@@ -170,7 +175,7 @@ def _reason(error: Exception) -> tuple[str, bool]:
     if isinstance(error, InvalidResponseError | ServerError):
         return "the answer is none of S3; check store.endpoint", False
     if isinstance(error, ValueError):
-        return str(error), True  # a name that S3 does not allow, no credentials
+        return str(error), True  # a name that S3 does not allow
     return f"no answer ({type(error).__name__}); check store.endpoint", False
 
 
@@ -195,7 +200,14 @@ def _credentials(config: Mapping[str, object]) -> Provider:
             "set the variables of AWS instead",
             key=f"store.{found}",
         )
-    return ChainedProvider([EnvAWSProvider(), IamAwsProvider()])
+    # Outside of AWS nothing answers at the address that gives a machine its role.
+    impatient = urllib3.PoolManager(timeout=ROLE_TIMEOUT_S, retries=urllib3.Retry(total=1, backoff_factor=0.2))
+    provider = ChainedProvider([EnvAWSProvider(), IamAwsProvider(http_client=impatient)])
+    try:
+        provider.retrieve()  # and it keeps them
+    except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
+        raise InvalidConfig(_NO_CREDENTIALS, key="store.access_key_id") from None
+    return provider
 
 
 def _http(client: Mapping[str, object]) -> urllib3.PoolManager:

@@ -89,7 +89,7 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
     Raises:
         ImportError: the extra `minio`, which S3 needs here, is not installed.
         InvalidConfig: `gs://` and `az://`, which are set up with the provider's tools; a root or an option that cannot
-            be used.
+            be used; no credentials.
         Unavailable: the server did not answer, or refused a step, which the text names; then it is not retriable.
         UnsafeStore: the store does not honour create-if-absent.
     """
@@ -134,12 +134,12 @@ def _set_up_bucket(url: str, location: Location, config: ClientConfig) -> Bucket
         from deltaq.store.bucket_admin import BucketAdmin  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ImportError(f"setup of {url} needs MinIO's SDK: pip install 'deltaq[minio]'", name=error.name) from None
-    admin = BucketAdmin(url, location.name, object_settings("s3", config.store_options, os.environ))
     bucket, prefix = location.name, location.prefix
     try:
         role_policies(url, bucket, prefix, "aws")
     except ValueError as error:  # before anything is made
         raise InvalidConfig(str(error), key="bootstrap.servers") from None
+    admin = BucketAdmin(url, bucket, object_settings("s3", config.store_options, os.environ))
     made = admin.make_bucket()
     installed = admin.policies()
     documents = role_policies(url, bucket, prefix, "aws" if installed is None else "minio", admin.region)

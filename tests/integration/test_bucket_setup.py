@@ -121,6 +121,15 @@ def test_neither_the_result_nor_an_error_shows_the_keys(endpoint: str, bucket: s
         assert "planted" not in text
 
 
+def test_without_credentials_the_error_says_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    # Where a container asks for those of its role: nothing answers there.
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{free_port()}/")
+    with pytest.raises(InvalidConfig, match=r"no credentials; set store\.access_key_id"):
+        deltaq.setup("s3://events", {"store.endpoint": f"http://127.0.0.1:{free_port()}"})
+
+
 def test_a_line_for_each_part_says_what_was_made() -> None:
     done = bucket_setup.BucketSetup(
         "s3://b", "made", "there", (bucket_setup.RolePolicy("reader", "deltaq-reader-b", "{}", "left to you"),)

@@ -94,8 +94,9 @@ class Membership:
         Others hold it for dead once it was silent for `session.timeout.ms`, so from then on it must not go on. The time
         of a suspended machine counts.
         """
+        proven_at = self._proven_at  # before the session, whose end takes the proof back
         session = self._session
-        if session is None or self._clock.uptime() - self._proven_at >= self._session_timeout_s:
+        if session is None or self._clock.uptime() - proven_at >= self._session_timeout_s:
             return None
         return session
 
@@ -112,7 +113,9 @@ class Membership:
 
     def take_error(self) -> KafkaException | None:
         """Why this consumer is not a member, or was put out of its last stay, told once."""
-        error, self._error = self._error, None
+        error = self._error
+        if error is not None:  # or one that comes just now would be lost
+            self._error = None
         return error
 
     def close(self) -> None:
@@ -234,7 +237,7 @@ class Membership:
 
     def _end_session(self) -> None:
         """This consumer is not that member any more: if it comes back, then as another."""
-        self._session = None
+        self._session = None  # first: `session` reads it last
         ended, self._id = self._id, self._new_id()
         self._ended.add(ended)
         self._proven_at = float("inf")

@@ -363,6 +363,27 @@ def test_a_heartbeat_counts_from_before_it_was_written():
         assert member.session is None, "13 s: the write ended 4 s ago, but began 10 s ago"
 
 
+@pytest.mark.fault("C4")
+def test_a_stay_that_ends_while_it_is_asked_for_is_not_over_and_then_valid_again():
+    class InterruptedClock(ManualClock):
+        interruption: Callable[[], None] | None = None
+
+        def uptime(self) -> float:
+            interruption, self.interruption = self.interruption, None
+            if interruption is not None:
+                interruption()
+            return super().uptime()
+
+    clock = InterruptedClock()
+    with membership(MemoryStore("test"), clock) as member:
+        until_joined(member)
+        clock.until_waiting()
+        clock.suspend(3600)
+        assert member.session is None
+        clock.interruption = member._end_session  # as its thread does, just then
+        assert member.session is None
+
+
 def test_a_heartbeat_that_is_written_too_late_ends_the_stay():
     clock, inner = ManualClock(), MemoryStore("test")
     store = FaultyStore(inner)

@@ -27,7 +27,6 @@ from deltaq.store.object_options import ObjectSettings
 
 __all__ = ["BucketAdmin"]
 
-AWS_HOST = "s3.amazonaws.com"
 TIMEOUT_S = 30.0
 ROLE_TIMEOUT_S = 2.0
 RETRIES = 3
@@ -65,11 +64,11 @@ class BucketAdmin:
         self._bucket = bucket
         self._secrets = settings.secrets
         config = settings.config
-        endpoint = urlsplit(str(config.get("aws_endpoint_url_s3", f"https://{AWS_HOST}")))
+        self.region = str(config.get("region") or _first("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1")
+        endpoint = urlsplit(str(config.get("aws_endpoint_url_s3", _address_of_aws(self.region))))
         if endpoint.path.strip("/"):
             raise InvalidConfig("store.endpoint: setup needs an address without a path", key="store.endpoint")
-        self.is_aws = endpoint.netloc == AWS_HOST or str(endpoint.hostname).endswith(".amazonaws.com")
-        self.region = str(config.get("region") or _first("AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1")
+        self.is_aws = str(endpoint.hostname).endswith((".amazonaws.com", ".amazonaws.com.cn"))
         virtual = bool(config.get("virtual_hosted_style_request"))
         # Clients are given the bucket's own host then.
         host = endpoint.netloc.removeprefix(f"{bucket}.") if virtual else endpoint.netloc
@@ -186,6 +185,10 @@ def _admin_answer(error: MinioAdminException) -> dict[str, Any]:
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) and "Code" in answer else {}
+
+
+def _address_of_aws(region: str) -> str:
+    return f"https://s3.{region}.amazonaws.com.cn" if region.startswith("cn-") else "https://s3.amazonaws.com"
 
 
 def _credentials(config: Mapping[str, object]) -> Provider:

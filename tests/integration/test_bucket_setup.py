@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import ssl
 import subprocess
 import sys
+import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from moto.server import ThreadedMotoServer
 
 import deltaq
 from deltaq import InvalidConfig, Producer, Unavailable, UnsafeStore
 from deltaq.root import open_root
 from deltaq.store import bucket_setup
+from deltaq.store.bucket_admin import BucketAdmin
 from deltaq.store.bucket_policies import ROLES, role_policies
+from deltaq.store.object_options import object_settings
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.servers.local_server import free_port
 
@@ -119,6 +131,95 @@ def test_neither_the_result_nor_an_error_shows_the_keys(endpoint: str, bucket: s
     assert error.value.__context__ is None
     for text in (repr(done), str(done), str(error.value), repr(error.value)):
         assert "planted" not in text
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Answers as S3 does to a user without permission."""
+
+    def do_HEAD(self) -> None:
+        self.send_response(403)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def certificate() -> tuple[str, str]:
+    """A certificate for this machine that no authority knows, and its key, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(timezone.utc)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return signed.public_bytes(Encoding.PEM).decode(), secret.decode()
+
+
+@pytest.fixture(scope="module")
+def secure_endpoint(certificate: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    pem = tmp_path_factory.mktemp("tls") / "server.pem"
+    pem.write_text("".join(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"https://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.s3
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+@pytest.mark.parametrize(
+    ("trust", "answer"),
+    [
+        ({}, "no answer"),
+        ({"store.root_certificate": "the server's"}, "AccessDenied"),
+        ({"store.allow_invalid_certificates": "true"}, "AccessDenied"),
+    ],
+    ids=["of nothing", "of its certificate", "of anything"],
+)
+def test_certificates_are_checked_as_the_clients_options_say(
+    trust: dict[str, str], answer: str, secure_endpoint: str, certificate: tuple[str, str]
+) -> None:
+    if "store.root_certificate" in trust:
+        trust = {"store.root_certificate": certificate[0]}
+    with pytest.raises(Unavailable, match=f"could not look whether the bucket is there: {answer}"):
+        deltaq.setup("s3://events", {"store.endpoint": secure_endpoint, **KEYS, **trust})
+
+
+@pytest.mark.parametrize(
+    ("options", "address", "is_aws"),
+    [
+        ({}, "https://events.s3.us-east-1.amazonaws.com/", True),
+        ({"region": "eu-west-1"}, "https://events.s3.eu-west-1.amazonaws.com/", True),
+        ({"region": "cn-north-1"}, "https://events.s3.cn-north-1.amazonaws.com.cn/", True),
+        ({"endpoint": "https://store.example.com"}, "https://store.example.com/events", False),
+        (
+            {"endpoint": "https://events.store.example.com", "virtual_hosted_style": "true"},
+            "https://events.store.example.com/",
+            False,
+        ),
+    ],
+)
+def test_the_bucket_is_asked_for_where_clients_reach_it(options: dict[str, str], address: str, is_aws: bool) -> None:
+    keys = {"access_key_id": "planted-key-id", "secret_access_key": SECRET}
+    admin = BucketAdmin("s3://events", "events", object_settings("s3", {**keys, **options}, {}))
+    assert admin._client._base_url.build(method="GET", region=admin.region, bucket_name="events").geturl() == address
+    assert admin.is_aws == is_aws
 
 
 def test_without_credentials_the_error_says_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store
 from deltaq.subscription import NOBODY, RebalanceCallback, Subscription, Wanted, is_cooperative
 from deltaq.topic import Topic
+from deltaq.version import __version__
 from deltaq.weak import weakly
 
 __all__ = ["Consumer"]
@@ -111,6 +112,8 @@ class Consumer:
         _CONSUMERS.add(self)
         self._dropped = finalize(self, _dropped, self._group, self._parts)
         self._dropped.atexit = False  # it has a way of its own
+        started = config.client_id, self._group, self._store.url, __version__
+        _log.info("consumer started client.id=%r group=%r root=%r version=%s", *started)
 
     # --- choosing what to read ---
 
@@ -598,6 +601,7 @@ class Consumer:
                 self._fetcher.close()
             if self._caretaker is not None:
                 self._caretaker.stop(CLOSE_WAIT_S)
+            _log.info("consumer closed client.id=%r group=%r", self._config.client_id, self._group)
 
     def _end_threads(self) -> None:
         self._closed = True

@@ -95,6 +95,14 @@ class Deliveries:
             return records.callback is not None
         return any(callback is not None for callback in records.callbacks)
 
+    @property
+    def without_callback(self) -> int:
+        """How many of these records have no callback."""
+        records = self.report.records
+        if isinstance(records, ArrowBlock):
+            return len(records) if records.callback is None else 0
+        return sum(callback is None for callback in records.callbacks)
+
 
 class ErrorNotice:
     """The call of `error_cb` that is due for one error. It is of no message."""

@@ -42,6 +42,7 @@ from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema, schema_conflict
 from deltaq.store import Store
 from deltaq.topic import Topic
+from deltaq.version import __version__
 from deltaq.weak import weakly
 
 __all__ = ["DeliveryCallback", "Producer", "TableCallback"]
@@ -62,6 +63,7 @@ _SLICE_S = 0.2
 _LOOK_S = 5.0
 """How long the first `produce` to a topic tries to create it before it leaves that to the background."""
 
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
 
@@ -198,6 +200,7 @@ class Producer:
         self._why_closed = "Producer has been closed"
         _PRODUCERS.add(self)
         self._dropped = finalize(self, _dropped, self._lanes)
+        _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)
 
     # --- producing ---
 
@@ -534,6 +537,7 @@ class Producer:
             lanes, self._lanes = self._lanes, {}
         for writer, buffer in {(lane.writer, lane.buffer) for lane in lanes.values()}:
             writer.detach(buffer)
+        _log.info("producer closed client.id=%r root=%r", self._config.client_id, self._store.url)
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
         """What became of messages whose delivery ended in an unknown outcome: True if they are in the log, else False.
@@ -596,6 +600,8 @@ class Producer:
         """Called by the topic's writer when the fate of some records is known."""
         deliveries = Deliveries(report)
         wanted = deliveries.is_wanted(only_errors=self._config.delivery_report_only_error)
+        if report.error is not None and (count := deliveries.without_callback):
+            _log_failure(report.topic, report.error, count)  # before a flush that waits for it may end
         notify = self._config.error_cb
         with self._events:
             if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
@@ -605,8 +611,6 @@ class Producer:
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
             self._events.notify_all()
-        if report.error is not None and not wanted and len(report):
-            _log.warning("messages lost, and no callback to tell: count=%d error=%s", len(report), report.error)
 
     def _serve(self, deadline: float | None) -> int:
         """Run all due callbacks, waiting for the first until the deadline; while flushing, only as long as something
@@ -649,6 +653,20 @@ class Producer:
             self._hands = [hand for hand in self._hands if hand not in over]
             if self._flushes:
                 self._events.notify_all()  # who flushes waits for these callbacks too
+
+
+def _log_failure(topic: str, error: KafkaException, count: int) -> None:
+    """Log what became of messages that have no callback, in one line for all that share a batch."""
+    about = f"{count} messages without a delivery callback, topic={topic!r}"
+    if error.error.code() in _PURGED:
+        _log.debug("purged: %s", about)
+    elif isinstance(error, OutcomeUnknown):
+        told = f"Producer.resolve({topic!r}, {error.token!r}) tells whether they are in the topic"
+        _log.warning("outcome unknown: %s; %s: %s", about, told, error)
+    elif error.error.code() == KafkaError._FAIL:
+        _log.warning("failed by a defect, perhaps in the topic: %s: %s", about, error)
+    else:
+        _log.warning("not written: %s: %s", about, error)
 
 
 def _run(due: deque[Due]) -> int:

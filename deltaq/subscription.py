@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -19,6 +20,8 @@ from deltaq.names import check_topic
 from deltaq.store import Store
 
 __all__ = ["NOBODY", "Assignable", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
+
+_log = logging.getLogger("deltaq.consumer")
 
 _MATCH_AGAIN_S = 1.0
 """When to look for matching topics again if the store is away."""
@@ -97,6 +100,7 @@ class Subscription(Generic[C]):
         self._auto_commit = config.enable_auto_commit
         self._refresh_ms = config.topic_metadata_refresh_interval_ms
         self._is_cooperative = is_cooperative(config)
+        self._group = config.group_id
         self._store = store
         self._clock = clock
         self._away = away
@@ -213,6 +217,8 @@ class Subscription(Generic[C]):
         if self._has_ended:  # in the callback
             return
         self._session, self._partitions = session, wanted
+        shown = ", ".join(f"{topic!r}: {counts[topic]}" for topic in sorted(counts))
+        _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, session.member_id, shown)
         self._call(consumer, "assign", new, lambda: assign(new))
 
     def _revoke(self, consumer: C, why: str) -> None:

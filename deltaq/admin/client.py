@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -38,11 +39,14 @@ from deltaq.metadata import (
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.topic import Topic, checked_properties
+from deltaq.version import __version__
 
 __all__ = ["AdminClient"]
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
+
+_LOG = logging.getLogger("deltaq.admin")
 
 TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 3600.0
@@ -75,6 +79,8 @@ class AdminClient:
         self._store = open_root(self._config, clock) if store is None else store
         self._threads: list[Thread] = []
         self._trims = Pacer(clock)
+        started = self._config.client_id, self._store.url, __version__
+        _LOG.info("admin client started client.id=%r root=%r version=%s", *started)
 
     # --- topics ---
 

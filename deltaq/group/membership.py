@@ -11,7 +11,7 @@ that a watcher does after its verdict, however late, puts out a member that live
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from deltaq import names
@@ -79,6 +79,7 @@ class Membership:
         self._proven_at = float("inf")  # `uptime` before the last heartbeat; infinite before the first
         self._error: KafkaException | None = None
         self._logged = ""  # the last error that was, since it was last a member
+        self._waited_for = ""  # the members that were logged as waited for, since it was last a member
         self._closing = False
         self._poll_at = clock.monotonic()
         self._poll_exceeded = False
@@ -184,8 +185,9 @@ class Membership:
         if not isinstance(self._error, Fenced):  # which ended the stay before this one
             self._error = None
         self._ended.clear()
-        self._logged = ""
+        self._logged = self._waited_for = ""
         self._session = Session(self._id, generation)
+        _log.info("joined group=%r member=%r generation=%d", self._log.group, self._id, generation)
         self._told()
 
     def _dead_members(self) -> list[str]:
@@ -199,9 +201,23 @@ class Membership:
                 raise in_use(self._log.group, member_id, unsure[member_id])
             if self._closing or seen.dead == unsure.keys():
                 return list(others)
+            self._log_waiting(unsure)
             shortest_s = min(member.session_timeout_s for member in unsure.values())
             self._wait(min(self._settings.heartbeat_interval_s, shortest_s / 4))
             self._beat()
+
+    def _log_waiting(self, others: Mapping[str, Member]) -> None:
+        """Tell, once for the same members, that joining waits for them, and for how long."""
+        waited_for = f"{', '.join(map(repr, sorted(others)))} group={self._log.group!r}"
+        if waited_for != self._waited_for:
+            self._waited_for = waited_for
+            longest_s = max(member.session_timeout_s for member in others.values())
+            _log.warning(
+                "waiting to join: a member has not left, and counts as dead when it has been silent for its "
+                "session.timeout.ms, %g s: %s",
+                longest_s,
+                waited_for,
+            )
 
     def _stay(self) -> None:
         """Heartbeats, until the membership ends. It ends with any error but a store that is away for a short time: a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +19,8 @@ from deltaq.log.topic_state import PARTITIONS_PROPERTY
 from deltaq.serde.typed import TopicSchema, schema_of
 
 __all__ = ["TYPED_PROPERTY", "NewTopicPlan", "TopicView", "create_topic", "view_of"]
+
+_log = logging.getLogger("deltaq.log")
 
 TYPED_PROPERTY = "deltaq.typed"
 
@@ -85,4 +88,6 @@ def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok
     except TopicExists:
         if not exist_ok:
             raise
+    else:
+        _log.info("topic created topic=%r partitions=%d", log.topic, plan.partitions)
     return view_of(log)

@@ -33,6 +33,7 @@ from deltaq.log.file_statistics import (
     integer_statistics,
     text_statistics,
 )
+from deltaq.log.footers import check_footer, footer_of
 from deltaq.log.page_headers import ColumnContent
 
 __all__ = [
@@ -66,8 +67,8 @@ footer, which grows with the number of row groups, and decodes one of them: at t
 DECODED_BYTES_MAX = 2**31 - 1
 """No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate.
 
-It counts the Arrow columns and the largest of the buffers that decoding takes. Joining the pieces of a column takes as
-much again, and the footer, which Arrow parses before, up to some 250 times its size.
+It counts the Arrow columns and the largest of the buffers that decoding takes; joining the pieces of a column takes as
+much again. The same limit holds for the footer alone.
 """
 
 VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
@@ -324,7 +325,7 @@ def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> Se
     if zlib.crc32(footer) != file.footer_crc32:
         raise _corrupt(file, "its footer does not match its checksum")
     # The footer alone is as good as the file here: its places are looked at only when rows are read.
-    metadata = _decoding(file, lambda: _checked(file, _open(pa.BufferReader(footer)))).metadata
+    metadata = _decoding(file, lambda: _checked(file, _opened(footer))).metadata
     layout = SegmentLayout(metadata)
     if layout.firsts[-1] != file.rows:
         raise _corrupt(file, f"its row groups have {layout.firsts[-1]} rows instead of {file.rows}")
@@ -374,7 +375,7 @@ def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
         raise _corrupt(file, "it does not match its checksum")
 
     def decode() -> pa.Table:
-        parquet = _checked(file, _open(pa.BufferReader(data)))
+        parquet = _checked(file, _opened(data))
         leaves = _leaves(parquet.metadata, columns)
         groups = range(parquet.metadata.num_row_groups)
         return conformed(_decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
@@ -490,7 +491,7 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def read_table(data: bytes, key: str) -> pa.Table:
     """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
     try:
-        parquet = _open(pa.BufferReader(data))
+        parquet = _opened(data)
         groups, leaves = range(parquet.metadata.num_row_groups), range(parquet.metadata.num_columns)
         return _decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -509,6 +510,12 @@ def _open(
         pre_buffer=False,
         read_dictionary=list(dictionaries) or None,
     )
+
+
+def _opened(data: bytes) -> pq.ParquetFile:
+    """A file, or what has its footer. ValueError if that takes too much memory."""
+    check_footer(footer_of(data), DECODED_BYTES_MAX)
+    return _open(pa.BufferReader(data))
 
 
 def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:

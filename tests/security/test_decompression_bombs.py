@@ -205,3 +205,16 @@ def test_files_of_other_writers_are_read_whatever_their_pages_are_like(store, op
     found = Topic("t", store=store).to_arrow()
     assert found["value"].to_pylist()[2:] == values
     assert found.schema.field("value").type == pa.binary()
+
+
+def test_a_footer_that_stands_for_very_many_columns_is_corrupt_before_it_is_parsed(store):
+    """Arrow takes some 700 bytes for a column chunk of three."""
+    chunks = 30_000
+    schema = b"\x48\x01a\x15\x02\x00" + b"\x15\x02\x25\x02\x18\x01a\x00"
+    row_group = b"\x19\xfc" + varint(chunks) + b"\x26\x00\x00" * chunks + b"\x16\x00\x16\x02\x00"
+    footer = b"\x15\x04\x19\x2c" + schema + b"\x16\x02\x19\x1c" + row_group + b"\x00"
+    replace_file(store, b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1", 1)
+    told, error = refusal(store)
+    assert isinstance(told, Corrupt)
+    assert "footer would take more memory" in str(told)
+    assert error.code() == KafkaError._BAD_MSG

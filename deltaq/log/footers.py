@@ -14,10 +14,10 @@ STRUCT_BYTES = 720
 ELEMENT_BYTES = 32
 """What an element of a list, such as an empty text, takes at most beside what it holds."""
 
-GROWTH_MAX = STRUCT_BYTES // 3
+GROWTH = STRUCT_BYTES // 3
 """How many times its size a footer takes at most: the smallest column chunk has three bytes."""
 
-DEPTH_MAX = 64
+_DEPTH_MAX = 64
 """As in Thrift."""
 
 _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
@@ -32,7 +32,7 @@ def footer_of(data: bytes | memoryview) -> memoryview:
 
 def check_footer(footer: memoryview, bytes_max: int) -> None:
     """Raises ValueError, before Arrow parses it, if a footer would take more memory, or cannot be read."""
-    if len(footer) * GROWTH_MAX <= bytes_max:
+    if len(footer) * GROWTH <= bytes_max:
         return
     try:
         _Walk(footer, bytes_max).struct(0, 1)
@@ -50,7 +50,7 @@ class _Walk:
     def struct(self, at: int, depth: int) -> int:
         """Where the struct that begins at `at` ends."""
         self._take(STRUCT_BYTES)
-        if depth > DEPTH_MAX:
+        if depth > _DEPTH_MAX:
             raise ValueError("its footer is nested too deeply")
         data = self._data
         while kind := (head := data[at]) & 15:
@@ -83,7 +83,7 @@ class _Walk:
 
     def _elements(self, count: int, kinds: tuple[int, ...], at: int, depth: int) -> int:
         self._take(count * len(kinds) * ELEMENT_BYTES)
-        if depth >= DEPTH_MAX:
+        if depth >= _DEPTH_MAX:
             raise ValueError("its footer is nested too deeply")
         for _ in range(count):
             for kind in kinds:

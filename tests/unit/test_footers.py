@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.log.footers import GROWTH_MAX, STRUCT_BYTES, check_footer, footer_of
+from deltaq.log.footers import GROWTH, STRUCT_BYTES, check_footer, footer_of
 
 pytestmark = pytest.mark.fault("X4")
 
@@ -21,7 +21,7 @@ def footer_with(*fields: bytes) -> memoryview:
 
 def checked(footer: memoryview) -> None:
     """With the highest limit at which it is looked through."""
-    check_footer(footer, len(footer) * GROWTH_MAX - 1)
+    check_footer(footer, len(footer) * GROWTH - 1)
 
 
 @given(
@@ -84,6 +84,6 @@ def test_every_kind_of_value_is_passed():
 
 
 def test_a_small_footer_is_left_to_arrow():
-    check_footer(memoryview(b"\xff" * 10), 10 * GROWTH_MAX)
+    check_footer(memoryview(b"\xff" * 10), 10 * GROWTH)
     assert not footer_of(b"PAR1")
     assert bytes(footer_of(b"PAR1abc\x03\0\0\0PAR1")) == b"abc"

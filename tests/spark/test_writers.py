@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -198,6 +200,15 @@ def test_own_columns_make_a_typed_topic(root: str) -> None:
     ]
     described = Topic("unified", bootstrap_servers=root).describe().schema
     assert described is not None
+
+
+def test_the_files_of_every_task_have_the_statistics_that_other_engines_filter_by(root: str) -> None:
+    tasks = [pa.table({"id": pa.array(range(first, first + 5), pa.int64())}) for first in (0, 10)]
+    append(root, *tasks, topic="orders", columns="table")
+    dataset = DeltaTable(f"{root}/topics/orders").to_pyarrow_dataset()
+    wanted = ds.field("id") == 12
+    assert dataset.to_table(filter=wanted)["id"].to_pylist() == [12]
+    assert len(list(dataset.get_fragments(wanted))) == 1
 
 
 def test_rows_of_a_typed_topic_can_be_written_to_another_as_they_are(root: str) -> None:

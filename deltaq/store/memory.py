@@ -90,8 +90,10 @@ class MemoryStore:
     def delete(self, key: str) -> None:
         check_key("delete", key)
         with self._lock:
-            if self._objects.pop(key, None) is not None:
-                del self._keys[bisect.bisect_left(self._keys, key)]
+            if key in self._objects:
+                at = bisect.bisect_left(self._keys, key)
+                del self._keys[at]
+                del self._objects[key]
 
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:  # noqa: ARG002 - as the contract
         return 0
@@ -114,11 +116,14 @@ class MemoryStore:
 
     def _write(self, key: str, content: bytes, *, replace: bool) -> bool:
         with self._lock:
-            if key not in self._objects:
-                bisect.insort(self._keys, key)
-            elif not replace:
+            stored = content, self._clock.time_ms()
+            is_new = key not in self._objects
+            if not is_new and not replace:
                 return False
-            self._objects[key] = (content, self._clock.time_ms())
+            # No call in between, after which a signal handler's exception could leave the one without the other.
+            self._objects[key] = stored
+            if is_new:
+                bisect.insort(self._keys, key)
             watches = list(self._watches)
         # Outside the lock: a watch has a lock of its own.
         for watch in watches:

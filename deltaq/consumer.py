@@ -9,22 +9,22 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, overload
 from weakref import WeakSet, finalize
 
 import pyarrow as pa
 
-from deltaq.assignment import Assignment
-from deltaq.clock import SYSTEM_CLOCK, Clock, Thread, checked_timeout
+from deltaq.assignment import Assignment, Batch, RecordBatch, Taking
+from deltaq.clock import SYSTEM_CLOCK, Clock, Thread, checked_timeout, this_thread
 from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
 from deltaq.group.committer import OffsetCommitter, ToCommit
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import Member
 from deltaq.group.membership import GroupSettings, Membership
-from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords, StoreAway
+from deltaq.log.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords
 from deltaq.log.lookup import TopicLookup
 from deltaq.log.parallel import within
 from deltaq.log.topic_state import TopicHead
@@ -53,6 +53,7 @@ from deltaq.weak import weakly
 
 __all__ = ["Consumer"]
 
+P = ParamSpec("P")
 R = TypeVar("R")
 _Part: TypeAlias = Membership | OffsetCommitter | Fetcher | GroupCaretaker
 
@@ -70,6 +71,28 @@ _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
 
 def _no_callback(consumer: Consumer, partitions: list[TopicPartition]) -> None:
     """What a rebalance callback does that was not given: nothing. (None itself is a mistake, as in Kafka.)"""
+
+
+def _whole(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenate[Consumer, P], R]:
+    """A method inside which no other one may begin on the same thread: it could wait for ever for a lock of this one.
+
+    Only a signal handler can try. `close` is then put off until this call ends; other methods raise WrongState.
+    """
+
+    @wraps(method)
+    def call(self: Consumer, /, *arguments: P.args, **keywords: P.kwargs) -> R:
+        self._check_open()
+        self._check_not_inside()
+        thread = this_thread()
+        try:
+            self._inside.add(thread)
+            return method(self, *arguments, **keywords)
+        finally:
+            self._inside.discard(thread)
+            if self._is_close_put_off:
+                self.close()
+
+    return call
 
 
 class Consumer:
@@ -103,6 +126,8 @@ class Consumer:
             self._name(topic)
         self._events: deque[Callable[[], object]] = deque()
         self._subscription: Subscription[Consumer] | None = None
+        self._inside: set[int] = set()  # the threads that are inside a method, and not in a callback
+        self._is_close_put_off = False
         self._closed = False
         self._why_closed = "Consumer closed"
         self._fetcher: Fetcher | None = None
@@ -117,6 +142,7 @@ class Consumer:
 
     # --- choosing what to read ---
 
+    @_whole
     def subscribe(
         self,
         topics: list[str] | list[Topic] | list[str | Topic],
@@ -129,7 +155,6 @@ class Consumer:
         A name that starts with `^` is a regular expression. A `Topic` with a model makes values instances of it. The
         callbacks get (consumer, partitions) and run inside `poll`, `consume`, `unsubscribe` and `close`.
         """
-        self._check_open()
         if not isinstance(topics, list):
             raise TypeError(f"topics must be a list, not {type(topics).__name__}")
         given = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost}
@@ -140,7 +165,7 @@ class Consumer:
             raise InvalidConfig("subscribe() needs at least one topic; unsubscribe() ends a subscription", key="topics")
         names = [self._name(topic) for topic in topics]
         wanted = Wanted(names)
-        self.unsubscribe()
+        self._unsubscribe()
         held = self._assignment()
         held.set([])  # what was assigned by hand gives way to the group
         held.follow(wanted.named)
@@ -170,9 +195,12 @@ class Consumer:
         self._parts.add(membership)
         return membership
 
+    @_whole
     def unsubscribe(self) -> None:
         """End the subscription and leave the group. The partitions are revoked at once."""
-        self._check_open()
+        self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
         ended = self._subscription
         if ended is None:
             return
@@ -181,20 +209,21 @@ class Consumer:
         finally:
             self._parts.discard(ended.membership)
             if self._subscription is ended:  # a callback may have subscribed anew
+                self._assignment().set([])
                 self._subscription = None
         self._follow()
 
+    @_whole
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, each from its `offset`: a number, OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED,
         or by default the committed offset, else `auto.offset.reset`."""
-        self._check_open()
         if self._subscription is not None and is_cooperative(self._config):
             raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
         wanted = _checked(partitions)
-        self._was_assigned()
         self._follow(tp.topic for tp in wanted)
         self._assignment().set(wanted)
         self._follow()
+        self._was_assigned()
 
     def unassign(self) -> None:
         """Read nothing."""
@@ -203,6 +232,7 @@ class Consumer:
         else:
             self.assign([])
 
+    @_whole
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions too. Raises KafkaException (_CONFLICT) for one that is assigned already."""
         self._check_incremental("assign")
@@ -212,10 +242,11 @@ class Consumer:
             if held.holds(tp.topic, tp.partition):
                 reason = f"{tp.topic} [{tp.partition}] is already part of the current assignment"
                 raise KafkaException(KafkaError(KafkaError._CONFLICT, reason))
-        self._was_assigned()
         self._follow(tp.topic for tp in wanted)
         held.add(wanted)
+        self._was_assigned()
 
+    @_whole
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions no longer. Raises InvalidConfig for one that is not assigned."""
         self._check_incremental("unassign")
@@ -225,12 +256,11 @@ class Consumer:
             if held is None or not held.holds(tp.topic, tp.partition):
                 reason = f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
                 raise InvalidConfig(reason, key="partitions")
-        self._was_assigned()
         self._assignment().remove(unwanted)
         self._follow()
+        self._was_assigned()
 
     def _check_incremental(self, what: str) -> None:
-        self._check_open()
         if self._subscription is not None and not is_cooperative(self._config):
             raise WrongState(
                 f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
@@ -254,21 +284,40 @@ class Consumer:
         Fenced if another one took this consumer for dead and replaced it, and whatever a callback raises.
         """
         self._check_open()
-        held = self._held
-        if held is not None and self._subscription is None and not self._events:
-            message: Message | None = held.take_one()
-            if message is not None:
-                return message
+        batch = self._at_hand()
+        if batch is not None and batch.row < batch.count:
+            row = batch.row
+            message: Message = FetchedMessage(batch.records, row)
+            batch.row = row + 1  # now it counts as returned
+            return message
+        found = self._wait_for_one(timeout)
+        if found is None or self._closed:
+            return None
+        row = found.row
+        message = found.message(row)
+        found.row = row + 1
+        return message
+
+    def _at_hand(self) -> RecordBatch | None:
+        """What `poll` may return from without further ado: nothing else is to be done on the application's thread.
+        Takes no lock."""
+        held, subscription = self._held, self._subscription
+        if held is None or self._events or not (subscription is None or subscription.is_quiet()):
+            return None
+        return held.batch
+
+    @_whole
+    def _wait_for_one(self, timeout: float | None) -> Batch | None:
+        """The batch whose `row` is the next message; it counts as returned once `row` is behind it."""
         deadline = self._deadline(timeout)
         while True:
-            message = self._serve()
-            if message is None and self._held is not None:
-                message = self._held.take_one()
-            if message is None:
-                message = self._next_event(deadline)
-            if message is not None:
-                return message
-            if self._is_over(deadline):
+            self._serve()
+            if self._is_ending():
+                return None
+            found = None if self._held is None else self._held.first()
+            if found is not None:
+                return found
+            if not self._take_over(deadline):
                 return None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
@@ -280,29 +329,32 @@ class Consumer:
         self._check_open()
         if not 0 <= num_messages <= _CONSUME_MAX:
             raise ValueError(f"num_messages must be between 0 and {_CONSUME_MAX} (1M)")
-        deadline = self._deadline(timeout)
-        messages: list[Message] = []
-        try:
-            while len(messages) < num_messages:
-                event = self._serve()
-                if messages and self._held is not None:
-                    # Whoever has the partition now, also this consumer, gets them from its committed offset on.
-                    messages = self._held.still_wanted(messages)
-                if event is None and self._held is not None and self._held.ready:
-                    messages += self._held.take(num_messages - len(messages))
-                    continue
-                event = event or self._next_event(deadline)
-                if event is not None:
-                    messages.append(event)
-                elif self._is_over(deadline):
-                    break
-        except BaseException:
-            if self._held is not None:
-                self._held.take_back(messages)
-            raise
-        if self._held is not None:
-            self._held.delivered()
+        taking = Taking()
+        if num_messages:
+            self._wait_for_many(num_messages, timeout, taking)
+        if self._closed:
+            return []  # what was taken is not committed: it comes again to the next member
+        messages = taking.messages()
+        taking.returned = True
         return messages
+
+    @_whole
+    def _wait_for_many(self, num_messages: int, timeout: float | None, taking: Taking) -> None:
+        deadline = self._deadline(timeout)
+        while True:
+            self._serve()
+            if self._is_ending():
+                return
+            held = self._held
+            if held is not None:
+                held.leave_out_unwanted(taking)
+                left = num_messages - taking.count
+                if left <= 0:
+                    return
+                if held.take(left, taking):
+                    continue
+            if not self._take_over(deadline):
+                return
 
     def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:
         """The next records of one partition as Arrow, `num_rows` at most; None if none came within `timeout` seconds.
@@ -314,26 +366,43 @@ class Consumer:
         self._check_open()
         if num_rows < 1:
             raise ValueError("num_rows must be at least 1")
+        taking = Taking()
+        taken = self._wait_for_rows(num_rows, timeout, taking)
+        if taken is None or self._closed:
+            return None
+        if isinstance(taken, Message):
+            taking.returned = True
+            raise KafkaException(taken.error())
+        topic, rows = taken
+        found = rows.add_column(0, "_topic", pa.repeat(topic, rows.num_rows))
+        taking.returned = True
+        return found
+
+    @_whole
+    def _wait_for_rows(self, num_rows: int, timeout: float | None, taking: Taking) -> tuple[str, Any] | Message | None:
         deadline = self._deadline(timeout)
         while True:
-            event = self._serve()
-            taken = None if event is not None or self._held is None else self._held.take_arrow(num_rows)
+            self._serve()
+            if self._is_ending():
+                return None
+            taken = None if self._held is None else self._held.take_arrow(num_rows, taking)
             if taken is not None:
-                topic, rows = taken
-                return rows.add_column(0, "_topic", pa.repeat(topic, rows.num_rows))
-            event = event or self._next_event(deadline)
-            if event is not None and event.error() is not None:
-                raise KafkaException(event.error())
-            if self._is_over(deadline):
+                return taken
+            if not self._take_over(deadline):
                 return None
 
     def __iter__(self) -> Iterator[Message]:
         """Messages for ever, until the consumer is closed. An event other than the end of a partition is raised."""
         while not self._closed:
-            message = self.poll(1.0)
-            if message is None:
+            found: Batch | None = self._at_hand()
+            if found is None or found.row >= found.count:
+                found = self._wait_for_one(1.0)
+            if found is None or self._closed:
                 continue
+            row = found.row
+            message = found.message(row)
             error = message.error()
+            found.row = row + 1
             if error is None:
                 yield message
             elif error.code() != KafkaError._PARTITION_EOF:
@@ -341,10 +410,10 @@ class Consumer:
 
     # --- positions ---
 
+    @_whole
     def seek(self, partition: TopicPartition) -> None:
         """Go on at `partition.offset` (a number or an OFFSET_ constant). WrongState for a partition that is not
         assigned."""
-        self._check_open()
         (wanted,) = _checked([partition])
         held = self._held
         if held is None or not held.holds(wanted.topic, wanted.partition):
@@ -362,18 +431,19 @@ class Consumer:
             for tp in _listed(partitions)
         ]
 
+    @_whole
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Return nothing from these partitions until `resume`; ones that are not assigned are passed over."""
-        self._check_open()
         for tp in _listed(partitions):
             self._assignment().pause(tp.topic, tp.partition)
 
+    @_whole
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with paused partitions."""
-        self._check_open()
         for tp in _listed(partitions):
             self._assignment().resume(tp.topic, tp.partition)
 
+    @_whole
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = -1, cached: bool = False
     ) -> tuple[int, int]:
@@ -382,7 +452,6 @@ class Consumer:
 
         `cached` asks nobody: it gives what was seen while reading, OFFSET_INVALID twice for a topic that is not read.
         """
-        self._check_open()
         for tp in _listed([partition]):
             _check_place(tp)
         if cached:
@@ -394,6 +463,7 @@ class Consumer:
             head = self._within(timeout, lambda: self._lookup.head(partition.topic, partition.partition))
         return head.start_offsets[partition.partition], head.next_offsets[partition.partition]
 
+    @_whole
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
         """For each partition the first offset whose timestamp is at or after `.offset` (milliseconds); OFFSET_END if
         none is. OFFSET_BEGINNING and OFFSET_END in place of a time give the partition's first and next offset.
@@ -401,7 +471,6 @@ class Consumer:
         A partition that does not exist has its `error` set; if none does, UnknownTopic is raised. KafkaException
         (_TIMED_OUT) without an answer within `timeout` seconds.
         """
-        self._check_open()
         asked: dict[str, list[TopicPartition]] = {}
         for tp in _listed(partitions):
             if tp.offset < 0 and tp.offset not in (OFFSET_END, OFFSET_BEGINNING):
@@ -462,9 +531,15 @@ class Consumer:
         self._check_open()
         if unknown := set(keywords) - {"async"}:
             raise TypeError(f"commit() got an unexpected keyword argument {min(unknown)!r}")
+        return self._commit(message, offsets, bool(keywords.get("async", asynchronous)))
+
+    @_whole
+    def _commit(
+        self, message: Message | None, offsets: list[TopicPartition] | None, asynchronous: bool
+    ) -> list[TopicPartition] | None:
         wanted = self._to_commit(message, offsets)
         committer = self._commits()
-        if keywords.get("async", asynchronous):
+        if asynchronous:
             committer.commit_later(wanted)
             return None
         if self._subscription is not None:
@@ -504,10 +579,10 @@ class Consumer:
         # A copy: the application may change its own while this waits to be committed.
         return ToCommit(TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata), topic_id)
 
+    @_whole
     def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
         """The committed offset of each partition: OFFSET_INVALID where there is none, and an `error` for a partition
         that its topic does not have. KafkaException (_TIMED_OUT) without an answer within `timeout` seconds."""
-        self._check_open()
         wanted = [TopicPartition(tp.topic, tp.partition) for tp in _listed(partitions)]
         return self._within(timeout, lambda: self._look_up_committed(wanted))
 
@@ -532,6 +607,7 @@ class Consumer:
         Offsets below 0 are passed over, as `commit` does it: `position` gives one before there was a message.
         """
         self._check_open()
+        self._check_not_inside()
         if self._config.enable_auto_offset_store:
             raise InvalidConfig("store_offsets() needs enable.auto.offset.store=false", key="enable.auto.offset.store")
         if (message is None) == (offsets is None):
@@ -563,14 +639,14 @@ class Consumer:
         texts = b"".join(text.encode() + b"\0" for text in (self._group, member_id))
         return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
 
+    @_whole
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
-        self._check_open()
         return list_topics(self._store, self._clock, topic, timeout)
 
+    @_whole
     def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature
         """A stable id of the root URL."""
-        self._check_open()
         return cluster_id(self._store)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
@@ -580,13 +656,25 @@ class Consumer:
     def close(self) -> None:
         """Commit what is stored (with auto-commit), give the partitions back and leave the group. Idempotent.
 
-        What a callback raises comes out when all is done.
+        What a callback raises comes out when all is done. Called by a signal handler inside another call of this
+        consumer, on the same thread, it is put off until that call ends, which it does soon.
         """
         if self._closed:
             return
+        thread = this_thread()
+        if thread in self._inside:
+            self._is_close_put_off = True
+            return
+        try:
+            self._inside.add(thread)
+            self._close()
+        finally:
+            self._inside.discard(thread)
+
+    def _close(self) -> None:
         try:
             try:
-                self.unsubscribe()
+                self._unsubscribe()
             finally:
                 if self._committer is not None:
                     if self._config.enable_auto_commit:
@@ -596,11 +684,11 @@ class Consumer:
         finally:
             self._closed = True
             self._dropped.detach()
-            _CONSUMERS.discard(self)
             if self._fetcher is not None:
                 self._fetcher.close()
             if self._caretaker is not None:
                 self._caretaker.stop(CLOSE_WAIT_S)
+            _CONSUMERS.discard(self)  # last: at exit, what an interrupt has left is ended
             _log.info("consumer closed client.id=%r group=%r", self._config.client_id, self._group)
 
     def _end_threads(self) -> None:
@@ -632,16 +720,34 @@ class Consumer:
         if self._closed:
             raise RuntimeError(self._why_closed)
 
+    def _check_not_inside(self) -> None:
+        """WrongState for a call that a signal handler makes inside another one on the same thread."""
+        if self._inside and this_thread() in self._inside:
+            raise WrongState(
+                "a signal handler called this consumer inside another of its calls; set a flag in the handler, "
+                "and act on it when that call has returned"
+            )
+
+    def _call_out(self, call: Callable[[], object], /) -> None:
+        """Run what is the application's, which may call this consumer."""
+        thread = this_thread()
+        was_inside = thread in self._inside
+        try:
+            self._inside.discard(thread)
+            call()
+        finally:
+            if was_inside:
+                self._inside.add(thread)
+
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)
 
     def _within(self, timeout: float | None, ask: Callable[[], R]) -> R:
         return within(self._clock, checked_timeout(timeout), ask)
 
-    def _is_over(self, deadline: float) -> bool:
-        """Whether the time is up with nothing to return all the same, or a callback has closed the consumer."""
-        is_late = self._clock.monotonic() >= deadline and (self._held is None or not self._held.ready)
-        return is_late or self._closed
+    def _is_ending(self) -> bool:
+        """Whether a callback has closed the consumer, or a signal handler wants it closed."""
+        return self._closed or self._is_close_put_off
 
     def _name(self, topic: str | Topic) -> str:
         if isinstance(topic, Topic):
@@ -671,7 +777,7 @@ class Consumer:
     def _assignment(self) -> Assignment:
         if self._held is None:
             store_on_delivery = self._config.enable_auto_offset_store
-            self._held = Assignment(self._running(), self._schemas.get, store_on_delivery, self._clock)
+            self._held = Assignment(self._running(), self._schemas.get, store_on_delivery)
             self._commits()
         return self._held
 
@@ -725,36 +831,42 @@ class Consumer:
 
     # --- what there is between two messages ---
 
-    def _serve(self) -> Message | None:
-        """Run what has to run on the application's thread: callbacks, changes of the assignment. Perhaps an event."""
+    def _serve(self) -> None:
+        """Run what has to run on the application's thread: callbacks, changes of the assignment."""
         if self._events:
             self._run_events()
-        return None if self._subscription is None else self._subscription.serve(self)
+        if self._subscription is not None and self._held is not None:
+            told = self._subscription.serve(self)
+            if told is not None:
+                self._held.put_first(told)
 
     def _run_events(self) -> None:
         while self._events:
-            self._events.popleft()()
+            self._call_out(self._events.popleft())
 
-    def _next_event(self, deadline: float) -> Message | None:
-        """Take the next thing from the fetcher: records become ready in the assignment, an event comes back as a
-        message."""
+    def _take_over(self, deadline: float) -> bool:
+        """Take over what the fetcher has ready, waiting for it. False if it is time to return without."""
         left = min(_SLICE_S, deadline - self._clock.monotonic())
         if self._fetcher is None or self._held is None:
             if left > 0:
                 self._clock.sleep(left)
-            return None
-        item = self._fetcher.next(left)
+            return left > 0
+        item = self._fetcher.first(left)
+        if item is None:
+            return left > 0
         if isinstance(item, PartitionRecords):
             self._held.accept(item)
         elif isinstance(item, PartitionEnd):
             if self._held.is_current(item.topic, item.partition, item.epoch):
-                return _end_of_partition(item)
+                self._held.accept_event(item, item.topic, item.partition, _end_of_partition(item))
         elif isinstance(item, PartitionError):
             if self._concerns(self._held, item):
-                return event(item.error.error, item.topic, item.partition, item.offset)
-        elif isinstance(item, StoreAway):
+                told = event(item.error.error, item.topic, item.partition, item.offset)
+                self._held.accept_event(item, item.topic, item.partition, told)
+        else:
             self._store_is_away(item.error)
-        return None
+        self._fetcher.remove(item)
+        return True
 
     def _concerns(self, held: Assignment, item: PartitionError) -> bool:
         """Whether the application is to be told of an error now."""

@@ -19,7 +19,7 @@ from deltaq.metadata import topic_names
 from deltaq.names import check_topic
 from deltaq.store import Store
 
-__all__ = ["NOBODY", "Assignable", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
+__all__ = ["NOBODY", "CallsOut", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
 
 _log = logging.getLogger("deltaq.consumer")
 
@@ -30,15 +30,13 @@ NOBODY = ""
 """As whom nothing can be committed: no member has an empty id."""
 
 
-class Assignable(Protocol):
-    """What is called for a rebalance whose callback does not do it itself, as in Kafka's client."""
+class CallsOut(Protocol):
+    """Runs what is the application's, which may call the consumer."""
 
-    def assign(self, partitions: list[TopicPartition], /) -> None: ...
-    def incremental_assign(self, partitions: list[TopicPartition], /) -> None: ...
-    def incremental_unassign(self, partitions: list[TopicPartition], /) -> None: ...
+    def _call_out(self, call: Callable[[], object], /) -> None: ...
 
 
-C = TypeVar("C", bound=Assignable)
+C = TypeVar("C", bound=CallsOut)
 RebalanceCallback: TypeAlias = Callable[[C, list[TopicPartition]], object]
 
 
@@ -110,7 +108,7 @@ class Subscription(Generic[C]):
         self._partitions: list[TopicPartition] = []
         self._changes_seen = -1
         self._is_revoking = False
-        self._is_assigned = False
+        self._otherwise: Callable[[], None] | None = None  # what a callback, or an interrupt, has left to be done
         self._has_ended = False
 
     # --- who this is in the group ---
@@ -133,6 +131,18 @@ class Subscription(Generic[C]):
 
     # --- what happens between two polls ---
 
+    def is_quiet(self) -> bool:
+        """Whether `serve` would do nothing. Counts as a poll; takes no lock."""
+        session = self._session
+        return (
+            session is not None
+            and self.membership.polled_in_time()
+            and self.session is session
+            and self._fetcher.changes == self._changes_seen
+            and not self._otherwise
+            and not (self.wanted.patterns and self._clock.monotonic() >= self._match_at)
+        )
+
     def serve(self, consumer: C) -> Message | None:
         """Run what has to run on the application's thread: callbacks, changes of the assignment. Perhaps an event.
 
@@ -140,6 +150,7 @@ class Subscription(Generic[C]):
         """
         if self.membership.polled():
             return event(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
+        self._finish_call()
         session = self.session
         if session is not self._session and self._session is not None:
             self._revoke(consumer, "lost")
@@ -159,7 +170,7 @@ class Subscription(Generic[C]):
 
     def was_assigned(self) -> None:
         """The application has assigned, or unassigned, by itself: nothing is left to do after its callback."""
-        self._is_assigned = True
+        self._otherwise = None
 
     def end(self, consumer: C) -> None:
         """Give the partitions back and leave the group. Raises what a callback raises, when it is done."""
@@ -188,9 +199,9 @@ class Subscription(Generic[C]):
             self._match_at = self._clock.monotonic() + _MATCH_AGAIN_S
             self._away(error)
             return None
-        self._match_at = self._clock.monotonic() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
         self.wanted.match(names)
-        self._held.follow(self.wanted.named, self.wanted.matched)
+        self._follow()
+        self._match_at = self._clock.monotonic() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
         if self.wanted.matched or self._unmatched_told:
             return None
         self._unmatched_told = True
@@ -198,28 +209,46 @@ class Subscription(Generic[C]):
 
     def _follow_growth(self, consumer: C, session: Session) -> None:
         """Hold all partitions of all topics; tell the application when these have become others."""
-        self._changes_seen = self._fetcher.changes
+        changes = self._fetcher.changes
         mine = self.wanted.topics
         counts = {topic: count or 0 for topic, count in self._fetcher.counts().items() if topic in mine}
         wanted = [TopicPartition(topic, partition) for topic in sorted(counts) for partition in range(counts[topic])]
         held = self._partitions
         if wanted == held or (self._session is None and not wanted):
+            self._changes_seen = changes
             return
         if self._is_cooperative:
             gone = [tp for tp in held if tp not in set(wanted)]
             if gone:
-                self._call(consumer, "revoke", gone, lambda: consumer.incremental_unassign(gone))
+                self._otherwise = lambda: self._give_up(gone)
+                self._partitions = [tp for tp in held if tp not in set(gone)]
+                self._call(consumer, "revoke", gone)
             new = [tp for tp in wanted if tp not in set(held)]
-            assign = consumer.incremental_assign
         else:
             self._revoke(consumer, "revoke")
-            new, assign = wanted, consumer.assign
+            new = wanted
         if self._has_ended:  # in the callback
             return
-        self._session, self._partitions = session, wanted
         shown = ", ".join(f"{topic!r}: {counts[topic]}" for topic in sorted(counts))
         _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, session.member_id, shown)
-        self._call(consumer, "assign", new, lambda: assign(new))
+        # In this order: an interrupt must not leave it said, and not done, that the partitions are held.
+        self._otherwise = lambda: self._hold(new)
+        self._session, self._partitions, self._changes_seen = session, wanted, changes
+        self._call(consumer, "assign", new)
+
+    def _hold(self, new: list[TopicPartition]) -> None:
+        if self._is_cooperative:
+            self._held.add([tp for tp in new if not self._held.holds(tp.topic, tp.partition)])
+        else:
+            self._held.set(new)
+        self._follow()
+
+    def _give_up(self, gone: list[TopicPartition]) -> None:
+        self._held.remove(gone)
+        self._follow()
+
+    def _follow(self) -> None:
+        self._held.follow(self.wanted.named, self.wanted.matched)
 
     def _revoke(self, consumer: C, why: str) -> None:
         """Give all partitions back, having committed what is stored unless they are lost already.
@@ -228,14 +257,14 @@ class Subscription(Generic[C]):
         """
         if self._session is None or self._is_revoking:
             return
-        self._is_revoking = True
-        partitions, self._partitions = self._partitions, []
         try:
+            self._is_revoking = True
+            partitions, self._partitions = self._partitions, []
             if why == "lost":
-                self._call(consumer, "lost" if "lost" in self._callbacks else "revoke", partitions, _nothing)
+                self._call(consumer, "lost" if "lost" in self._callbacks else "revoke", partitions)
                 return
             self._commit_stored()
-            self._call(consumer, "revoke", partitions, _nothing)
+            self._call(consumer, "revoke", partitions)
             self._commit_stored()  # what the callback has stored
         finally:
             self._is_revoking = False
@@ -248,20 +277,21 @@ class Subscription(Generic[C]):
             self._committer.commit_stored()
         self._committer.finish_queued()
 
-    def _call(self, consumer: C, name: str, partitions: list[TopicPartition], otherwise: Callable[[], None]) -> None:
-        """Run a rebalance callback; what it does not do itself is done after it."""
-        self._is_assigned = False
+    def _call(self, consumer: C, name: str, partitions: list[TopicPartition]) -> None:
+        """Run a rebalance callback. `_otherwise`, unless the callback does it itself, is done after it, or by the next
+        call if this one is interrupted."""
         callback = self._callbacks.get(name)
         try:
             if callback is not None:
-                callback(consumer, [TopicPartition(tp.topic, tp.partition) for tp in partitions])
+                copies = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
+                consumer._call_out(lambda: callback(consumer, copies))
         finally:
-            if not self._is_assigned and not self._has_ended:
-                otherwise()
+            self._finish_call()
 
-
-def _nothing() -> None:
-    """What is done after a callback when nothing has to be."""
+    def _finish_call(self) -> None:
+        if self._otherwise is not None and not self._has_ended:
+            self._otherwise()
+        self._otherwise = None
 
 
 def _pattern(name: str) -> re.Pattern[str]:

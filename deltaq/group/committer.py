@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deltaq.clock import Clock, Thread
+from deltaq.clock import Clock, Thread, this_thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.group.group_log import GroupLog
 from deltaq.group.group_state import CommittedOffset
@@ -60,6 +60,7 @@ class OffsetCommitter:
         self._queue: deque[tuple[Sequence[ToCommit], str | None]] = deque()
         self._last: dict[tuple[str, int], tuple[str | None, int]] = {}
         self._closing = False
+        self._own_thread: int | None = None
         self._thread = clock.start_thread(self._run, f"deltaq-commit-offsets-{log.group}")
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
@@ -78,7 +79,7 @@ class OffsetCommitter:
             self._changed.notify_all()
 
     def commit_stored(self) -> None:
-        """Commit, now, what is stored and not committed yet; the outcome is told, nothing is raised."""
+        """Commit, now, what is stored and not committed yet; the outcome is told."""
         with self._turn:
             self._commit_queued()
             new = self.uncommitted()
@@ -141,7 +142,12 @@ class OffsetCommitter:
 
     def _commit_queued(self) -> None:
         while self._queue:
-            self._commit_and_tell(*self._queue.popleft())
+            try:
+                self._commit_and_tell(*self._queue[0])
+            except Exception:  # it was told
+                self._queue.popleft()
+                raise
+            self._queue.popleft()  # last: what Ctrl-C has interrupted is committed once more
 
     def _commit_and_tell(self, offsets: Sequence[ToCommit], member_id: str | None) -> None:
         try:
@@ -151,11 +157,14 @@ class OffsetCommitter:
             for partition in failed:
                 partition.error = error.error
             self._told(error.error, failed)
-        except Exception as error:  # noqa: BLE001 - a defect must not end the thread that commits
+        except Exception as error:  # not the store's: a defect, or what a signal handler has raised
             _log.exception("committing offsets failed group=%r", self._log.group)
             self._told(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])
+            if this_thread() != self._own_thread:  # which a defect must not end
+                raise
 
     def _run(self) -> None:
+        self._own_thread = this_thread()
         interval_s = float("inf") if self._interval_s is None else self._interval_s
         due_at = self._clock.monotonic() + interval_s
         while not self._closing or self._queue:

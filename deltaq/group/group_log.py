@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import KafkaException
 from deltaq.group.group_state import (
     CommittedOffset,
     GroupHead,
@@ -27,6 +28,8 @@ from deltaq.log.topic_log import ENGINE
 from deltaq.store import Store
 
 __all__ = ["Caretaker", "GroupChanged", "GroupLog"]
+
+R = TypeVar("R")
 
 
 class Caretaker(Protocol):
@@ -159,11 +162,14 @@ class GroupLog:
             info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
             return Draft(info, plan(state, now))
 
-        committed = self._log.commit(write, deadline)
+        committed = self._moved(lambda: self._log.commit(write, deadline))
         if self._caretaker is not None and committed.entry.version == self._log.state.version:
             self._caretaker.committed(committed.entry.version, self._log.state.copy)
 
     def _catch_up(self) -> None:
+        self._moved(self._read_on)
+
+    def _read_on(self) -> None:
         try:
             if not self._loaded:
                 self._log.load()
@@ -172,6 +178,17 @@ class GroupLog:
                 pass
         except LogCleaned:
             self._log.load()
+
+    def _moved(self, move: Callable[[], R]) -> R:
+        """What `move` returns. An exception that is not the log's, such as Ctrl-C, may come while the state is half
+        changed: the position is then read anew."""
+        try:
+            return move()
+        except KafkaException:
+            raise
+        except BaseException:
+            self._loaded = False
+            raise
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)

@@ -101,6 +101,11 @@ class Membership:
             return None
         return session
 
+    def polled_in_time(self) -> bool:
+        """The application polled. False if that was too late: `polled` says the same, and lets this go on."""
+        self._poll_at = self._clock.monotonic()
+        return not self._poll_exceeded
+
     def polled(self) -> bool:
         """The application polled. True if it had stayed away for longer than `max.poll.interval.ms`, and so lost its
         membership."""

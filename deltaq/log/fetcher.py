@@ -115,6 +115,15 @@ class StoreAway:
 FetchItem: TypeAlias = "PartitionRecords | PartitionEnd | PartitionError | StoreAway"
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An item of the queue, and how many bytes of records were queued before it and up to its end."""
+
+    item: FetchItem
+    bytes_before: int
+    bytes_after: int
+
+
 @dataclass(slots=True)
 class _Cursor:
     """Where fetching a partition stands. `offset` may be one of the OFFSET_ constants until it is resolved."""
@@ -160,7 +169,7 @@ class _Followed:
 
 
 class Fetcher:
-    """Fetches for one consumer. Every method may be called from any thread.
+    """Fetches for one consumer. Every method may be called from any thread, `first` and `remove` from one at a time.
 
     `stored_offsets(topic, topic_id, partitions)` looks committed offsets up; None where there is none. `changes` grows
     whenever a followed topic comes, goes, or gets partitions. `lookup` may know topics already.
@@ -184,8 +193,8 @@ class Fetcher:
         self._watch = store.watch()
         self._changed = clock.condition()
         self._topics: dict[str, _Followed] = {}
-        self._ready: deque[FetchItem] = deque()
-        self._ready_bytes = 0
+        self._ready: deque[_Ready] = deque()
+        self._put_bytes = 0  # of all records that were ever queued
         self._epochs = 0
         self._closed = False
         self._abandoned = False
@@ -201,13 +210,13 @@ class Fetcher:
         with self._changed:
             if wanted == self._topics.keys():
                 return
+            self.changes += 1  # first: called again after an interrupt, this may find nothing left to do
             for topic in set(self._topics) - wanted:
                 del self._topics[topic]
             for topic in wanted - set(self._topics):
+                self._watch.add(names.topic_log(topic))
                 log = TopicLog(self._store, topic, self._clock, indexed=True)
                 self._topics[topic] = _Followed(log, self._settings.plan if topic in may_create else None)
-                self._watch.add(names.topic_log(topic))
-            self.changes += 1
         self._watch.wake()
 
     def assign(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
@@ -262,23 +271,27 @@ class Fetcher:
         with self._changed:
             return {topic: None if f.head is None else f.head.partitions for topic, f in self._topics.items()}
 
-    def next(self, timeout_s: float) -> FetchItem | None:
-        """The next thing that is ready, waiting up to `timeout_s` for it."""
+    def first(self, timeout_s: float) -> FetchItem | None:
+        """What is ready first, waiting up to `timeout_s` seconds for it. It stays so until `remove`."""
+        if not self._ready and timeout_s > 0:
+            with self._changed:
+                if not self._ready:
+                    self._changed.wait(timeout_s)
+        # Only the caller's thread removes.
+        return self._ready[0].item if self._ready else None
+
+    def remove(self, item: object) -> None:
+        """Make room: `item` has been taken over. Nothing happens if it is not what is ready first."""
+        if not self._ready or self._ready[0].item is not item:
+            return
         with self._changed:
-            if not self._ready and timeout_s > 0:
-                self._changed.wait(timeout_s)
-            if not self._ready:
-                return None
-            item = self._ready.popleft()
-            if isinstance(item, PartitionRecords):
-                was_full = self._ready_bytes >= self._settings.bytes_max
-                self._ready_bytes -= item.bytes
-                if was_full:
-                    self._changed.notify_all()
-            return item
+            was_full = self._is_full()
+            self._ready.popleft()
+            if was_full:
+                self._changed.notify_all()
 
     def wake(self) -> None:
-        """End a wait in `next`."""
+        """End a wait in `first`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -336,6 +349,12 @@ class Fetcher:
     def _is_full(self) -> bool:
         return self._ready_bytes >= self._settings.bytes_max
 
+    @property
+    def _ready_bytes(self) -> int:
+        # Derived from the queue, so that an interrupted `remove` cannot leave a count that is wrong for ever.
+        with self._changed:
+            return self._ready[-1].bytes_after - self._ready[0].bytes_before if self._ready else 0
+
     def _advance(self, topic: str, followed: _Followed) -> bool:
         """Look for new entries of one topic and fetch one file; whether anything was found."""
         if self._clock.monotonic() < followed.retry_at:
@@ -376,7 +395,11 @@ class Fetcher:
     def _tell_again(self, told: PartitionError) -> None:
         """What will not mend itself is told until somebody mends it: each time when the last one was taken."""
         with self._changed:
-            waiting = (item for item in self._ready if isinstance(item, PartitionError) and item.topic == told.topic)
+            waiting = (
+                ready.item
+                for ready in self._ready
+                if isinstance(ready.item, PartitionError) and ready.item.topic == told.topic
+            )
             if all(item.partition >= 0 or item.error.error.code() != told.error.error.code() for item in waiting):
                 self._put(told)
 
@@ -675,9 +698,9 @@ class Fetcher:
 
     def _put(self, item: FetchItem) -> None:
         with self._changed:
-            self._ready.append(item)
-            if isinstance(item, PartitionRecords):
-                self._ready_bytes += item.bytes
+            before = self._put_bytes
+            self._put_bytes += item.bytes if isinstance(item, PartitionRecords) else 0
+            self._ready.append(_Ready(item, before, self._put_bytes))
             self._changed.notify_all()
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from deltaq.clock import Clock, Lock
-from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic
 from deltaq.log.scan import LayoutCache
 from deltaq.log.time_lookup import offsets_for_times
 from deltaq.log.topic_log import TopicLog
@@ -102,11 +102,13 @@ class TopicLookup:
                 known.at_rest_since = None
             try:
                 known.log.catch_up(to_end=to_end)
-            except InvalidConfig:  # the topic of another name: it must be told each time
-                with self._guard:
-                    self._known.pop(topic, None)
+                yield known.log
+            except BaseException as error:
+                # The topic of another name must be told each time; an interrupt leaves the log half read.
+                if isinstance(error, InvalidConfig) or not isinstance(error, KafkaException):
+                    with self._guard:
+                        self._known.pop(topic, None)
                 raise
-            yield known.log
             with self._guard:
                 known.at_rest_since = self._clock.monotonic()
 

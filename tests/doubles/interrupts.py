@@ -37,7 +37,7 @@ class Interrupted(BaseException):
 class Outcome:
     """What became of an interrupted call. One that is not `reached` ended before the handler ran.
 
-    `place` is where the handler raised, `raised` what came out of the call, `result` what it returned.
+    `place` is where the handler ran, `raised` what came out of the call, `result` what it returned.
     """
 
     reached: bool
@@ -55,9 +55,10 @@ def interrupted(
     point: int,
     error: type[BaseException] | BaseException = Interrupted,
     modules: tuple[str, ...] = ("deltaq", "threading"),
+    instead: Callable[[], object] | None = None,
 ) -> Outcome:
     """Run `call` on this thread, the main one, with a signal before its operation number `point`, whose handler raises
-    `error`.
+    `error`, or does something else `instead`.
 
     Operations are counted from 0, in functions of `modules` and what is below these. Python decides where the handler
     runs: at the first place behind the signal where it looks for one. So every such place comes up as `point` goes from
@@ -87,7 +88,9 @@ def interrupted(
         nonlocal place
         if frame is not None and not is_over:
             place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-            raise error
+            if instead is None:
+                raise error
+            instead()
 
     result: Any = None
     raised: BaseException | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltaq import Consumer
 
-__all__ = ["PATIENCE_S", "drain", "eventually", "next_message", "poll_until_raised"]
+__all__ = ["PATIENCE_S", "drain", "eventually", "next_message", "poll_until_raised", "taken"]
 
 PATIENCE_S = 20.0
 
@@ -37,3 +37,9 @@ def poll_until_raised(consumer: Consumer) -> None:
     """Poll until something is raised; a second time of patience is for the test's own timeout."""
     while True:
         consumer.poll(0.01)
+
+
+def taken(consumer: Consumer) -> int:
+    """How far the `consume` that is under way has come in what is in hand: messages taken, and not returned yet."""
+    held = consumer._held
+    return 0 if held is None else sum(batch.taken[1] for batch in held._in_hand if batch.taken is not None)

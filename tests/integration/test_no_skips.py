@@ -9,6 +9,7 @@ import pytest
 
 from deltaq import OFFSET_INVALID, Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.store import MemoryStore
+from tests.doubles.reading import eventually, taken
 
 PARTITION = [TopicPartition("t", 0)]
 
@@ -68,9 +69,7 @@ def test_what_consume_has_taken_but_not_returned_is_not_committed(root):
         returned: list[int] = []
         thread = threading.Thread(target=lambda: returned.append(len(consumer.consume(1000, 2.0))))
         thread.start()
-        deadline = time.monotonic() + 20
-        while consumer.position(PARTITION)[0].offset != 10 and time.monotonic() < deadline:
-            pass
+        eventually(lambda: taken(consumer) == 10)
         assert consumer._committer is not None
         consumer._committer.commit_stored()
         assert returned == [], "it is still waiting for more"

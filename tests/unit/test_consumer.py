@@ -40,7 +40,7 @@ from deltaq.log.topic_log import TopicLog
 from deltaq.names import last_checkpoint, topic_log
 from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
-from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message
+from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message, taken
 from tests.doubles.written_topic import Row, WrittenTopic
 
 T0 = 1_700_000_000_000
@@ -324,7 +324,7 @@ def test_consume_returns_nothing_that_a_callback_has_moved_away_from(root):
         store.add(Rule("create", "groups/*", Fault.slow()))  # so that the callback comes after two more were taken
 
         def let_it_come() -> None:
-            eventually(lambda: store.blocked and reader.position([tp()])[0].offset == 3)
+            eventually(lambda: store.blocked and taken(reader) == 3)
             store.release()
 
         releasing = threading.Thread(target=let_it_come)
@@ -332,6 +332,36 @@ def test_consume_returns_nothing_that_a_callback_has_moved_away_from(root):
         reader.commit(asynchronous=True)
         assert offsets(reader.consume(3, 20)) == [1, 2, 3]
         releasing.join()
+
+
+def test_what_consume_had_taken_before_a_callback_sought_is_not_committed(root):
+    topic(root, partitions=2)
+    fill(root, 3)
+    store = FaultyStore(open_store(root))
+    readers: list[Consumer] = []
+
+    def go_elsewhere(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        readers[0].seek(tp(0, 3))
+        fill(root, 3, partition=1)
+
+    conf = {"bootstrap.servers": root, "group.id": "g", "enable.auto.commit": False, "on_commit": go_elsewhere}
+    with Consumer(conf, store=store) as reader:
+        readers.append(reader)
+        reader.assign([tp(0, OFFSET_BEGINNING), tp(1, OFFSET_BEGINNING)])
+        assert offsets(reader.consume(1, 20)) == [0]
+        store.add(Rule("create", "groups/*", Fault.slow()))  # so that the callback comes after two more were taken
+
+        def let_it_come() -> None:
+            eventually(lambda: store.blocked and taken(reader) == 3)
+            store.release()
+
+        releasing = threading.Thread(target=let_it_come)
+        releasing.start()
+        reader.commit(asynchronous=True)
+        assert [message.partition() for message in reader.consume(3, 20)] == [1, 1, 1]
+        releasing.join()
+        assert [(entry.partition, entry.offset) for entry in reader.commit(asynchronous=False)] == [(1, 3)]
+        assert reader.committed([tp(0)])[0].offset == 1
 
 
 def test_assignment_shows_what_is_assigned(root):

@@ -105,8 +105,9 @@ class Fetching:
 
     def next(self):
         deadline = time.monotonic() + PATIENCE_S
-        while (item := self.fetcher.next(0.1)) is None:
+        while (item := self.fetcher.first(0.1)) is None:
             assert time.monotonic() < deadline, "nothing comes"
+        self.fetcher.remove(item)
         return item
 
     def records(self, count: int) -> dict[int, list[int]]:
@@ -547,7 +548,7 @@ def test_a_file_that_is_lost_stops_the_partition_and_does_not_spin():
         assert (error.error.path, error.error.version) == (lost, 2)
         assert "missing" in str(error.error)
         tried = store.operations["get"]
-        assert fetching.fetcher.next(0.2) is None
+        assert fetching.fetcher.first(0.2) is None
         assert store.operations["get"] < tried + 60, "only the tail is followed"
         store.inner.put(lost, content)
         fetching.fetcher.seek("t", 0, 1)
@@ -648,7 +649,7 @@ def test_an_error_that_lasts_is_told_again_only_to_who_has_taken_the_last_one():
         broken._failed("t", followed, refusal)
         told = [fetching.next() for _ in range(3)]
         assert [(item.topic, item.error) for item in told] == [("t", damage), ("u", damage), ("t", refusal)]
-        assert broken.next(0) is None
+        assert broken.first(0) is None
         broken._failed("t", followed, damage)
         assert fetching.next().error is damage
 

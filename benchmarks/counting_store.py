@@ -97,6 +97,9 @@ class CountingStore:
         self._count("delete", key, "ok")
         self.inner.delete(key)
 
+    def sync(self, folder: str) -> None:
+        self.inner.sync(folder)
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
         return self.inner.remove_unfinished(between)
 

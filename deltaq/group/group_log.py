@@ -23,9 +23,10 @@ from deltaq.group.group_state import (
 from deltaq.group.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.log.actions import Action, CommitInfo
 from deltaq.log.delta_log import DeltaLog, Draft, LogCleaned
+from deltaq.log.store_errors import unavailable
 from deltaq.log.table import TableState
 from deltaq.log.topic_log import ENGINE
-from deltaq.store import Store
+from deltaq.store import ObjectMissing, Store, StoreError
 
 __all__ = ["Caretaker", "GroupChanged", "GroupLog"]
 
@@ -107,10 +108,15 @@ class GroupLog:
     def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
         """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises.
 
+        The entries of the topics that they cover become durable first. A power failure could otherwise take back a
+        record of which the group would then skip the successor at the same offset.
+
         Without a `member_id` the commit is refused while the group has a living member. Each such call looks at the
         members' heartbeats once: the first begins the watch, and one that comes a session time-out later puts dead
         members out, in the same entry.
         """
+        for topic in sorted({offset.topic for offset in offsets}):
+            self._sync(names.topic_log(topic))
         with self._lock:
             self._catch_up()
             members = self._head(self._log.state).members if member_id is None else {}
@@ -153,6 +159,14 @@ class GroupLog:
             self._catch_up()
             if forget_over_actions(self._log.state, app_ids, 0):
                 self._commit("FORGET OFFSETS", lambda state, now: forget_over_actions(state, app_ids, now), deadline)
+
+    def _sync(self, folder: str) -> None:
+        try:
+            self._store.sync(folder)
+        except ObjectMissing:
+            pass  # nothing of it can be skipped
+        except StoreError as error:
+            raise unavailable(error) from error
 
     def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
         txn_id = self._clock.unique_id()

@@ -80,6 +80,7 @@ READ_AHEAD_MAX = 64
 """Most entries that are asked for at once when a log on a remote store is read from its beginning or a checkpoint."""
 
 _LOAD_ATTEMPTS = 5
+_SYNC_ATTEMPTS = 3
 
 _TOKEN_BYTES = 1024
 """How much of an entry has the token of its commit in it."""
@@ -489,6 +490,27 @@ class DeltaLog:
             raise Corrupt(_REPLACED, path=path, version=version)
         self._in_place_at = asked_at
 
+    def sync(self) -> None:
+        """Make durable what was read of the log, for a caller that is about to vouch for it. Raises Unavailable.
+
+        The entry's own writer may not have come to that yet. A commit needs no such call: it syncs the folder, and with
+        it all entries before.
+        """
+        for attempt in range(1, _SYNC_ATTEMPTS + 1):
+            try:
+                return self.store.sync(self._log_folder)
+            except StoreError as error:
+                refusal = error
+                self._pause(attempt)  # a caller that tries again at once must not keep the processor busy
+        raise unavailable(refusal) from refusal
+
+    def _sync_or_unknown(self, token: str) -> None:
+        """The same, for a commit that stands as long as there is no power failure."""
+        try:
+            self.sync()
+        except Unavailable as error:
+            raise OutcomeUnknown(error.error.str(), token=token) from error
+
     # --- writing ---
 
     def commit(self, write: Callable[[TableState], Draft], deadline: float) -> Committed:
@@ -564,6 +586,8 @@ class DeltaLog:
                     raise _SlotCleaned(maybe or refusal is None)
                 if not self.store.is_remote:
                     self._check_in_place(token, maybe=maybe or refusal is None)
+                if entry is not None and entry.txn_id == draft.info.txn_id and refusal is not None:
+                    self.store.sync(self._log_folder)  # it is there, but its create did not say that it is durable
             except StoreError as error:
                 # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
                 maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
@@ -642,6 +666,7 @@ class DeltaLog:
         adds = tuple(action for action in (*draft.before.actions, *draft.actions) if isinstance(action, Add))
         own = [add for add in adds if draft.own is None or add.path in draft.own]
         if any(add.path in self.state.files for add in own):
+            self._sync_or_unknown(self.token(slot, draft.info.txn_id))
             return Entry(slot, draft.info, adds)
         if maybe and own and (draft.may_stand is None or draft.may_stand(self.state)):
             raise OutcomeUnknown(
@@ -724,7 +749,10 @@ class DeltaLog:
             raise OutcomeUnknown(
                 f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token
             )
-        return entry if entry.txn_id == txn_id else None
+        if entry.txn_id != txn_id:
+            return None
+        self._sync_or_unknown(token)
+        return entry
 
     def settle_in(
         self,

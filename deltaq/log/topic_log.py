@@ -496,6 +496,7 @@ class TopicLog:
                     self.topic, reason="it was deleted and created again while these messages were on their way"
                 )
             if own is not None and (done := state.txns.get(own.app_id)) is not None and done.version >= own.version:
+                self._log.sync()
                 raise AlreadyCommitted
             now = self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
@@ -536,8 +537,10 @@ class TopicLog:
 
     def check_taken(self, segments: Sequence[PendingSegment]) -> None:
         """Raises TakenAlong if others have committed some of these uploads, as far as is known, or if that was
-        missed."""
+        missed; Unavailable if they cannot be made durable, of which their writer may not be sure yet."""
         fate = self._fate(segments)
+        if fate.landed:
+            self._log.sync()
         if fate.landed or fate.unseen:
             raise TakenAlong(fate)
 
@@ -551,6 +554,7 @@ class TopicLog:
             if self._last is None:
                 raise TakenAlong(Fate(fate.landed, frozenset()))  # the log was removed, and nobody adds them to it
             if len(fate.landed) + len(fate.unseen) == len(segments):
+                self._log.sync()
                 raise TakenAlong(fate)  # there is nothing to withdraw
             return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
 
@@ -576,9 +580,14 @@ class TopicLog:
                 offer = parse_offer(entry.key.removeprefix(self.folder))
                 if offer is not None and offer.segment.size == entry.size:
                     found.append(offer)
+            takable = list(self._ledger.takable(found, head, self.version, self.writer))[:OFFERS_MAX]
+            # An upload is seen before it is durable, and an entry must not outlive its files.
+            folders = {f"{self.folder}{segment.path}".rpartition("/")[0] + "/" for segment in takable}
+            for taken_from in sorted(folders):
+                self._store.sync(taken_from)
         except StoreError:
             return []  # theirs is to commit them, ours only to help
-        return list(self._ledger.takable(found, head, self.version, self.writer))[:OFFERS_MAX]
+        return takable
 
     # --- maintenance ---
 

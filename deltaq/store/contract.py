@@ -179,6 +179,14 @@ class Store(Protocol):
     def delete(self, key: str) -> None:
         """Remove the object; a missing one is fine. StoreUnavailable, StoreRefused."""
 
+    def sync(self, folder: str) -> None:
+        """Make durable what is to be seen directly in `folder` (ending in `/`), whichever process wrote it.
+
+        On a file system an object is seen before the write that made it returns, and a power failure may take it back
+        until then. A reader that does something durable because of such an object syncs its folder first. Nothing where
+        objects are durable before they are seen. ObjectMissing (no such folder), StoreUnavailable, StoreRefused.
+        """
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
         """Remove the unfinished files that interrupted writes have left under the root; how many.
 

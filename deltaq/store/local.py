@@ -172,6 +172,16 @@ class LocalStore:
         except OSError as error:
             raise _outcome("delete", key, error) from error
 
+    def sync(self, folder: str) -> None:
+        check_folder("sync", folder)
+        try:
+            with self._folder(folder.split("/")[:-1]) as opened:
+                os.fsync(opened)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ObjectMissing("sync", folder, "there is no such folder") from None
+        except OSError as error:
+            raise _outcome("sync", folder, error) from error
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
         try:
             with self._folder(()) as root:

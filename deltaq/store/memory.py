@@ -95,6 +95,9 @@ class MemoryStore:
                 del self._keys[at]
                 del self._objects[key]
 
+    def sync(self, folder: str) -> None:
+        check_folder("sync", folder)
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:  # noqa: ARG002 - as the contract
         return 0
 

@@ -253,6 +253,9 @@ class ObjectStore:
         check_key("delete", key)
         self._attempt("delete", key, lambda: self._delete(key))
 
+    def sync(self, folder: str) -> None:
+        check_folder("sync", folder)
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:  # noqa: ARG002 - as the contract
         return 0  # an interrupted upload is no object; a rule of the bucket ends it
 

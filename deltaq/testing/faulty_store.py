@@ -196,6 +196,10 @@ class FaultyStore:
     def delete(self, key: str) -> None:
         self._write("delete", key, b"", lambda key, _: self.inner.delete(key))
 
+    def sync(self, folder: str) -> None:
+        self._die_if_crashed()
+        self.inner.sync(folder)
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
         self._die_if_crashed()
         return self.inner.remove_unfinished(between)

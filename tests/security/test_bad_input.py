@@ -76,6 +76,9 @@ class UntouchableStore:
     def delete(self, key: str) -> None:
         self._touch("delete", key)
 
+    def sync(self, folder: str) -> None:
+        self._touch("sync", folder)
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
         self._touch("remove_unfinished", "")
         return 0

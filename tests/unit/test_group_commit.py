@@ -19,7 +19,7 @@ from deltaq.log.offers import Offer, parse_offer, writer_of
 from deltaq.log.topic_log import TopicLog
 from deltaq.log.topic_writer import TopicWriter
 from deltaq.log.upload_threads import FLIGHTS_AHEAD_MAX
-from deltaq.store import MemoryStore
+from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.reading import drain, eventually
 
@@ -259,6 +259,54 @@ def test_what_others_have_taken_along_is_delivered_though_its_upload_was_never_a
     assert reports[1][1].offset() == 1
     assert commits_of(store, writer) == [], "there was nothing to withdraw"
     assert values(store, 2) == [b"first", b"kept"]
+
+
+class Synced(MemoryStore):
+    """Notes the folders that are synced and the entries that are created. Syncs of the log fail a number of times."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.steps: list[str] = []
+        self.failures = 0
+
+    def sync(self, folder: str) -> None:
+        super().sync(folder)
+        if self.failures and folder.endswith("_delta_log/"):
+            self.failures -= 1
+            raise StoreUnavailable("sync", folder, "I/O error")
+        self.steps.append(folder)
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        self.steps.append(key)
+        super().create(key, data, after)
+
+
+@pytest.mark.fault("P16")
+@pytest.mark.parametrize("failures", [0, 1, 7])
+def test_what_others_take_along_and_what_they_committed_is_synced_before_anything_rests_on_it(failures):
+    synced = Synced()
+    store, reports = FaultyStore(synced), Reports()
+    with in_company(store, reports, message_timeout_ms=20_000) as producer:
+        neighbour, create = Neighbour(store), store.create
+
+        def outrun(key, data, after=""):
+            del store.create
+            del synced.steps[:]
+            assert neighbour.commit() == 1
+            synced.failures = failures
+            create(key, data, after)
+
+        store.create = outrun  # type: ignore[method-assign]
+        producer.produce("t", "kept")
+        producer.flush(60)
+    assert reports.names == [None, None]
+    assert synced.failures == 0
+    (offer,) = offers_in(store)
+    folder = f"topics/t/{offer.segment.path}".rpartition("/")[0] + "/"
+    entry = "topics/t/_delta_log/00000000000000000002.json"
+    steps = [step for step in synced.steps if step.startswith("topics/")]
+    assert steps[:2] == [folder, entry]
+    assert "topics/t/_delta_log/" in steps[2:]
 
 
 @pytest.mark.fault("P9")

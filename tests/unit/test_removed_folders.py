@@ -76,7 +76,7 @@ def entries(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob("*.json"))}
 
 
-@pytest.mark.fault("B1", "W5")
+@pytest.mark.fault("B5", "W5")
 @pytest.mark.parametrize("removed", REMOVALS)
 def test_a_commit_into_a_log_that_was_removed_or_replaced_fails_and_writes_nothing(tmp_path: Path, removed: str):
     store = LocalStore(str(tmp_path / "root"))
@@ -89,7 +89,7 @@ def test_a_commit_into_a_log_that_was_removed_or_replaced_fails_and_writes_nothi
     assert commit(log, 5) == commit(opened(store), 6) - 1, "it begins anew with what is there"
 
 
-@pytest.mark.fault("B1", "W5")
+@pytest.mark.fault("B5", "W5")
 @pytest.mark.parametrize("removed", REMOVALS)
 def test_a_removal_before_an_opened_log_is_written_to_for_the_first_time_is_noticed(tmp_path: Path, removed: str):
     store = LocalStore(str(tmp_path))
@@ -100,7 +100,7 @@ def test_a_removal_before_an_opened_log_is_written_to_for_the_first_time_is_noti
         commit(log, 4)
 
 
-@pytest.mark.fault("P5", "B1")
+@pytest.mark.fault("P5", "B5")
 @pytest.mark.parametrize("removed", [kind for kind in REMOVALS if kind != "the topic, made anew and longer"])
 def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_settled(tmp_path: Path, removed: str):
     class Removing(LocalStore):
@@ -136,7 +136,7 @@ def test_an_unknown_outcome_in_a_log_that_is_shorter_now_is_settled_as_not_done(
     assert len(entries(tmp_path)) == 3
 
 
-@pytest.mark.fault("P5", "B1")
+@pytest.mark.fault("P5", "B5")
 def test_an_entry_whose_folder_is_removed_while_it_is_synced_is_not_put_into_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -165,7 +165,7 @@ class Remote(FaultyStore):
         return True
 
 
-@pytest.mark.fault("B1")
+@pytest.mark.fault("B5")
 def test_over_a_network_a_removal_is_noticed_before_a_commit_once_the_last_look_is_old():
     store = Remote(MemoryStore("test"))
     log = opened(store, 4)
@@ -193,7 +193,7 @@ def test_over_a_network_the_entry_before_is_looked_at_each_thirty_seconds_only()
 CLIENT_REMOVALS = {"the topic": "topics/t", "the log": "topics/t/_delta_log", "the root": ""}
 
 
-@pytest.mark.fault("B1", "W5")
+@pytest.mark.fault("B5", "W5")
 @pytest.mark.parametrize("removed", CLIENT_REMOVALS)
 def test_a_producer_whose_topic_is_removed_acknowledges_nothing_until_there_is_a_new_one(tmp_path: Path, removed: str):
     reports: list[tuple[KafkaError | None, bytes]] = []
@@ -216,7 +216,7 @@ def test_a_producer_whose_topic_is_removed_acknowledges_nothing_until_there_is_a
     assert [message.value() for message in messages_of(str(root), "t")] == [b"after"]
 
 
-@pytest.mark.fault("B1")
+@pytest.mark.fault("B5")
 def test_a_consumer_whose_group_is_removed_commits_nothing_into_what_is_left(tmp_path: Path):
     conf = {"bootstrap.servers": str(tmp_path), "group.id": "g"}
     offset = [TopicPartition("t", 0, 1)]

@@ -167,6 +167,9 @@ class SimulatedStore:
     def delete(self, key: str) -> None:
         self._write("delete", key, lambda: self._disk.delete(key))
 
+    def sync(self, folder: str) -> None:
+        self._disk.sync(folder)
+
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
         return self._disk.remove_unfinished(between)
 

@@ -363,9 +363,14 @@ class Producer:
             else:
                 lane.saw(view)
                 lane.check()
-            if known is None:
-                writer.attach(buffer)
-            self._lanes[topic] = lane
+            try:
+                if known is None:
+                    writer.attach(buffer)
+                self._lanes[topic] = lane
+            except BaseException:  # of a signal handler, too: a buffer without a lane would keep the writer's threads
+                if known is None:
+                    writer.detach(buffer)
+                raise
             return lane
 
     def _new_buffer(self, name: str, writer: TopicWriter, plan: NewTopicPlan | None) -> RecordBuffer:

@@ -128,7 +128,8 @@ class FlightCommit:
             return [segment for flight in taken for segment in flight.segments]
 
         lost = 0
-        with self._log.turn() as log:
+        with self._log.turn:
+            log = self._log.log
             try:
                 while True:
                     take_segments()
@@ -190,7 +191,8 @@ class FlightCommit:
     def _were_taken_along(self, taken: list[Flight], found: TakenAlong) -> None:
         """Others have committed some of what was to be committed; the rest is tried again."""
         now = self._clock.monotonic()
-        with self._log.turn() as log:
+        with self._log.turn:
+            log = self._log.log
             others, files = log.others_since()
         self._turns.learned(now, sum(others.values()), files, company=True)
         self._turns.met(now)
@@ -284,7 +286,8 @@ class FlightCommit:
         now."""
         segments = [segment for flight in offered for segment in flight.segments]
         try:
-            with self._log.turn() as log:
+            with self._log.turn:
+                log = self._log.log
                 return log.withdraw(segments, self._clock.monotonic() + WITHDRAW_S)
         except KafkaException as error:
             _log.warning("cannot be withdrawn now: %d files topic=%r: %s", len(segments), self._topic, error)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deltaq import names
@@ -305,7 +304,8 @@ class TopicLog:
         Raises what `load` and `between` raise.
         """
         if self._beside is not None:
-            with self._beside.turn() as log:
+            with self._beside.turn:
+                log = self._beside.log
                 if log.version > self.version and not log.delta_log.is_partial:
                     self.adopt(log)
         if self.version < 0:
@@ -692,7 +692,8 @@ class TopicLog:
             self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
             return
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
-        with self._beside.turn() as log:
+        with self._beside.turn:
+            log = self._beside.log
             if log.version < self.version:
                 self._lead(log)  # others have written, and its writer has not heard of it yet
             log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
@@ -779,36 +780,34 @@ class TopicLog:
 
 
 class SharedTopicLog:
-    """A writer's position in its topic's log, which others may move too while it is their turn. Thread-safe."""
+    """A writer's position in its topic's log, which others may move too while it is their turn. Thread-safe.
+
+    `log` is used inside `with turn`. That is the lock itself: a context manager in Python would leave it taken when a
+    signal handler raises between the lock and the block.
+    """
 
     def __init__(self, log: TopicLog, clock: Clock) -> None:
-        self._log = log
-        self._lock = clock.lock()
+        self.log = log
+        self.turn = clock.lock()
 
     @property
     def version(self) -> int:
         """A version that the log has reached."""
-        return self._log.version
+        return self.log.version
 
     @property
     def writer(self) -> str:
         """What all tokens of the writer begin with."""
-        return self._log.writer
+        return self.log.writer
 
     @property
     def awaited(self) -> Awaited:
         """What the writer has offered."""
-        return self._log.awaited
+        return self.log.awaited
 
     def offer_token(self, segment: PendingSegment) -> str | None:
         """See `TopicLog.offer_token`."""
-        return self._log.offer_token(segment)
-
-    @contextmanager
-    def turn(self) -> Iterator[TopicLog]:
-        """The log, as long as nobody else moves it."""
-        with self._lock:
-            yield self._log
+        return self.log.offer_token(segment)
 
 
 def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:

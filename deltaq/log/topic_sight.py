@@ -28,7 +28,8 @@ class TopicSight:
         """See `TopicWriter.view`."""
         view = self._view
         if view is None or (anew and not self._flights.under_way):
-            with self._log.turn() as log:
+            with self._log.turn:
+                log = self._log.log
                 if log.load() if view is None else log.catch_up():
                     view = view_of(log)
                 elif plan is not None:
@@ -62,7 +63,8 @@ class TopicSight:
         """The topic as it is now, looked up as long as `known` does. Raises Unavailable, UnknownTopic."""
 
         def look() -> TopicView:
-            with self._log.turn() as log:
+            with self._log.turn:
+                log = self._log.log
                 log.catch_up()
                 view = view_of(log)
                 self.saw(view)

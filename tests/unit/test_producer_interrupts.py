@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deltaq import Producer
+from deltaq.log.topic_writer import TopicWriter
 from deltaq.store import MemoryStore
 from tests.doubles.interrupts import Interrupted, Outcome, interrupted
 from tests.doubles.reading import eventually
@@ -106,3 +107,29 @@ def test_a_poll_that_is_interrupted_while_it_waits_leaves_no_lock_taken():
 @pytest.mark.fault("P14")
 def test_an_interrupted_produce_queues_its_message_once_or_not_at_all():
     assert interrupt_everywhere(lambda scene: None, produce_a_batch, excused=lambda outcome: outcome.reached)
+
+
+@pytest.mark.fault("P14")
+def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
+    modules = ("deltaq.producer", "deltaq.log.topic_sight", "deltaq.log.topic_writer", "contextlib")
+    outcomes: list[Outcome] = []  # kept, since what is on the stack of an exception must not matter
+    while not outcomes or outcomes[-1].reached:
+        told: list[bytes] = []
+        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "on_delivery": partial(note, told)}
+        producer = Producer(conf, store=MemoryStore("test"), maintenance_enable=False)
+        outcomes.append(interrupted(partial(producer.produce, "t", b"a"), len(outcomes), modules=modules))
+        producer.produce("t", b"b")
+        assert producer.flush(20) == 0, outcomes[-1].place
+        assert told in ([b"b"], [b"a", b"b"])
+        writer = producer._lanes["t"].writer
+        producer.close()
+        eventually(partial(has_ended, writer))
+    assert {type(outcome.raised) for outcome in outcomes[:-1]} == {Interrupted}
+
+
+def note(told: list[bytes], error: Any, message: Any) -> None:
+    told.append(message.value())
+
+
+def has_ended(writer: TopicWriter) -> bool:
+    return not writer._is_running

@@ -12,9 +12,11 @@ from typing import Any, TypeAlias
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from deltaq import Producer, Topic
 from deltaq.log.file_statistics import STATISTICS_PROPERTY
 from tests.doubles.filtered_topic import (
     FILTERS,
@@ -130,6 +132,18 @@ def test_a_filter_on_a_value_column_skips_the_files_that_cannot_match(tmp_path: 
 
 def _equal(column: str, literal: Any) -> Any:
     return Filter(column, SCHEMA.field(column).type, "eq", literal).in_arrow()
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+def test_a_filter_on_a_column_too_far_behind_for_statistics_finds_its_row(tmp_path: Path, engine: Engine) -> None:
+    schema = pa.schema([(f"c{number}", pa.int64()) for number in range(100)])
+    topic = Topic("t", schema, conf={"bootstrap.servers": str(tmp_path)}).create()
+    with Producer({"bootstrap.servers": str(tmp_path)}) as producer:
+        for row in range(3):
+            producer.produce(topic, dict.fromkeys(schema.names, row), key=b"%d" % row)
+            producer.flush(60)
+    find = engine(str(tmp_path / "topics" / "t"))
+    assert [find(Filter(name, pa.int64(), "eq", 1)) for name in ("c0", "c28", "c29", "c99")] == [[b"1"]] * 4
 
 
 def test_a_table_names_its_columns_with_statistics_and_has_no_others(tmp_path: Path) -> None:

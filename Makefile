@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio examples minio servers test test-minio crash check docs bench bench-age bench-minio bench-peers clean simulate
+.PHONY: help demo demo-minio examples minio servers test test-minio crash test-lowest check docs bench bench-age bench-minio bench-peers clean simulate
 
 PYTHON ?= python3
 ARGS ?=
@@ -13,6 +13,8 @@ PARALLEL = --numprocesses $(WORKERS) --dist worksteal
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := .venv/.installed
+LOWEST := .venv-lowest/.installed
+LOWEST_PY := .venv-lowest/bin/python
 CODE := $(wildcard deltaq pyspark_deltaq pytest_deltaq tests examples benchmarks)
 PROGRAMS := $(filter-out examples/_%,$(wildcard examples/*.py))
 
@@ -38,6 +40,9 @@ test: check ## Run the checks, then all tests but the soak tests; ARGS="-k commi
 test-minio: $(INSTALLED) servers ## Run what can run on an object store on MinIO, and the contract of stores on versitygw too
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest $(PARALLEL) -m s3_server $(ARGS)
 	@$(PY) -m tests.servers.versitygw -- $(PY) -m pytest $(PARALLEL) -m s3_server tests/contract $(ARGS)
+
+test-lowest: $(LOWEST) ## Run what needs no Spark on the oldest libraries that deltaq admits; ARGS="tests/unit" chooses
+	@$(LOWEST_PY) -m pytest -p no:cacheprovider $(PARALLEL) $(or $(ARGS),tests/unit tests/contract tests/integration)
 
 crash: $(INSTALLED) servers ## Kill writers, readers and MinIO a hundred times each on local disk and on MinIO; 20 minutes
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash/test_soak.py $(ARGS)
@@ -72,7 +77,7 @@ bench-peers: $(INSTALLED) ## Measure deltaq and a real Kafka in turns; needs Jav
 
 ##@ Tidy up
 clean: ## Remove all that make made, .venv included; topics and results stay
-	@rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	@rm -rf .venv .venv-lowest .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## Show this
@@ -90,4 +95,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[minio,spark]' --group lint --group test
 	@# Hundreds of processes start in the tests: where none may write its bytecode, each would compile all anew.
 	@$(PY) -m compileall -q $(CODE)
+	@touch $@
+
+$(LOWEST): pyproject.toml constraints.txt lowest.txt
+	@$(PYTHON) -m venv .venv-lowest
+	@# pydantic asks for one pydantic-core; all else is as everywhere.
+	@{ grep -vE '^(deltalake|obstore|pyarrow|pydantic|pydantic-core)==' constraints.txt; cat lowest.txt; } >.venv-lowest/constraints.txt
+	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt pip
+	@$(LOWEST_PY) -m pip --disable-pip-version-check --quiet install --constraint .venv-lowest/constraints.txt --build-constraint constraints.txt --editable '.[minio]' --group test
 	@touch $@

@@ -383,3 +383,14 @@ print(*{"deltalake", "delta", "minio", "pandas", "pyspark", "deltaq.testing"} & 
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert answer.stdout.split() == []
+
+
+def test_the_lowest_versions_that_are_tested_are_the_lower_bounds_of_the_package() -> None:
+    of_package = (ROOT / "pyproject.toml").read_text().partition("\ndependencies = [")[2].partition("\n]")[0]
+    bounds = re.findall(r'"([a-z]+)>=([0-9.]+)', of_package)
+    tested = re.findall(r"^([a-z]+)==([0-9.]+)$", (ROOT / "lowest.txt").read_text(), re.MULTILINE)
+    assert len(bounds) == of_package.count('"') / 2
+    # A bound of 22 is 22.0.0.
+    assert [name for name, _ in tested] == [name for name, _ in bounds]
+    for (_, version), (_, bound) in zip(tested, bounds, strict=True):
+        assert re.fullmatch(re.escape(bound) + r"(\.0)*", version)

@@ -243,7 +243,9 @@ def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_record
             assert (said["minValues"][name], said["maxValues"][name]) == (bounds["min"], bounds["max"])
         times = pc.min_max(table["_timestamp"].cast("int64")).as_py()
         assert said["nullCount"] == {"_partition": 0, "_offset": 0, "_timestamp": 0}
-        low, high = (datetime.fromisoformat(said[side]["_timestamp"]) for side in ("minValues", "maxValues"))
+        # Python 3.10 does not read the "Z".
+        texts = (said[side]["_timestamp"].replace("Z", "+00:00") for side in ("minValues", "maxValues"))
+        low, high = map(datetime.fromisoformat, texts)
         epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
         assert ((low - epoch).total_seconds() * 1e6, (high - epoch).total_seconds() * 1e6) == pytest.approx(
             (times["min"], times["max"]), abs=500

@@ -75,10 +75,14 @@ class FlightCommit:
         with self._flights.changed:
             lost = list(self._flights.take_lost())
             front = self._flights.front()
-        if lost:
-            self._fail(lost)
-        elif front is not None:
-            self._commit(front)
+            self._flights.is_committing = True
+        try:
+            if lost:
+                self._fail(lost)
+            elif front is not None:
+                self._commit(front)
+        finally:
+            self._flights.is_committing = False
         self._uploads.look_again()
 
     def _commit(self, front: Flight) -> None:

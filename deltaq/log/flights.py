@@ -94,6 +94,7 @@ class Flights:
         self.open: list[Flight] = []  # those and the ones in a commit: nobody knows yet what becomes of them
         self.under_way: dict[Part, None] = {}  # in the order in which they were taken
         self.is_stopping = False
+        self.is_committing = False  # the commit thread is at it: it may be so for flights that nobody wants any more
         self._awaited = awaited
         self._offers = 0
 

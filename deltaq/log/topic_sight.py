@@ -27,7 +27,7 @@ class TopicSight:
     def view(self, plan: NewTopicPlan | None, timeout_s: float, *, anew: bool = False) -> TopicView | None:
         """See `TopicWriter.view`."""
         view = self._view
-        if view is None or (anew and not self._flights.under_way):
+        if view is None or (anew and not (self._flights.open or self._flights.is_committing)):
             with self._log.turn:
                 log = self._log.log
                 if log.load() if view is None else log.catch_up():

@@ -139,6 +139,26 @@ def test_a_short_limit_is_kept_while_a_patient_producer_waits_for_its_commit():
     stage.close()
 
 
+@pytest.mark.fault("S1", "S6")
+def test_the_first_message_of_a_producer_does_not_wait_for_a_commit_that_was_purged():
+    stage = Stage(Rule("create", ENTRY, Fault.error_before(), EVER))
+    stage.produce(stage.long, "long")
+    eventually(lambda: all(flight.token for flight in stage.writer._flights.open))
+    stage.long.purge()
+    stage.flush(stage.long)
+    late = stage._producer(SHORT_MS)
+    produced = threading.Thread(target=stage.produce, args=(late, "late"), daemon=True)
+    produced.start()
+    produced.join(20)
+    assert not produced.is_alive(), "produce() waits for the commit"
+    stage.pass_limit()
+    stage.flush(late)
+    assert name_of(stage.reports[b"late"]) == "_MSG_TIMED_OUT"
+    stage.recover()
+    late.close()
+    stage.close()
+
+
 @pytest.mark.fault("P9", "P10")
 @pytest.mark.parametrize("landed", [False, True])
 def test_what_shares_a_commit_with_a_patient_producer_is_unknown_at_its_own_limit(landed):

@@ -181,6 +181,7 @@ class Consumer:
             self._clock,
             weakly(self._store_is_away, None),
         )
+        self._subscription.membership.begin()
 
     def _join(self, topics: Iterable[str]) -> Membership:
         config = self._config
@@ -772,6 +773,7 @@ class Consumer:
             stored = partial(_stored_offsets, self._group_log)
             self._fetcher = Fetcher(self._store, settings, stored, self._clock, self._group, self._lookup)
             self._parts.add(self._fetcher)
+        self._fetcher.begin()
         return self._fetcher
 
     def _assignment(self) -> Assignment:
@@ -796,6 +798,7 @@ class Consumer:
             self._parts.add(self._committer)
             if self._caretaker is not None:
                 self._parts.add(self._caretaker)
+        self._committer.begin()
         return self._committer
 
     def _topic_now(self, topic: str) -> tuple[str, int] | None:

@@ -148,6 +148,7 @@ class Subscription(Generic[C]):
 
         Raises what a callback raises, GroupInUse, Fenced, and an Unavailable that will not mend itself.
         """
+        self.membership.begin()
         if self.membership.polled():
             return event(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
         self._finish_call()

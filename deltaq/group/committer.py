@@ -61,7 +61,13 @@ class OffsetCommitter:
         self._last: dict[tuple[str, int], tuple[str | None, int]] = {}
         self._closing = False
         self._own_thread: int | None = None
-        self._thread = clock.start_thread(self._run, f"deltaq-commit-offsets-{log.group}")
+        self._thread: Thread | None = None
+
+    def begin(self) -> None:
+        """Start the thread that commits in the background, unless it was started. To be called once the consumer has
+        this object: an interrupted start must not leave a thread that nothing ends."""
+        if self._thread is None:
+            self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._log.group}")
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
         """Commit now. Each result carries an error if its topic or partition does not exist; if all do, it is raised.
@@ -103,9 +109,11 @@ class OffsetCommitter:
 
     def close(self) -> None:
         """Finish what is queued and end the thread."""
-        self.abandon().join()
+        thread = self.abandon()
+        if thread is not None:
+            thread.join()
 
-    def abandon(self) -> Thread:
+    def abandon(self) -> Thread | None:
         """Finish what is queued and end the thread, soon."""
         with self._changed:
             self._closing = True
@@ -164,7 +172,10 @@ class OffsetCommitter:
                 raise
 
     def _run(self) -> None:
-        self._own_thread = this_thread()
+        with self._changed:
+            if self._own_thread is not None:
+                return  # an interrupted `begin` had started a thread already
+            self._own_thread = this_thread()
         interval_s = float("inf") if self._interval_s is None else self._interval_s
         due_at = self._clock.monotonic() + interval_s
         while not self._closing or self._queue:

@@ -84,9 +84,16 @@ class Membership:
         self._poll_at = clock.monotonic()
         self._poll_exceeded = False
         self._beats = 0
-        self._thread = clock.start_thread(self._run, f"deltaq-group-{log.group}")
+        self._is_running = False
+        self._thread: Thread | None = None
 
     # --- what the consumer calls ---
+
+    def begin(self) -> None:
+        """Start the thread that joins the group, unless it was started. To be called once the consumer has this object:
+        an interrupted start must not leave a member that nothing ends."""
+        if self._thread is None:
+            self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
 
     @property
     def session(self) -> Session | None:
@@ -126,9 +133,11 @@ class Membership:
 
     def close(self) -> None:
         """Leave the group and end the thread. A store that does not answer only delays the next member."""
-        self.abandon().join()
+        thread = self.abandon()
+        if thread is not None:
+            thread.join()
 
-    def abandon(self) -> Thread:
+    def abandon(self) -> Thread | None:
         """Leave the group and end the thread, soon."""
         with self._changed:
             self._closing = True
@@ -138,6 +147,10 @@ class Membership:
     # --- the thread ---
 
     def _run(self) -> None:
+        with self._changed:
+            if self._is_running:
+                return  # an interrupted `begin` had started a thread already
+            self._is_running = True
         while not self._closing:
             try:
                 if self._poll_exceeded:

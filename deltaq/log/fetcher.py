@@ -200,9 +200,17 @@ class Fetcher:
         self._abandoned = False
         self._idle_s = store.pace.busy_s
         self._found_at = clock.monotonic()
-        self._thread = clock.start_thread(self._run, f"deltaq-fetch-{name}")
+        self._name = name
+        self._is_running = False
+        self._thread: Thread | None = None
 
     # --- what the consumer calls ---
+
+    def begin(self) -> None:
+        """Start the thread that fetches, unless it was started. To be called once the consumer has this object: an
+        interrupted start must not leave a thread that nothing ends."""
+        if self._thread is None:
+            self._thread = self._clock.start_thread(self._run, f"deltaq-fetch-{self._name}")
 
     def follow(self, topics: Iterable[str], may_create: Container[str] = ()) -> None:
         """Follow these topics and no others; cursors of the others are dropped."""
@@ -301,10 +309,11 @@ class Fetcher:
             self._closed = True
             self._changed.notify_all()
         self._watch.wake()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._watch.close()
 
-    def abandon(self) -> Thread:
+    def abandon(self) -> Thread | None:
         """End the thread, soon: it is not woken, for who waits may be the one that calls this, in a finalizer."""
         with self._changed:
             self._closed = self._abandoned = True
@@ -322,6 +331,10 @@ class Fetcher:
     # --- the thread ---
 
     def _run(self) -> None:
+        with self._changed:
+            if self._is_running:
+                return  # an interrupted `begin` had started a thread already
+            self._is_running = True
         while not self._closed:
             with self._changed:
                 topics = list(self._topics.items())

@@ -255,6 +255,7 @@ def test_auto_commit_keeps_its_interval_while_the_application_commits_too():
     committer = OffsetCommitter(
         log, lambda: None, lambda _: None, lambda: stored, lambda _, done: told.append(done[0].partition), 5.0, clock
     )
+    committer.begin()
     try:
         for number in range(1, 4):  # every two seconds, so that five never pass between two of them
             clock.until_waiting()

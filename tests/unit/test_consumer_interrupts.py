@@ -233,6 +233,21 @@ def test_partitions_that_an_interrupted_poll_was_to_be_given_are_read_by_the_nex
 
 
 @pytest.mark.fault("P14")
+def test_an_interrupted_subscribe_leaves_no_member_behind(filled):
+    made: list[Consumer] = []
+
+    def make() -> None:
+        made[:] = [consumer(filled)]
+
+    for outcome in at_every_place(lambda: made[0].subscribe(["t"]), make, step=13):
+        made[0].subscribe(["t"])
+        assert returned(made[0].poll(PATIENCE_S)) == [0], outcome.place
+        made[0].close()
+        eventually(lambda: left_behind(filled, made[0]._group) == (1, 0), outcome.place)
+    made[0].close()
+
+
+@pytest.mark.fault("P14")
 def test_the_exception_of_a_time_limit_comes_out_of_close_though_a_failed_commit_would_not(filled, monkeypatch):
     reader = consumer(filled)
     at_start(reader)

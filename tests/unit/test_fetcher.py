@@ -88,6 +88,7 @@ class Fetching:
         wanted = FetchSettings(**base | settings)  # type: ignore[arg-type]  # chosen by each test
         lookup = TopicLookup(store, SYSTEM_CLOCK)
         self.fetcher = Fetcher(store, wanted, self._stored, SYSTEM_CLOCK, "test", lookup)
+        self.fetcher.begin()
         self.fetcher.follow(["t"])
 
     def _stored(self, topic: str, topic_id: str, partitions) -> list[int | None]:

@@ -75,6 +75,7 @@ def membership(store: Store, clock: ManualClock, name: str = "watcher") -> Itera
     settings = GroupSettings(heartbeat_interval_s=3, max_poll_interval_s=1e9)
     member = Member(("t",), name, "host", TIMEOUT_S * 1000)
     found = Membership(store, GroupLog(store, "g", clock), member, settings, clock, lambda: None)
+    found.begin()
     try:
         yield found
     finally:

@@ -691,6 +691,7 @@ def test_a_suspended_machine_counts_as_silence():
     settings = GroupSettings(heartbeat_interval_s=10.0, max_poll_interval_s=300.0)
     member = Member(("t",), "c", "h", session_timeout_ms=30_000)
     membership = Membership(store, GroupLog(store, "g"), member, settings, clock, lambda: None)
+    membership.begin()
     eventually(lambda: membership.session)
     clock.slept = 31.0
     assert membership.session is None, "before any thread has run again"

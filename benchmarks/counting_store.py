@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Pace, Store, StoreError, Watch
+from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, Store, StoreError, Watch
 
 __all__ = ["CountingStore"]
 
@@ -30,7 +30,7 @@ class CountingStore:
         return self.inner.url
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         return self.inner.pace
 
     @property

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from benchmarks.history import Verdict, judge_partitions
 from benchmarks.payload import TimedPayloads
 from deltaq import OFFSET_BEGINNING, Consumer, TopicPartition, names
-from deltaq.log.topic_log import TopicLog
 from deltaq.store import open_store
+from deltaq.topics.log import TopicLog
 
 __all__ = ["Footprint", "Part", "measure_footprint", "read_through"]
 

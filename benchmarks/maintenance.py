@@ -21,7 +21,7 @@ from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Place
 from deltaq import KafkaError, Message, Producer, Topic, names
-from deltaq.log.actions import Add, Remove, parse_entry
+from deltaq.delta.actions import Add, Remove, parse_entry
 from deltaq.store import open_store
 
 __all__ = ["Care", "CarePlan", "Turn", "live_files", "measure_care", "measure_turns", "window_p99s"]

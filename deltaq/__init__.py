@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from deltaq.admin import AdminClient, NewTopic
-from deltaq.arrow_input import ArrowInput
 from deltaq.consumer import Consumer
 from deltaq.errors import (
     Corrupt,
@@ -38,6 +37,7 @@ from deltaq.message import (
 from deltaq.producer import Producer
 from deltaq.store.bucket_setup import BucketSetup, setup
 from deltaq.topic import Topic
+from deltaq.topics.arrow_input import ArrowInput
 from deltaq.version import __version__
 
 __all__ = [

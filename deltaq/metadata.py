@@ -14,11 +14,11 @@ from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
-from deltaq.log.parallel import in_parallel, within
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_view import view_of
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import Store, StoreError, StoreRefused
+from deltaq.store.parallel import in_parallel, within
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import definition_of
 
 __all__ = [
     "BrokerMetadata",
@@ -195,7 +195,7 @@ def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
     """The topic as it is now. Raises InvalidConfig (a wrong name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
     log = TopicLog(store, topic, clock, indexed=True)
     log.load()
-    head, view, node = log.live_head, view_of(log), node_of(store)
+    head, view, node = log.live_head, definition_of(log), node_of(store)
     partitions = [
         TopicPartitionInfo(partition, node, [node], [node], start, following)
         for partition, (start, following) in enumerate(zip(head.start_offsets, head.next_offsets, strict=True))

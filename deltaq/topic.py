@@ -11,15 +11,15 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TOPIC_SETTINGS, AdminConfig, check_topic_properties, parse_client_config, topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTopic
-from deltaq.log.ranges import read_ranges
-from deltaq.log.time_lookup import offset_for_time
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_view import NewTopicPlan, create_topic, view_of
 from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
 from deltaq.serde.typed import SchemaSource, TopicSchema, schema_conflict, schema_of
 from deltaq.store import Store
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
+from deltaq.topics.ranges import read_ranges
+from deltaq.topics.time_lookup import offset_for_time
 
 __all__ = ["Position", "Topic", "checked_partitions", "checked_properties"]
 
@@ -145,7 +145,7 @@ class Topic:
         InvalidConfig for a time without a zone or an end before the start, Corrupt, Incompatible, Unavailable.
         """
         store, log, ranges = self._ranges(partitions, start, end)
-        schema = view_of(log).columns
+        schema = definition_of(log).columns
         parts = sorted(read_ranges(store, log, ranges), key=lambda part: (part.partition, part.first_offset))
         return pa.Table.from_batches([part.rows.cast(schema) for part in parts], schema)
 
@@ -160,7 +160,7 @@ class Topic:
         A batch holds records of one partition. Those of each partition come in offset order; the partitions take turns.
         """
         store, log, ranges = self._ranges(partitions, start, end)
-        schema = view_of(log).columns
+        schema = definition_of(log).columns
         return (part.rows.cast(schema) for part in read_ranges(store, log, ranges) if part.rows.num_rows)
 
     def _ranges(

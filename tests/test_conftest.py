@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-CONTROL_C = "tests/unit/test_producer.py::test_control_c_ends_a_blocking_poll_and_leaves_the_producer_usable"
+CONTROL_C = "tests/unit/producer/test_producer.py::test_control_c_ends_a_blocking_poll_and_leaves_the_producer_usable"
 
 
 def test_tests_of_control_c_pass_in_a_background_job_that_ignores_it() -> None:

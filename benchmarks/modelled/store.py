@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from benchmarks.counting_store import CountingStore
 from benchmarks.modelled.model import StoreModel
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.store import ObjectEntry, Pace, Store, Watch
+from deltaq.store import ObjectEntry, PollInterval, Store, Watch
 from deltaq.store.objects import LIST_CHUNK, PACE, PART_BYTES, PARTS_IN_FLIGHT
 from deltaq.store.watch import SignalWatch
 from deltaq.testing.chance import chance
@@ -34,7 +34,7 @@ class ModelledStore(CountingStore):
         self._seed = seed
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         return PACE
 
     @property

@@ -20,12 +20,7 @@ from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.config import check_topic_properties, parse_client_config
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
-from deltaq.log.parallel import in_parallel
-from deltaq.log.time_lookup import newest_time, offset_for_time, time_of_offset
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import TopicChange, TopicHead
-from deltaq.log.topic_view import create_topic
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.throttle import Throttle
 from deltaq.message import TopicPartition
 from deltaq.metadata import (
     ClusterMetadata,
@@ -38,7 +33,12 @@ from deltaq.metadata import (
 )
 from deltaq.root import open_root
 from deltaq.store import Store
+from deltaq.store.parallel import in_parallel
 from deltaq.topic import Topic, checked_properties
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import create_topic
+from deltaq.topics.state import TopicChange, TopicHead
+from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.version import __version__
 
 __all__ = ["AdminClient"]
@@ -78,7 +78,7 @@ class AdminClient:
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
         self._threads: list[Thread] = []
-        self._trims = Pacer(clock)
+        self._trims = Throttle(clock)
         started = self._config.client_id, self._store.url, __version__
         _LOG.info("admin client started client.id=%r root=%r version=%s", *started)
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
-from deltaq.log.rewrites import Trimmed
-from deltaq.log.scan import FileGone
-from deltaq.log.topic_log import Overtaken, TopicLog
-from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.file_compaction import plan_trim
-from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.message import OFFSET_END
 from deltaq.store import Store
+from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.scan import FileGone
+from deltaq.topics.state import TopicHead
 
 __all__ = ["DeletedRecords", "checked_offsets", "delete_before", "trim"]
 
@@ -78,7 +78,7 @@ def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> 
     return log.live_head
 
 
-def trim(store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
+def trim(store: Store, log: TopicLog, clock: Clock, pacer: Throttle) -> None:
     """Free the files that a new start goes through of what lies before it, for readers that know nothing of starts.
 
     Raises nothing: what does not succeed, or was stopped by the `pacer`, is done by the next maintenance.
@@ -88,7 +88,7 @@ def trim(store: Store, log: TopicLog, clock: Clock, pacer: Pacer) -> None:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
             clean = plan.inputs[0].clean
             rewriter.rewrite(plan, clean=clean)
-    except (Overtaken, FileGone, KafkaException, Stopped) as error:
+    except (StalePlan, FileGone, KafkaException, Stopped) as error:
         _log.info("files are left to be trimmed topic=%r reason=%s", log.topic, error)
     except Exception:  # noqa: BLE001 - the records are deleted, whatever becomes of their files
         _log.exception("files are left to be trimmed topic=%r", log.topic)

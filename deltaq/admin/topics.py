@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from deltaq.config import TOPIC_SETTINGS, check_topic_properties
 from deltaq.errors import InvalidConfig, KafkaError, printable
-from deltaq.log.topic_state import TopicChange, TopicHead
-from deltaq.log.topic_view import NewTopicPlan
 from deltaq.topic import checked_partitions, checked_properties
+from deltaq.topics.metadata import NewTopicPlan
+from deltaq.topics.state import TopicChange, TopicHead
 
 __all__ = ["NewPartitions", "NewTopic", "TopicCollection", "grown"]
 

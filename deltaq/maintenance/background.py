@@ -18,20 +18,20 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaException
-from deltaq.log.table import TableState
-from deltaq.log.topic_log import SharedTopicLog, TopicLog
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
-from deltaq.maintenance.first_hand import FirstHand
-from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.refusals import log_failure
+from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import duty_folder, duty_key, topic_log
 from deltaq.store import ObjectExists, Store, StoreError
+from deltaq.topics.log import SharedTopicLog, TopicLog
 
-__all__ = ["TopicCaretaker", "checkpoint_if_due", "take_duty"]
+__all__ = ["BackgroundTopicMaintenance", "checkpoint_if_due", "claim_root_maintenance"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -42,7 +42,7 @@ EXIT_WAIT_S = 2.0
 """How long the exit of the process waits for each thread."""
 
 
-def take_duty(store: Store, clock: Clock) -> bool:
+def claim_root_maintenance(store: Store, clock: Clock) -> bool:
     """Whether it falls to the caller to look after the root now: it is the first to ask in this period.
 
     Nothing rests on it, nor on the clocks that tell the period. Raises StoreError.
@@ -70,7 +70,7 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
             _log.warning("checkpoint of topic %r failed: %s", log.topic, error)
 
 
-class TopicCaretaker:
+class BackgroundTopicMaintenance:
     """Keeps one topic in good order on behalf of the writer of a process. Thread-safe.
 
     Its threads live as long as their work; at most one writes a checkpoint, one does the rest for the topic, and one
@@ -91,10 +91,10 @@ class TopicCaretaker:
         self._clock = clock
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
-        self._pacer = Pacer(clock, settings.background_share)
-        self._checkpoint_pacer = Pacer(clock, settings.background_share)  # each is for one thread
-        self._duty_pacer = Pacer(clock, settings.background_share)
-        self._first_hand = FirstHand(clock)
+        self._pacer = Throttle(clock, settings.background_share)
+        self._checkpoint_pacer = Throttle(clock, settings.background_share)  # each is for one thread
+        self._duty_pacer = Throttle(clock, settings.background_share)
+        self._first_hand = RowCache(clock)
         self._pass = TopicPass(store, topic, clock, settings, self._pacer, first_hand=self._first_hand, beside=beside)
         self._lock = clock.lock()
         self._threads: dict[str, Thread] = {}
@@ -141,7 +141,7 @@ class TopicCaretaker:
         write_checkpoint(self._store, topic_log(self._topic), state, self._checkpoint_pacer.step)
 
     def _look_after_root(self) -> None:
-        if take_duty(self._store, self._clock):
+        if claim_root_maintenance(self._store, self._clock):
             retention_ms = self._offsets_retention_ms
             self._duty_pacer.begin()
             maintenance = Maintenance(
@@ -202,9 +202,9 @@ class _AtWork:
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()
-        self._caretakers: WeakSet[TopicCaretaker] = WeakSet()
+        self._caretakers: WeakSet[BackgroundTopicMaintenance] = WeakSet()
 
-    def add(self, caretaker: TopicCaretaker) -> None:
+    def add(self, caretaker: BackgroundTopicMaintenance) -> None:
         with self._lock:
             self._caretakers.add(caretaker)
 
@@ -219,19 +219,19 @@ class _AtWork:
 _AT_WORK = _AtWork()
 
 
-def _forget_caretakers() -> None:
+def _forget_all() -> None:
     """A forked child has neither the threads of its parent's caretakers nor a say in their locks."""
     global _AT_WORK
     _AT_WORK = _AtWork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_caretakers)
+    os.register_at_fork(after_in_child=_forget_all)
 
 
-def _stop_caretakers() -> None:
+def _stop_all() -> None:
     """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
     _AT_WORK.stop()
 
 
-atexit.register(_stop_caretakers)
+atexit.register(_stop_all)

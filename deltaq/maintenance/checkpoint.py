@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from deltaq import names
+from deltaq.delta.actions import Action, Add, CommitInfo, encode_entry
+from deltaq.delta.checkpoint import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
+from deltaq.delta.checkpoint_seal import sealed
+from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt
-from deltaq.log.actions import Action, Add, CommitInfo, encode_entry
-from deltaq.log.checkpoint_reader import Checkpoint, parse_checkpoint, pointed_version, read_checkpoint
-from deltaq.log.checkpoint_seal import sealed
-from deltaq.log.table import TableState
 from deltaq.store import ObjectExists, ObjectMissing, Store
 
 __all__ = ["CheckpointFailed", "encode_checkpoint", "point_to_checkpoint", "write_checkpoint"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from deltaq.clock import Clock
+from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Unavailable
-from deltaq.log.store_errors import unavailable
 from deltaq.names import clock_key
 from deltaq.store import Store, StoreError
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from itertools import groupby
 
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.topic_state import Batch, DataFile, TopicHead
 from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.state import Batch, DataFile, TopicHead
 
 __all__ = [
     "DECODED_BYTES_AT_ONCE",

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
+from deltaq.delta.checkpoint import pointed_version
+from deltaq.delta.log import DeltaLog
+from deltaq.delta.store_errors import unavailable
+from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
-from deltaq.group.group_log import GroupChanged, GroupLog
-from deltaq.group.group_state import group_head
-from deltaq.log.checkpoint_reader import pointed_version
-from deltaq.log.delta_log import DeltaLog
-from deltaq.log.store_errors import unavailable
-from deltaq.log.table import TableState
-from deltaq.log.topic_log import TopicLog
+from deltaq.groups.log import GroupChanged, GroupLog
+from deltaq.groups.state import group_head
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
-from deltaq.maintenance.log_clean_up import LogCleaner, entry_time_ms
+from deltaq.maintenance.log_cleanup import LogCleanup, entry_time_ms
 from deltaq.maintenance.refusals import log_failure
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.topic_pass import FAILURES
 from deltaq.store import ObjectEntry, Store, StoreError
+from deltaq.topics.log import TopicLog
 
-__all__ = ["GroupCaretaker", "GroupPass", "Heartbeat", "plan_expiry", "plan_heartbeats"]
+__all__ = ["BackgroundGroupMaintenance", "GroupPass", "Heartbeat", "plan_expiry", "plan_heartbeats"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -101,7 +101,7 @@ class GroupPass:
         self._retention_ms = offsets_retention_ms
         self._tell = tell or (lambda _: None)
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
-        self._cleaner = LogCleaner(store, clock, settings)
+        self._cleaner = LogCleanup(store, clock, settings)
         self._cleaned_at = float("-inf")
         self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, and when first seen so
         self._is_watching = False  # heartbeats, which must be seen unchanged a second time
@@ -290,7 +290,7 @@ class GroupPass:
         return state.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval
 
 
-class GroupCaretaker:
+class BackgroundGroupMaintenance:
     """Keeps the log of a group short on behalf of a consumer, whose commits make it long. Thread-safe.
 
     The consumer whose commit becomes a version that is a multiple of the checkpoint interval sees to it, on a thread
@@ -305,7 +305,7 @@ class GroupCaretaker:
         self._folder = names.group_folder(group)
         self._clock = clock
         self._settings = settings
-        self._cleaner = LogCleaner(store, clock, settings)
+        self._cleaner = LogCleanup(store, clock, settings)
         self._cleaned_at = float("-inf")
         self._lock = clock.lock()
         self._thread: Thread | None = None

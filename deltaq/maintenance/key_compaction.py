@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.scan import Fetched, FileRead, read_file
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import DataFile
-from deltaq.log.topic_view import view_of
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, cut, in_log_order, is_alike
 from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import Store
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.scan import Fetched, FileRead, read_file
+from deltaq.topics.state import DataFile
 
 __all__ = ["KeyCleaner", "KeyCleaning", "plan_cleaning"]
 
@@ -215,7 +215,7 @@ class KeyCleaner:
                 if batch.next_offset > (start := head.start_offsets[batch.partition])
             )
             if wanted:
-                yield from read_file(self._store, FileRead(file, wanted), view_of(self._log).columns)
+                yield from read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns)
             self._step()
 
 

@@ -9,13 +9,13 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from deltaq.config import TopicSettings
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.rewrites import Trimmed
-from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, plan_compaction, plan_trim
 from deltaq.maintenance.key_compaction import KeyCleaning, plan_cleaning
 from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.state import TopicHead
 
 __all__ = ["Action", "Kind", "TopicSnapshot", "plan"]
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, takewhile
 
 from deltaq.config import TopicSettings
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.rewrites import Trimmed
-from deltaq.log.topic_state import Batch, DataFile, TopicHead
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.state import Batch, DataFile, TopicHead
 
 __all__ = ["file_time_ms", "plan_deletion", "plan_retention"]
 

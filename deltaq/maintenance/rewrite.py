@@ -11,18 +11,18 @@ import pyarrow.compute as pc
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
+from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Unavailable
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.rewrites import RewrittenSegment
-from deltaq.log.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
-from deltaq.log.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_segment
-from deltaq.log.store_errors import unavailable
-from deltaq.log.topic_log import Overtaken, TopicLog
-from deltaq.log.topic_state import Batch
-from deltaq.log.topic_view import view_of
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
-from deltaq.maintenance.first_hand import FirstHand
+from deltaq.maintenance.row_cache import RowCache
+from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_segment
 from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.rewrites import RewrittenSegment
+from deltaq.topics.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
+from deltaq.topics.state import Batch
 
 __all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
 
@@ -55,11 +55,11 @@ class Rewriter:
         log: TopicLog,
         clock: Clock,
         step: Callable[[], None] = lambda: None,
-        first_hand: FirstHand | None = None,
+        first_hand: RowCache | None = None,
         *,
         gently: bool = False,
     ) -> None:
-        self._first_hand = first_hand or FirstHand(clock)
+        self._first_hand = first_hand or RowCache(clock)
         self._store = store
         self._log = log
         self._clock = clock
@@ -80,7 +80,7 @@ class Rewriter:
 
         With `planned_for`, only if these are the topic's settings still.
 
-        Raises Overtaken, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, and what
+        Raises StalePlan, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, and what
         `step` raises.
         """
         as_of = self._log.version
@@ -102,7 +102,7 @@ class Rewriter:
             raise
         try:
             self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before, planned_for)
-        except Overtaken as overtaken:
+        except StalePlan as overtaken:
             if not overtaken.may_have_stood:  # else whoever sweeps gives readers the time that they were promised
                 self._discard(uploaded)
             raise
@@ -204,7 +204,7 @@ class Rewriter:
                 yield read_known(known)
                 known = []
             if rows is None:
-                yield read_file(self._store, read, view_of(self._log).columns)
+                yield read_file(self._store, read, definition_of(self._log).columns)
         if known:
             yield read_known(known)
 

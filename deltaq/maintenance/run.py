@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import parse_client_config
+from deltaq.delta.store_errors import unavailable
 from deltaq.errors import InvalidConfig, KafkaException
-from deltaq.log.store_errors import unavailable
 from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks, expiry_ms
 from deltaq.maintenance.groups import GroupPass
-from deltaq.maintenance.pace import Pacer, Stopped
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import FAILURES, Tell, TopicPass
 from deltaq.root import open_root
 from deltaq.store import Store, StoreError, left_probes, remove_left_probes
@@ -48,14 +48,14 @@ class Maintenance:
         store: Store,
         clock: Clock = SYSTEM_CLOCK,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
-        pacer: Pacer | None = None,
+        pacer: Throttle | None = None,
         tell: Tell | None = None,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._pacer = pacer or Pacer(clock)
+        self._pacer = pacer or Throttle(clock)
         self._tell: Tell = tell or (lambda _: None)
         self._offsets_retention_ms = offsets_retention_ms
         self._topics: dict[str, TopicPass] = {}

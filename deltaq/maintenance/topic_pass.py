@@ -11,26 +11,26 @@ from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import Clock
+from deltaq.delta.checkpoint import pointed_version
+from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, Unavailable
-from deltaq.log.checkpoint_reader import pointed_version
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.rewrites import Trimmed
-from deltaq.log.scan import FileGone
-from deltaq.log.store_errors import unavailable
-from deltaq.log.topic_log import Overtaken, SharedTopicLog, TopicLog
-from deltaq.log.topic_state import TopicHead
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX, FileRewrite, count_waiting, plan_compaction
-from deltaq.maintenance.first_hand import FirstHand
 from deltaq.maintenance.key_compaction import KeyCleaner
-from deltaq.maintenance.log_clean_up import LogCleaner
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.log_cleanup import LogCleanup
+from deltaq.maintenance.orphan_files import OrphanFileRemover, settled
 from deltaq.maintenance.plan import Action, Kind, TopicSnapshot, plan
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
+from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.maintenance.sweep import Sweeper, settled
+from deltaq.maintenance.throttle import Throttle
 from deltaq.store import Store, StoreError
+from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.scan import FileGone
+from deltaq.topics.state import TopicHead
 
 __all__ = ["FAILURES", "Tell", "TopicPass"]
 
@@ -71,20 +71,18 @@ class TopicPass:
         topic: str,
         clock: Clock,
         settings: MaintenanceSettings,
-        pacer: Pacer,
+        pacer: Throttle,
         tell: Tell | None = None,
-        first_hand: FirstHand | None = None,
+        first_hand: RowCache | None = None,
         beside: SharedTopicLog | None = None,
     ) -> None:
-        self._first_hand = first_hand or FirstHand(clock)
+        self._first_hand = first_hand or RowCache(clock)
         self._clock = clock
         self._settings = settings
         self._pacer = pacer
         self._tell = tell or (lambda _: None)
         client_id = "deltaq-maintenance"
-        self._log = TopicLog(
-            store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.breathe
-        )
+        self._log = TopicLog(store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.pause)
         self._beside = beside
         self._of_topic: str | None = None  # during long work on its records: the topic's id
         self._after: int | None = None  # during long work: files that come after this version are merged in between
@@ -94,10 +92,10 @@ class TopicPass:
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter, self._step)
-        self._sweeper = Sweeper(store, self._log, clock, pacer, settings, self._step)
+        self._sweeper = OrphanFileRemover(store, self._log, clock, pacer, settings, self._step)
         self._store = store
         # One for all rounds: it remembers what it has seen when.
-        self._log_cleaner = LogCleaner(store, clock, settings, self._step)
+        self._log_cleaner = LogCleanup(store, clock, settings, self._step)
         self._looked_at = float("-inf")  # uptime: by a wall clock that was set back, no look would be due for long
         self._tidied_at = self._cleaned_at = float("-inf")
 
@@ -160,13 +158,13 @@ class TopicPass:
         self._tell(f"{self._log.topic}: {_NAME_STATISTICS}")
         try:
             self._log.name_statistics(self._clock.monotonic() + COMMIT_TIMEOUT_S)
-        except Overtaken:
+        except StalePlan:
             return
         done["tables corrected"] += 1
 
     def _tidy(self, done: Counter[str], *, checkpoint: bool) -> None:
         """All that is due but for the records. Small files that come meanwhile are merged in between."""
-        self._pacer.hurry = 1.0
+        self._pacer.boost = 1.0
         self._after = -1
         try:
             compare_clocks(self._store, self._clock)  # beside a fast writer a round may last for days
@@ -202,7 +200,7 @@ class TopicPass:
             raise unavailable(error) from error
         return Counter({"log objects deleted": removed})
 
-    def _cleaner_of_log(self) -> LogCleaner:
+    def _cleaner_of_log(self) -> LogCleanup:
         retention_ms = self._log.settings.metadata_max_retention_ms
         self._log_cleaner.settings = replace(self._settings, log_retention_ms=retention_ms)
         return self._log_cleaner
@@ -259,7 +257,7 @@ class TopicPass:
                 turns.append(kind)
                 try:
                     self._do(action, done)
-                except (Overtaken, FileGone) as error:
+                except (StalePlan, FileGone) as error:
                     self._log.load()
                     if not self._is_damage(error, done):
                         thwarted += 1
@@ -294,7 +292,7 @@ class TopicPass:
     def _interruptible(self, version: int) -> Iterator[None]:
         """Long work on files that came up to a version: those that come after it are merged in between.
 
-        A step of it raises Overtaken once the topic is another one, or gone.
+        A step of it raises StalePlan once the topic is another one, or gone.
         """
         self._after, self._of_topic = version, self._log.live_head.topic_id
         try:
@@ -347,7 +345,7 @@ class TopicPass:
             left_out=left_out,
             between=self._pacer.step,
         )
-        self._pacer.hurry = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
+        self._pacer.boost = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
 
     def _step(self) -> None:
         """A piece of work is done. What takes its time, as a large merge does, must not be what many small files wait
@@ -360,7 +358,7 @@ class TopicPass:
             self._after = None
             try:
                 self._merge_new_files(after)
-            except (Overtaken, FileGone, KafkaException) as error:
+            except (StalePlan, FileGone, KafkaException) as error:
                 # It will be planned again, and is no reason to give up what is interrupted for it.
                 if isinstance(error, Corrupt):
                     self._is_damage(error, Counter())
@@ -372,7 +370,7 @@ class TopicPass:
             self._pacer.begin()
         head = self._log.head
         if self._of_topic is not None and (head is None or head.topic_id != self._of_topic):
-            raise Overtaken  # what is under way was about a topic that is gone
+            raise StalePlan  # what is under way was about a topic that is gone
 
     def _merge_new_files(self, after: int) -> None:
         """Merge the smallest of the files that came after version `after`."""
@@ -399,7 +397,7 @@ class TopicPass:
     def _retain(self, trimmed: Trimmed, planned_for: TopicHead) -> None:
         def decide(head: TopicHead) -> Trimmed:
             if head.topic_id != planned_for.topic_id:
-                raise Overtaken
+                raise StalePlan
             return trimmed
 
         self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings)

@@ -16,10 +16,10 @@ from pyspark.sql.types import (
 )
 
 from deltaq.errors import InvalidConfig
-from deltaq.log.records import table_schema
-from deltaq.log.scan import Fetched
-from deltaq.log.topic_view import TopicView
 from deltaq.spark.options import ColumnSet, needs_table_columns
+from deltaq.topics.columns import table_schema
+from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.scan import Fetched
 
 __all__ = ["ReadColumns", "kafka_columns", "table_columns"]
 
@@ -53,7 +53,7 @@ def kafka_columns(*, headers: bool) -> StructType:
     return columns.add("headers", _HEADERS) if headers else columns
 
 
-def table_columns(view: TopicView) -> StructType:
+def table_columns(view: TopicDefinition) -> StructType:
     """The columns of a topic's table behind `_topic`, the topic's name."""
     columns = from_arrow_schema(table_schema(view.schema), prefer_timestamp_ntz=False)
     return StructType([StructField("_topic", StringType()), *columns.fields])
@@ -67,7 +67,7 @@ class ReadColumns:
         self._names = promised.fieldNames()
         self._arrow: pa.Schema = to_arrow_schema(promised, timezone="UTC")
 
-    def check(self, topic: str, view: TopicView) -> None:
+    def check(self, topic: str, view: TopicDefinition) -> None:
         """Whether the topic can be read as these columns. Raises InvalidConfig if not."""
         if self._kafka and view.schema is not None:
             raise needs_table_columns(topic)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
-from deltaq.log.topic_state import TopicHead
 from deltaq.spark.options import Bound, Edge, Moment, Subscription
+from deltaq.topics.state import TopicHead
 
 __all__ = [
     "NOT_BEGUN",

@@ -15,8 +15,8 @@ from typing import Literal, NoReturn, TypeAlias
 
 from deltaq.config import AdminConfig, ProducerConfig, parse_client_config
 from deltaq.errors import InvalidConfig
-from deltaq.log.actions import strict_json
 from deltaq.names import check_topic
+from deltaq.serde.json_text import strict_json
 
 __all__ = [
     "SINK_OPTIONS",

@@ -17,24 +17,24 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from deltaq.arrow_input import columns_from_arrow
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.config import ProducerConfig
+from deltaq.delta.actions import Txn
 from deltaq.errors import InvalidConfig, InvalidValue, Unavailable, UnknownTopic
-from deltaq.log.actions import Txn
-from deltaq.log.encoding import in_segments, joined, resolved_block
-from deltaq.log.records import VALUE_SCHEMA, Columns
-from deltaq.log.topic_log import AlreadyCommitted, TopicLog, UploadsGone
-from deltaq.log.topic_state import PendingSegment
-from deltaq.log.topic_view import NewTopicPlan, TopicView, create_topic, view_of
-from deltaq.log.upload import upload_segment
 from deltaq.maintenance.background import checkpoint_if_due
 from deltaq.names import check_topic
+from deltaq.producer.encoding import in_segments, joined, resolved_block
 from deltaq.root import open_root
 from deltaq.serde.typed import TopicSchema, schema_of
 from deltaq.spark.options import SinkOptions, needs_table_columns
 from deltaq.spark.topics import located
 from deltaq.store import Store
+from deltaq.topics.arrow_input import columns_from_arrow
+from deltaq.topics.columns import VALUE_SCHEMA, Columns
+from deltaq.topics.log import AlreadyCommitted, TopicLog, UploadsExpired
+from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of
+from deltaq.topics.state import PendingSegment
+from deltaq.topics.upload import upload_segment
 
 __all__ = ["DeltaqStreamWriter", "DeltaqWriter"]
 
@@ -188,7 +188,7 @@ class _RowWriter:
             log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
         except AlreadyCommitted:
             _log.info("batch is in the topic already topic=%s txn=%s", topic, txn)
-        except UploadsGone as gone:
+        except UploadsExpired as gone:
             reason = (
                 f"{len(gone.paths)} files for topic {topic!r} waited for their commit longer than file.delete.delay.ms "
                 "and may have been removed: run the batch again"
@@ -208,7 +208,7 @@ def _deadline(client: ProducerConfig) -> float:
 class _Waiting:
     """Rows of a task for one topic that are not uploaded yet, and what is. `as_of`: the version of the view."""
 
-    view: TopicView
+    view: TopicDefinition
     as_of: int
     parts: list[Columns] = field(default_factory=list)
     segments: list[PendingSegment] = field(default_factory=list)
@@ -269,12 +269,12 @@ class _TaskWriter:
             waiting.parts.clear()
         self._bytes = 0
 
-    def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicView, int]:
+    def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicDefinition, int]:
         """The topic as it is now, and its version; created if there is none and the client may create topics."""
         client = self._options.client
         log = _logs(self._store).of(topic, client.client_id)
         if log.catch_up():
-            view = view_of(log)
+            view = definition_of(log)
         elif client.auto_create_topics_enable:
             schema = None if self._options.columns == "kafka" else _new_schema(columns)
             plan = NewTopicPlan(client.num_partitions, schema)

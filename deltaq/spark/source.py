@@ -14,11 +14,6 @@ from pyspark.sql.types import StructType
 
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig
-from deltaq.log.parallel import REQUESTS_MAX, in_parallel
-from deltaq.log.ranges import read_ranges
-from deltaq.log.scan import Fetched, FileGone, read_file
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import TopicHead
 from deltaq.root import open_root
 from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
 from deltaq.spark.offsets import (
@@ -42,6 +37,11 @@ from deltaq.spark.options import Bound, Edge, SourceOptions, refuse
 from deltaq.spark.tasks import TopicRead, in_tasks
 from deltaq.spark.topics import QueryTopics, located
 from deltaq.store import Store
+from deltaq.store.parallel import REQUESTS_MAX, in_parallel
+from deltaq.topics.log import TopicLog
+from deltaq.topics.ranges import read_ranges
+from deltaq.topics.scan import Fetched, FileGone, read_file
+from deltaq.topics.state import TopicHead
 
 __all__ = ["DeltaqReader", "DeltaqStreamReader", "columns_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from deltaq.log.scan import FileRead
+from deltaq.topics.scan import FileRead
 
 __all__ = ["TopicRead", "in_tasks"]
 

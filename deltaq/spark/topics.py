@@ -10,16 +10,16 @@ from typing import TypeVar
 from deltaq.clock import Clock
 from deltaq.config import ClientConfig
 from deltaq.errors import InvalidConfig, UnknownTopic
-from deltaq.log.parallel import in_parallel
-from deltaq.log.scan import FileRead, plan_reads
-from deltaq.log.time_lookup import offset_for_time
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import TopicHead
-from deltaq.log.topic_view import TopicView, view_of
 from deltaq.names import TOPICS_FOLDER
 from deltaq.root import open_root
 from deltaq.spark.offsets import Ranges
 from deltaq.spark.options import SourceOptions, Subscription
+from deltaq.store.parallel import in_parallel
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import TopicDefinition, definition_of
+from deltaq.topics.scan import FileRead, plan_reads
+from deltaq.topics.state import TopicHead
+from deltaq.topics.time_lookup import offset_for_time
 
 __all__ = ["QueryTopics", "located"]
 
@@ -71,9 +71,9 @@ class QueryTopics:
                 if partition >= heads[topic].partitions:
                     raise UnknownTopic(topic, partition=partition)
 
-    def view(self, topic: str) -> TopicView:
+    def view(self, topic: str) -> TopicDefinition:
         """What the topic is like, as last seen. Raises UnknownTopic."""
-        return view_of(self._logs[topic])
+        return definition_of(self._logs[topic])
 
     def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
         """The first offset whose timestamp is not earlier; None if there is none."""

@@ -16,7 +16,7 @@ __all__ = [
     "ObjectEntry",
     "ObjectExists",
     "ObjectMissing",
-    "Pace",
+    "PollInterval",
     "Store",
     "StoreError",
     "StoreRefused",
@@ -75,7 +75,7 @@ class ObjectEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PollInterval:
     """How to poll this store for a new object: seconds between two looks, when busy and when idle; and for how long
     after something was found one still counts as busy."""
 
@@ -115,7 +115,7 @@ class Store(Protocol):
         """The root as a URL without credentials, e.g. `file:///data/events`, `memory://test`, `s3://bucket/prefix`."""
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         """How often a waiting reader should look for a new object."""
 
     @property

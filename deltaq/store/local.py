@@ -30,7 +30,7 @@ from deltaq.store.contract import (
     ObjectEntry,
     ObjectExists,
     ObjectMissing,
-    Pace,
+    PollInterval,
     StoreError,
     StoreRefused,
     StoreUnavailable,
@@ -41,10 +41,10 @@ from deltaq.store.watch import SignalWatch
 
 __all__ = ["LocalStore"]
 
-PACE = Pace(busy_s=0.0005, idle_s=0.02)
+PACE = PollInterval(busy_s=0.0005, idle_s=0.02)
 """A look that finds nothing costs a few microseconds."""
 
-PACE_WITH_INOTIFY = Pace(busy_s=0.0005, idle_s=0.1)
+PACE_WITH_INOTIFY = PollInterval(busy_s=0.0005, idle_s=0.1)
 """The kernel wakes the reader; the idle look serves what it cannot see: other machines on a network file system.
 
 A busy wait lasts a millisecond in truth, the kernel's unit, unless something arrives."""
@@ -107,7 +107,7 @@ class LocalStore:
         return "file://" + quote(self._root)
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         return PACE_WITH_INOTIFY if self._wakes else PACE
 
     @property

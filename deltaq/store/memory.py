@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, Pace, Store
+from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, Store
 from deltaq.store.keys import check_folder, check_key, check_prefix
 from deltaq.store.watch import SignalWatch
 
 __all__ = ["MemoryStore", "forget_memory_store", "memory_store", "serve_memory_store"]
 
-PACE = Pace(busy_s=0.0005, idle_s=0.1)
+PACE = PollInterval(busy_s=0.0005, idle_s=0.1)
 """A watch of this store misses nothing, so the idle look is only a safety net."""
 
 
@@ -34,7 +34,7 @@ class MemoryStore:
         return self._url
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         return PACE
 
     @property

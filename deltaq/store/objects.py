@@ -17,7 +17,7 @@ import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.store.contract import ObjectEntry, ObjectMissing, Pace, StoreError, StoreRefused, StoreUnavailable
+from deltaq.store.contract import ObjectEntry, ObjectMissing, PollInterval, StoreError, StoreRefused, StoreUnavailable
 from deltaq.store.keys import check_folder, check_key, check_prefix, is_key
 from deltaq.store.object_errors import CLIENT_ERRORS, is_past_the_end, outcome, scrub
 from deltaq.store.object_options import ObjectSettings, object_settings
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "ObjectStore", "open_object_store"]
 
-PACE = Pace(busy_s=0.01, idle_s=0.5)
+PACE = PollInterval(busy_s=0.01, idle_s=0.5)
 """Every look is a request that is paid for, and on some servers a look delays the write it waits for."""
 
-NEAR_PACE = Pace(busy_s=0.005, idle_s=0.5, steady_s=0.03)
+NEAR_PACE = PollInterval(busy_s=0.005, idle_s=0.5, steady_s=0.03)
 """Of a server that answers in less than `NEAR_S`: most likely one's own. It is looked at as often for longer than a
 producer lingers that wants its messages soon: else the look that finds them would come late by half of that time."""
 
@@ -156,7 +156,7 @@ class ObjectStore:
         return self._connection.provider
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         return NEAR_PACE if self._answer_s < NEAR_S else PACE
 
     @property

@@ -16,7 +16,7 @@ from deltaq.store import (
     ObjectEntry,
     ObjectExists,
     ObjectMissing,
-    Pace,
+    PollInterval,
     Store,
     StoreError,
     StoreRefused,
@@ -132,7 +132,7 @@ class FaultyStore:
         return self.inner.url
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> PollInterval:
         return self.inner.pace
 
     @property

@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltaq import Consumer, Topic, TopicPartition
-from deltaq.log.actions import Add, parse_entry
-from deltaq.log.offers import parse_offer, writer_of
+from deltaq.delta.actions import Add, parse_entry
 from deltaq.names import entry_version, topic_folder, topic_log
 from deltaq.store import open_store
 from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
+from deltaq.topics.shared_files import parse_shared_file, writer_of
 
 __all__ = ["PARTITIONS", "Actor", "Findings", "Scene"]
 
@@ -273,7 +273,7 @@ class Scene:
         named = dict(self._named_files())
         uploaded = [self._values(path) for path in set(self._data_files()) - named.keys()]
         findings.orphans = len(uploaded)
-        offers = {path: found for path in named if (found := parse_offer(path.removeprefix(topic_folder(TOPIC))))}
+        offers = {path: found for path in named if (found := parse_shared_file(path.removeprefix(topic_folder(TOPIC))))}
         findings.taken_along = sum(named[path] != offer.id.writer for path, offer in offers.items())
         self._phases(findings, operations, {value for *_, value in stored}, set().union(*uploaded))
         return findings

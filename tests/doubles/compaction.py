@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.log.actions import Add, CommitInfo, Remove
-from deltaq.log.delta_log import DeltaLog, Draft
-from deltaq.log.scan import FileRead, read_file
-from deltaq.log.segment import encode_segment
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_view import view_of
+from deltaq.delta.actions import Add, CommitInfo, Remove
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.parquet.segment import encode_segment
 from deltaq.store import Store
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import definition_of
+from deltaq.topics.scan import FileRead, read_file
 
 __all__ = ["compact"]
 
@@ -39,7 +39,7 @@ def compact(
     ends: dict[int, tuple[int, int]] = {}
     for file in old:
         everything = FileRead(file, tuple((batch, batch.base_offset, batch.next_offset) for batch in file.batches))
-        for part in read_file(store, everything, view_of(log).columns):
+        for part in read_file(store, everything, definition_of(log).columns):
             parts.setdefault(part.partition, []).append(part.rows)
             base, _ = ends.get(part.partition, (part.first_offset, 0))
             ends[part.partition] = (base, part.next_offset)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from deltaq.log.offset_index import OffsetIndex
-from deltaq.log.segment import SegmentFile
-from deltaq.log.topic_state import Batch, DataFile, TopicHead
+from deltaq.parquet.segment import SegmentFile
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.state import Batch, DataFile, TopicHead
 
 __all__ = ["Log", "appended_logs", "index_of", "made_file", "offsets_of"]
 

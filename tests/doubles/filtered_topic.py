@@ -14,19 +14,19 @@ import pyarrow as pa
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.log.delta_schema import delta_schema
-from deltaq.log.offers import OfferId, offer_path, parse_offer
-from deltaq.log.records import columns_of_rows, table_schema
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import PendingSegment
-from deltaq.log.topic_view import TYPED_PROPERTY, view_of
-from deltaq.log.upload import upload_segment
+from deltaq.delta.schema import delta_schema
 from deltaq.maintenance.checkpoint import write_checkpoint
-from deltaq.maintenance.pace import Pacer
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
+from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.serde.typed import schema_of
 from deltaq.store import Store, open_store
+from deltaq.topics.columns import columns_of_rows, table_schema
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import TYPED_PROPERTY, definition_of
+from deltaq.topics.shared_files import SharedFileId, parse_shared_file, shared_file_path
+from deltaq.topics.state import PendingSegment
+from deltaq.topics.upload import upload_segment
 from tests.doubles.filters import Filter, filters_of
 
 __all__ = [
@@ -241,7 +241,7 @@ class Written:
         for number, values in enumerate(files):
             assert theirs.load()
             assert ours.load()
-            rows, view = self._noted(values), view_of(theirs)
+            rows, view = self._noted(values), definition_of(theirs)
             columns = columns_of_rows(
                 [row["_partition"] for row in rows],
                 pa.array([_ms(row) for row in rows], pa.int64()),
@@ -250,20 +250,22 @@ class Written:
                 list(values),
                 view.schema,
             )
-            offer = OfferId(theirs.writer, number)
+            offer = SharedFileId(theirs.writer, number)
 
-            def named(segment: PendingSegment, offer: OfferId = offer, topic_id: str = view.topic_id) -> str | None:
-                return offer_path(offer, segment, topic_id, follows=False)
+            def named(
+                segment: PendingSegment, offer: SharedFileId = offer, topic_id: str = view.topic_id
+            ) -> str | None:
+                return shared_file_path(offer, segment, topic_id, follows=False)
 
             about = view.settings, "none", None, FOREVER, SYSTEM_CLOCK, theirs.version
             upload_segment(self.store, "t", columns, *about, named)
             taken = ours.append(list, view.topic_id, FOREVER, shared=True)
-            assert [parse_offer(file.path) is not None for file in taken.files] == [True]
+            assert [parse_shared_file(file.path) is not None for file in taken.files] == [True]
         return self
 
     def maintain(self, settings: MaintenanceSettings) -> Mapping[str, int]:
         """One round of maintenance; the rows are then as the topic's own reader has them."""
-        done = TopicPass(self.store, "t", SYSTEM_CLOCK, settings, Pacer(SYSTEM_CLOCK)).run()
+        done = TopicPass(self.store, "t", SYSTEM_CLOCK, settings, Throttle(SYSTEM_CLOCK)).run()
         kept = Topic("t", conf={"bootstrap.servers": self.root}).to_arrow().select(["_key", "_offset"]).to_pylist()
         offsets = {row["_key"]: row["_offset"] for row in kept}
         assert len(offsets) == len(kept)

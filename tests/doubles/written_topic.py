@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from deltaq.clock import Clock
 from deltaq.config import topic_properties
-from deltaq.log.records import Columns, Headers, columns_of_rows
-from deltaq.log.topic_log import TopicLog
-from deltaq.log.topic_state import DataFile, PendingSegment, TopicChange
-from deltaq.log.topic_view import NewTopicPlan, create_topic
-from deltaq.log.upload import upload_segment
-from deltaq.maintenance.first_hand import FirstHand
-from deltaq.maintenance.pace import Pacer
+from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.serde.typed import TopicSchema
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock, messages_of
+from deltaq.topics.columns import Columns, Headers, columns_of_rows
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import NewTopicPlan, create_topic
+from deltaq.topics.state import DataFile, PendingSegment, TopicChange
+from deltaq.topics.upload import upload_segment
 
 __all__ = ["SMALL", "Row", "WrittenTopic", "seen_by_consumers"]
 
@@ -65,7 +65,7 @@ class WrittenTopic:
         self.clock = clock or ManualClock(auto_advance=True)
         self.store = store = store or MemoryStore("test", self.clock)
         self.schema = schema
-        self.first_hand = FirstHand(self.clock)
+        self.first_hand = RowCache(self.clock)
         self.log = TopicLog(store, TOPIC, self.clock, indexed=True)
         properties = topic_properties({name.replace("_", "."): value for name, value in config.items()})
         create_topic(self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False)
@@ -139,7 +139,7 @@ class WrittenTopic:
 
     def maintenance(self, settings: MaintenanceSettings = SMALL, **changes: Any) -> TopicPass:
         settings = replace(settings, **changes)
-        return TopicPass(self.store, TOPIC, self.clock, settings, Pacer(self.clock))
+        return TopicPass(self.store, TOPIC, self.clock, settings, Throttle(self.clock))
 
     def maintain(self, settings: MaintenanceSettings = SMALL, **changes: Any) -> Counter[str]:
         """One round by somebody who has just come."""

@@ -279,8 +279,8 @@ def test_a_producer_cannot_delete_data_nor_write_what_belongs_to_groups_and_main
 def test_maintenance_in_a_producer_is_refused_once_in_words_while_its_messages_go_on(
     root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    care = background.TopicCaretaker
-    monkeypatch.setattr("deltaq.producer.TopicCaretaker", partial(care, settings=READY))
+    care = background.BackgroundTopicMaintenance
+    monkeypatch.setattr("deltaq.producer.producer.TopicCaretaker", partial(care, settings=READY))
     told: list[KafkaError | None] = []
 
     def refusals() -> list[logging.LogRecord]:

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltaq import Producer, Topic
-from deltaq.log.file_statistics import STATISTICS_PROPERTY
+from deltaq.parquet.file_statistics import STATISTICS_PROPERTY
 from tests.doubles.filtered_topic import (
     FILTERS,
     SCHEMA,

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from deltaq import Consumer, Corrupt, Incompatible, KafkaError, KafkaException, Producer, Topic, TopicPartition
-from deltaq.log.actions import Metadata, Protocol, encode_entry, parse_entry
+from deltaq.delta.actions import Metadata, Protocol, encode_entry, parse_entry
 from deltaq.names import log_start_marker
 from deltaq.store import LocalStore
 from tests.doubles.reading import next_message

@@ -11,14 +11,14 @@ from deltalake import DeltaTable, write_deltalake
 
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.config import topic_properties
+from deltaq.delta.actions import Txn, encode_entry, parse_entry
+from deltaq.delta.schema import delta_schema
 from deltaq.errors import Corrupt, Incompatible
-from deltaq.log.actions import Txn, encode_entry, parse_entry
-from deltaq.log.delta_schema import delta_schema
-from deltaq.log.records import table_schema
-from deltaq.log.topic_log import AlreadyCommitted, TopicLog
-from deltaq.log.topic_state import PendingSegment, TopicChange
 from deltaq.names import log_start_marker
 from deltaq.store import Store, open_store
+from deltaq.topics.columns import table_schema
+from deltaq.topics.log import AlreadyCommitted, TopicLog
+from deltaq.topics.state import PendingSegment, TopicChange
 
 LOG = "topics/t/_delta_log/"
 

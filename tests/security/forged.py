@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
-from deltaq.log.actions import Action, Add, DomainMetadata, encode_entry, parse_entry
-from deltaq.log.records import table_schema
+from deltaq.delta.actions import Action, Add, DomainMetadata, encode_entry, parse_entry
 from deltaq.store import MemoryStore, Store
+from deltaq.topics.columns import table_schema
 from tests.doubles.reading import next_message
 
 __all__ = [

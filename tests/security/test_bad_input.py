@@ -26,7 +26,7 @@ from deltaq.admin import (
     OffsetSpec,
     TopicCollection,
 )
-from deltaq.store import MemoryStore, ObjectEntry, Pace, Watch
+from deltaq.store import MemoryStore, ObjectEntry, PollInterval, Watch
 
 pytestmark = pytest.mark.fault("K1")
 
@@ -38,7 +38,7 @@ class UntouchableStore:
     """A store that nobody may ask for anything; `touched` tells what was asked all the same."""
 
     url = "memory://untouched"
-    pace = Pace(0.001, 0.001)
+    pace = PollInterval(0.001, 0.001)
     is_remote = False
     case_sensitive = True
 

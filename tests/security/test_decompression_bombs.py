@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Corrupt, KafkaError, Topic
-from deltaq.log import segment as segment_module
-from deltaq.log.segment import read_table
+from deltaq.parquet import segment
+from deltaq.parquet.segment import read_table
 from deltaq.store import MemoryStore
 from tests.security.forged import as_parquet, as_segment, refusal, replace_file, topic_of_three
 
@@ -27,7 +27,7 @@ LONG = b"x" * 20_000  # in every row: ten times the limit
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "DECODED_BYTES_MAX", LIMIT)
+    monkeypatch.setattr(segment, "DECODED_BYTES_MAX", LIMIT)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def prefixes_called_plain() -> bytes:
 def pages_called_small() -> bytes:
     """Compressed pages of which the footer says that they decompress to very little."""
     data = long_values(compression="zstd", write_statistics=False)
-    size = segment_module._open(pa.BufferReader(data)).metadata.row_group(0).column(6).total_uncompressed_size
+    size = segment._open(pa.BufferReader(data)).metadata.row_group(0).column(6).total_uncompressed_size
     return in_footer(data, varint(2 * size), varint(2 * size % 128 + (1 << (7 * (len(varint(2 * size)) - 1)))))
 
 
@@ -172,7 +172,7 @@ def with_long_values_in(name: str) -> bytes:
 def test_columns_that_the_table_does_not_have_are_not_decoded(store, monkeypatch, whole):
     replace_file(store, with_long_values_in("more"), ROWS)
     if not whole:
-        monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+        monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
     with at_most(LIMIT):
         found = Topic("t", store=store).to_arrow()
     assert found["value"].to_pylist()[2:] == [b"v"] * ROWS

@@ -14,16 +14,16 @@ import pytest
 
 from deltaq import Consumer, Corrupt, KafkaError, KafkaException, Topic, TopicPartition
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.log import segment as segment_module
-from deltaq.log.actions import Metadata
-from deltaq.log.delta_schema import arrow_schema, delta_schema
-from deltaq.log.records import HEADERS
-from deltaq.log.time_lookup import offset_for_time
-from deltaq.log.topic_log import TopicLog
+from deltaq.delta.actions import Metadata
+from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.key_compaction import KeyCleaner, KeyCleaning
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.parquet import segment
 from deltaq.store import MemoryStore
+from deltaq.topics.columns import HEADERS
+from deltaq.topics.log import TopicLog
+from deltaq.topics.time_lookup import offset_for_time
 from tests.doubles.reading import next_message
 from tests.security.forged import Change, as_segment, forge, in_tag, replace_file, topic_of_three
 
@@ -138,7 +138,7 @@ def test_a_file_with_other_columns_than_its_table_is_corrupt_by_file_and_column(
 
 
 def test_a_large_file_with_other_columns_is_corrupt_too(monkeypatch):
-    monkeypatch.setattr(segment_module, "WHOLE_FILE_BYTES", 0)
+    monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
     store = topic_of_three()
     replace_file(store, as_segment(pa.table({"value": [7]}), 1), 1)
     assert "column 'value' is int64 instead of binary" in str(by_poll(store))

@@ -10,22 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from deltaq.consumer.fetcher import Fetcher
+from deltaq.delta.actions import CommitInfo
+from deltaq.delta.log import DeltaLog
 from deltaq.errors import Unavailable
-from deltaq.group import group_log, group_state
-from deltaq.log import offers, topic_log
-from deltaq.log.actions import CommitInfo
-from deltaq.log.delta_log import DeltaLog
-from deltaq.log.fetcher import Fetcher
-from deltaq.log.flight_commit import FlightCommit
-from deltaq.log.flights import Flight, Flights
-from deltaq.log.offers import Ledger
-from deltaq.log.rewrites import renewed, rewritten
-from deltaq.log.topic_log import Fate, TopicLog
+from deltaq.groups import log as group_log
+from deltaq.groups import state as group_state
 from deltaq.maintenance import file_compaction, key_compaction, plan
-from deltaq.maintenance.log_clean_up import LogCleaner
+from deltaq.maintenance.log_cleanup import LogCleanup
 from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.rewrite import Rewriter
+from deltaq.producer.batches import InFlightBatches, ProduceBatch
+from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.scheduler import SimulationError
+from deltaq.topics import log as topic_log
+from deltaq.topics import shared_files
+from deltaq.topics.log import CommitOutcome, TopicLog
+from deltaq.topics.rewrites import renewed, rewritten
+from deltaq.topics.shared_files import SharedFileTracker
 from tests.simulation.play import play
 from tests.simulation.script import Script, script_of
 
@@ -111,7 +113,7 @@ def merges_what_others_have_merged(patch: pytest.MonkeyPatch) -> None:
 
 
 def cleans_the_log_up_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogCleaner, "_is_old_enough", lambda self, folder, start: start > 0)
+    patch.setattr(LogCleanup, "_is_old_enough", lambda self, folder, start: start > 0)
 
 
 def lets_partitions_start_behind_a_file_that_stays(patch: pytest.MonkeyPatch) -> None:
@@ -171,12 +173,12 @@ def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_read_what_others_took_along(patch: pytest.MonkeyPatch) -> None:
     """Goes past a slot without a look at the files in it, and takes them along again."""
-    note = Ledger.note
-    patch.setattr(Ledger, "note", lambda self, entry: note(self, replace(entry, actions=())))
+    note = SharedFileTracker.note
+    patch.setattr(SharedFileTracker, "note", lambda self, entry: note(self, replace(entry, actions=())))
 
 
 def takes_along_what_was_there_before_its_knowledge_begins(patch: pytest.MonkeyPatch) -> None:
-    takable = Ledger.takable
+    takable = SharedFileTracker.takable
 
     def careless(self, *arguments):
         since, self.since = self.since, -1
@@ -184,41 +186,43 @@ def takes_along_what_was_there_before_its_knowledge_begins(patch: pytest.MonkeyP
         self.since = since
         return found
 
-    patch.setattr(Ledger, "takable", careless)
+    patch.setattr(SharedFileTracker, "takable", careless)
 
 
 def takes_along_what_its_writer_has_given_up(patch: pytest.MonkeyPatch) -> None:
-    note = Ledger.note
+    note = SharedFileTracker.note
 
     def careless(self, entry):
         note(self, entry)
         self._committed.clear()
 
-    patch.setattr(Ledger, "note", careless)
+    patch.setattr(SharedFileTracker, "note", careless)
 
 
 def takes_along_what_follows_something_else(patch: pytest.MonkeyPatch) -> None:
-    takable = Ledger.takable
+    takable = SharedFileTracker.takable
 
     def careless(self, offers, *arguments):
         return takable(self, [replace(offer, follows=False) for offer in offers], *arguments)
 
-    patch.setattr(Ledger, "takable", careless)
+    patch.setattr(SharedFileTracker, "takable", careless)
 
 
 def takes_along_what_a_sweep_has_voided(patch: pytest.MonkeyPatch) -> None:
-    takable = Ledger.takable
+    takable = SharedFileTracker.takable
     patch.setattr(
-        Ledger, "takable", lambda self, offers, head, *more: takable(self, offers, replace(head, uploads_from=0), *more)
+        SharedFileTracker,
+        "takable",
+        lambda self, offers, head, *more: takable(self, offers, replace(head, uploads_from=0), *more),
     )
 
 
 def takes_along_what_was_meant_for_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offers, "topic_mark", lambda _: bytes(8))
+    patch.setattr(shared_files, "topic_mark", lambda _: bytes(8))
 
 
 def calls_what_others_may_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FlightCommit, "_unknown", lambda self, flight, error: Unavailable("no answer in time"))
+    patch.setattr(Committer, "_unknown", lambda self, flight, error: Unavailable("no answer in time"))
 
 
 def calls_a_failure_what_it_has_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
@@ -230,7 +234,7 @@ def calls_a_failure_what_others_added_before_it_was_withdrawn(patch: pytest.Monk
 
     def careless(self, *arguments):
         withdraw(self, *arguments)
-        return Fate({}, frozenset())
+        return CommitOutcome({}, frozenset())
 
     patch.setattr(TopicLog, "withdraw", careless)
 
@@ -250,12 +254,12 @@ def withdraws_in_the_name_of_somebody_else(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_say_that_something_comes_before(patch: pytest.MonkeyPatch) -> None:
     """Of several that are uploaded at once, any may be added first."""
-    place = Flights.place
-    patch.setattr(Flights, "place", lambda self, as_of, follows: place(self, as_of, follows=False))
+    place = InFlightBatches.place
+    patch.setattr(InFlightBatches, "place", lambda self, as_of, follows: place(self, as_of, follows=False))
 
 
 def offers_what_is_behind_something_that_others_do_not_see(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Flight, "others_will_see", True)
+    patch.setattr(ProduceBatch, "others_will_see", True)
 
 
 def does_not_recognise_its_own_file(patch: pytest.MonkeyPatch) -> None:

@@ -9,15 +9,15 @@ from typing import Any
 from unittest.mock import patch
 
 from deltaq import KafkaException, consumer, producer
-from deltaq.log import turns
-from deltaq.log.delta_log import CLEAN_UP_GRACE_S
-from deltaq.log.fetcher import Fetcher
-from deltaq.log.flight_commit import FlightCommit
-from deltaq.log.flights import Flights
-from deltaq.log.topic_log import Fate, Overtaken, TopicLog, UploadsGone
+from deltaq.consumer.fetcher import Fetcher
+from deltaq.delta.log import CLEAN_UP_GRACE_S
 from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.producer import group_commit
+from deltaq.producer.batches import InFlightBatches
+from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine
+from deltaq.topics.log import CommitOutcome, StalePlan, TopicLog, UploadsExpired
 from tests.simulation.stage import Stage
 
 __all__ = ["Maintainer", "put_in_order", "witnessed"]
@@ -84,26 +84,30 @@ def witnessed(stage: Stage) -> Iterator[None]:
             patches.enter_context(patch.object(target, name, value))
 
         given_up = "a rewrite was given up since the files were gone"
-        put(TopicLog, "rewrite", _counting(TopicLog.rewrite, Overtaken, lambda: count(given_up)))
-        put(TopicLog, "append", _counting(TopicLog.append, UploadsGone, lambda: count("uploads were void")))
+        put(TopicLog, "rewrite", _counting(TopicLog.rewrite, StalePlan, lambda: count(given_up)))
+        put(TopicLog, "append", _counting(TopicLog.append, UploadsExpired, lambda: count("uploads were void")))
         put(Fetcher, "_gone", _counting(Fetcher._gone, None, lambda: count("a file was gone that a reader was in")))
-        unknown = FlightCommit._unknown
-        put(FlightCommit, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
+        unknown = Committer._unknown
+        put(Committer, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
         put(TopicLog, "withdraw", _noting(TopicLog.withdraw, lambda fate: count(_of_a_withdrawal(fate))))
-        place = Flights.place
-        put(Flights, "place", _noting(place, lambda found: found.follows and count("an offer was made behind another")))
+        place = InFlightBatches.place
+        put(
+            InFlightBatches,
+            "place",
+            _noting(place, lambda found: found.follows and count("an offer was made behind another")),
+        )
         if stage.script.company:
-            put(turns, "COMPANY_S", 600.0)
-            put(turns, "LOAD_MIN", 0.0)
-            put(turns, "_INTERVAL_MAX_S", 1.0)
-            put(turns, "_PATIENCE", 0.2)
+            put(group_commit, "COMPANY_S", 600.0)
+            put(group_commit, "LOAD_MIN", 0.0)
+            put(group_commit, "_INTERVAL_MAX_S", 1.0)
+            put(group_commit, "_PATIENCE", 0.2)
         if stage.script.caretaking:
-            for module, name in ((producer, "TopicCaretaker"), (consumer, "GroupCaretaker")):
+            for module, name in ((producer, "BackgroundTopicMaintenance"), (consumer, "BackgroundGroupMaintenance")):
                 put(module, name, partial(getattr(module, name), settings=stage.script.upkeep))
         yield
 
 
-def _of_a_withdrawal(fate: Fate) -> str:
+def _of_a_withdrawal(fate: CommitOutcome) -> str:
     return "an offer that had failed was in the log" if fate.landed else "an offer was withdrawn"
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
-from deltaq.log.topic_state import TopicHead
 from deltaq.spark.offsets import (
     DataLoss,
     SourceOffset,
@@ -25,6 +24,7 @@ from deltaq.spark.offsets import (
     to_read,
 )
 from deltaq.spark.options import Bound, Edge, Moment, Subscription
+from deltaq.topics.state import TopicHead
 
 ALL = Subscription(("orders",))
 FAIL, GO_ON = DataLoss(fail=True), DataLoss(fail=False)

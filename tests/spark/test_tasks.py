@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltaq.log.scan import FileRead
-from deltaq.log.segment import SegmentFile
-from deltaq.log.topic_state import Batch, DataFile
+from deltaq.parquet.segment import SegmentFile
 from deltaq.spark.tasks import FILE_COST_BYTES, TASK_BYTES, TopicRead, in_tasks
+from deltaq.topics.scan import FileRead
+from deltaq.topics.state import Batch, DataFile
 
 TOPIC = ("orders", "one")
 

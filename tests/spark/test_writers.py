@@ -16,12 +16,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from deltaq import InvalidConfig, InvalidValue, MessageTooLarge, Producer, Topic, Unavailable, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.log.topic_log import TopicLog
 from deltaq.partitioner import consistent
 from deltaq.spark import sink
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
 from deltaq.store import LocalStore
+from deltaq.topics.log import TopicLog
 
 UTC = datetime.timezone.utc
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Pace, StoreError, StoreUnavailable, Watch
+from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, StoreError, StoreUnavailable, Watch
 from deltaq.store.watch import SignalWatch
 from deltaq.testing.simulation.disk import Disk
 from deltaq.testing.simulation.scheduler import EPOCH_S, Killed, Process, Scheduler
@@ -116,8 +116,8 @@ class SimulatedStore:
         return self._disk.url
 
     @property
-    def pace(self) -> Pace:
-        return Pace(busy_s=0.01, idle_s=0.2)
+    def pace(self) -> PollInterval:
+        return PollInterval(busy_s=0.01, idle_s=0.2)
 
     @property
     def is_remote(self) -> bool:

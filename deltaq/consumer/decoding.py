@@ -1,0 +1,92 @@
+"""Fetched records as Python values, column by column and only when somebody looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltaq.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
+from deltaq.serde.typed import TopicSchema
+from deltaq.topics.columns import VALUE_SCHEMA
+from deltaq.topics.scan import Fetched
+
+__all__ = ["DecodedRecords"]
+
+_VALUE = VALUE_SCHEMA.names[0]
+
+
+class DecodedRecords:
+    """The records of one `Fetched`. The first look at a column decodes all of it, which is what a reader will need.
+
+    With a `schema` that carries a model, values are instances of it; without a model they are dicts.
+    """
+
+    __slots__ = (
+        "_fetched",
+        "_headers",
+        "_keys",
+        "_offsets",
+        "_schema",
+        "_timestamps",
+        "_values",
+        "count",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: str, fetched: Fetched, schema: TopicSchema | None) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = fetched.partition
+        self.count = fetched.rows.num_rows
+        self._fetched = fetched
+        self._schema = schema
+        self._offsets: list[int] | None = fetched.rows.column("_offset").to_pylist() if fetched.sparse else None
+        self._values: list[Any] | None = None
+        self._keys: list[bytes | None] | None = None
+        self._headers: list[list[tuple[str, bytes | None]] | None] | None = None
+        self._timestamps: list[int] | None = None
+
+    def offset_at(self, row: int) -> int:
+        """The offset of a row."""
+        return self._fetched.first_offset + row if self._offsets is None else self._offsets[row]
+
+    def position_after(self, row: int) -> int:
+        """Where to read on once the rows up to and including `row` have been handed out."""
+        return self._fetched.next_offset if row + 1 >= self.count else self.offset_at(row) + 1
+
+    def value_at(self, row: int) -> Any:
+        """The value of a row."""
+        values = self._values
+        if values is None:
+            rows = self._fetched.rows
+            values = rows.column(_VALUE).to_pylist() if self._schema is None else self._schema.to_python(rows)
+            self._values = values
+        value = values[row]
+        return value if self._schema is None or value is None else self._schema.restore(value)
+
+    def key_at(self, row: int) -> bytes | None:
+        """The key of a row."""
+        if self._keys is None:
+            self._keys = self._fetched.rows.column("_key").to_pylist()
+        return self._keys[row]
+
+    def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None:
+        """The headers of a row, in order; None if it has none."""
+        if self._headers is None:
+            column = self._fetched.rows.column("_headers")
+            lists = [None] * len(column) if column.null_count == len(column) else column.to_pylist()
+            self._headers = [[(pair["key"], pair["value"]) for pair in pairs] if pairs else None for pairs in lists]
+        return self._headers[row]
+
+    def timestamp_at(self, row: int) -> tuple[int, int]:
+        """(type, milliseconds) of a row."""
+        if self._timestamps is None:
+            stamps = self._fetched.rows.column("_timestamp").cast("int64")
+            self._timestamps = [stamp // 1000 for stamp in stamps.to_pylist()]
+        kind = TIMESTAMP_LOG_APPEND_TIME if self._fetched.log_append_time else TIMESTAMP_CREATE_TIME
+        return kind, self._timestamps[row]
+
+    def arrow(self, first: int, count: int) -> Any:
+        """Rows as a record batch of the topic's table."""
+        return self._fetched.rows.slice(first, count)

@@ -1,0 +1,468 @@
+"""Delta log actions as typed values, and log entries as bytes.
+
+Source: the Delta transaction protocol, "Actions". Only what deltaq writes or must understand is typed; an action of
+an unknown kind is ignored, as the protocol demands. Parsing is strict: a log entry decides offsets, so half a line,
+a repeated key or a number that is not one is `Corrupt`, never a guess.
+
+Entries written by deltaq start with a `commitInfo` that carries the CRC-32 of all bytes after its line. Delta has no
+checksum of its own for an entry; with this one, a flipped bit or a cut at a line boundary is noticed too.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TypeAlias
+
+from deltaq.errors import Corrupt, Incompatible
+from deltaq.serde.json_text import compact_json, strict_json
+
+__all__ = [
+    "FORMAT",
+    "NOTHING_PREPARED",
+    "Action",
+    "Add",
+    "CommitInfo",
+    "DomainMetadata",
+    "Entry",
+    "JsonObject",
+    "Metadata",
+    "Prepared",
+    "Protocol",
+    "Remove",
+    "Txn",
+    "encode_entry",
+    "parse_action",
+    "parse_entry",
+    "prepared",
+]
+
+FORMAT = 1
+"""Version of the on-disk format this code writes; see docs/internals/format.md."""
+
+JsonObject: TypeAlias = "dict[str, object]"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """Who made the entry and why. `txn_id` is the token by which a writer recognises its own commit."""
+
+    txn_id: str
+    timestamp: int
+    operation: str
+    client_id: str = ""
+    engine: str = ""
+    is_blind_append: bool = True
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What a reader and a writer must support."""
+
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The table's schema (as Delta's `schemaString`) and properties."""
+
+    id: str
+    schema_string: str
+    configuration: Mapping[str, str]
+    created_time: int
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DomainMetadata:
+    """A named piece of table state; the newest of a domain counts."""
+
+    domain: str
+    configuration: str
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """The newest version that application `app_id` has committed."""
+
+    app_id: str
+    version: int
+    last_updated: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A data file becomes part of the table. `path` is relative to the table's folder, `stats` is Delta's JSON text."""
+
+    path: str
+    size: int
+    modification_time: int
+    data_change: bool
+    stats: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A data file stops being part of the table."""
+
+    path: str
+    deletion_timestamp: int
+    data_change: bool
+
+
+Action: TypeAlias = "CommitInfo | Protocol | Metadata | DomainMetadata | Txn | Add | Remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One numbered log entry. `info` is None if deltaq did not write it."""
+
+    version: int
+    info: CommitInfo | None
+    actions: tuple[Action, ...]
+
+    @property
+    def txn_id(self) -> str | None:
+        return None if self.info is None else self.info.txn_id
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Actions that were encoded, and read again, before it is known which entry they will be in.
+
+    An entry that removes a hundred files takes a few milliseconds to write, for which others would wait in the turn of
+    whoever commits it.
+    """
+
+    actions: tuple[Action, ...] = ()
+    lines: bytes = b""
+
+
+NOTHING_PREPARED = Prepared()
+
+
+PREPARED_AT_ONCE = 16
+"""Actions that are encoded and read again at a stretch: half a millisecond."""
+
+
+def prepared(actions: Sequence[Action], between: Callable[[], object] = lambda: None) -> Prepared:
+    """The first actions of an entry to come. `between` is called now and then, and what it raises passes.
+
+    ValueError if what is written does not say what it was to say.
+    """
+    lines = []
+    for number, action in enumerate(actions, 1):
+        lines.append(line := _line(action))
+        if parse_action(strict_json(line)) != action:
+            raise ValueError(f"an action is read as another one than was written: {action}")
+        if number % PREPARED_AT_ONCE == 0:
+            between()
+    return Prepared(tuple(actions), b"".join(lines))
+
+
+def encode_entry(info: CommitInfo, actions: Iterable[Action], before: Prepared = NOTHING_PREPARED) -> bytes:
+    """The entry as Delta JSON lines, `commitInfo` first, which ends with the checksum of everything else. The actions
+    prepared `before` come ahead of `actions`."""
+    rest = before.lines + b"".join(_line(action) for action in actions)
+    sealed = _commit_info(info).removesuffix(_AFTER_FIELDS)
+    return sealed + _checksum(sealed, rest) + b"\n" + rest
+
+
+_CHECKSUM = b',"crc32":'
+_AFTER_FIELDS = b"}}}"
+
+
+def _checksum(sealed: bytes, rest: bytes) -> bytes:
+    """How the first line goes on behind `sealed`: it covers the token too, on which it depends whose an entry is."""
+    return _CHECKSUM + b"%d" % zlib.crc32(rest, zlib.crc32(sealed)) + _AFTER_FIELDS
+
+
+def _commit_info(info: CommitInfo) -> bytes:
+    body = {
+        "timestamp": info.timestamp,
+        "operation": info.operation,
+        "operationParameters": dict(info.parameters),
+        "isBlindAppend": info.is_blind_append,
+        "engineInfo": info.engine,
+        "txnId": info.txn_id,
+        "deltaq": {"format": FORMAT, "client": info.client_id},
+    }
+    return compact_json({"commitInfo": body}).encode()
+
+
+def _line(action: Action) -> bytes:
+    name, body = _as_json(action)
+    return compact_json({name: body}).encode() + b"\n"
+
+
+def _as_json(action: Action) -> tuple[str, JsonObject]:
+    match action:
+        case Add():
+            body: JsonObject = {
+                "path": action.path,
+                "partitionValues": {},
+                "size": action.size,
+                "modificationTime": action.modification_time,
+                "dataChange": action.data_change,
+            }
+            if action.stats is not None:
+                body["stats"] = action.stats
+            if action.tags:
+                body["tags"] = dict(action.tags)
+            return "add", body
+        case Remove():
+            return "remove", {
+                "path": action.path,
+                "deletionTimestamp": action.deletion_timestamp,
+                "dataChange": action.data_change,
+            }
+        case Txn():
+            txn: JsonObject = {"appId": action.app_id, "version": action.version}
+            if action.last_updated is not None:
+                txn["lastUpdated"] = action.last_updated
+            return "txn", txn
+        case DomainMetadata():
+            return "domainMetadata", {
+                "domain": action.domain,
+                "configuration": action.configuration,
+                "removed": action.removed,
+            }
+        case Metadata():
+            return "metaData", {
+                "id": action.id,
+                "name": action.name,
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": action.schema_string,
+                "partitionColumns": [],
+                "configuration": dict(action.configuration),
+                "createdTime": action.created_time,
+            }
+        case Protocol():
+            protocol: JsonObject = {
+                "minReaderVersion": action.min_reader_version,
+                "minWriterVersion": action.min_writer_version,
+            }
+            # Feature lists are allowed from these versions on only, and demanded there.
+            if action.min_reader_version >= 3:
+                protocol["readerFeatures"] = list(action.reader_features)
+            if action.min_writer_version >= 7:
+                protocol["writerFeatures"] = list(action.writer_features)
+            return "protocol", protocol
+        case CommitInfo():
+            raise ValueError("an entry has one commitInfo, and encode_entry writes it")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+# Made once: it takes as long as reading one of the short texts that a commit has many of.
+
+
+def parse_entry(data: bytes, version: int, path: str, before: Prepared = NOTHING_PREPARED) -> Entry:
+    """Parse the bytes of log entry `version`, found at `path`, that begins with what was prepared `before`.
+
+    Raises Corrupt (cut, damaged or empty entry) and Incompatible (written by a newer deltaq format).
+    """
+    if not data.strip():
+        raise Corrupt("log entry is empty", path=path, version=version)
+    try:
+        lines = [strict_json(line) for line in _without(before.lines, data).splitlines() if line.strip()]
+        actions = [action for line in lines if (action := parse_action(line)) is not None]
+        actions[1:1] = before.actions
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"log entry cannot be parsed: {_reason(error)}", path=path, version=version) from error
+    infos = [action for action in actions if isinstance(action, CommitInfo)]
+    if len(infos) > 1:
+        raise Corrupt("log entry has two commitInfo actions", path=path, version=version)
+    sealed = _check_seal(data, lines[0] if lines else None, version, path)
+    _check_one_action_per_key(actions, version, path)
+    rest = tuple(action for action in actions if not isinstance(action, CommitInfo))
+    return Entry(version, infos[0] if infos and sealed else None, rest)
+
+
+def _without(prepared_lines: bytes, data: bytes) -> bytes:
+    """An entry but for what was prepared, which comes behind the first line. ValueError if it does not."""
+    if not prepared_lines:
+        return data
+    first, newline, rest = data.partition(b"\n")
+    if not rest.startswith(prepared_lines):
+        raise ValueError("it does not begin with what was prepared for it")
+    return first + newline + rest[len(prepared_lines) :]
+
+
+def _reason(error: Exception) -> str:
+    return f"missing field {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _check_seal(data: bytes, first: object, version: int, path: str) -> bool:
+    seal = _seal(first)
+    if seal is None:
+        return False
+    if seal.get("format") != FORMAT:
+        raise Incompatible(
+            f"log entry {version} at {path!r} has deltaq format {seal.get('format')!r}; "
+            f"this version reads format {FORMAT}. Upgrade deltaq."
+        )
+    first_line, newline, rest = data.partition(b"\n")
+    sealed, _, _ = first_line.rpartition(_CHECKSUM)
+    if not newline or first_line != sealed + _checksum(sealed, rest):
+        raise Corrupt("log entry is cut or damaged: it does not match its checksum", path=path, version=version)
+    return True
+
+
+def _seal(first: object) -> JsonObject | None:
+    if isinstance(first, dict) and isinstance(info := first.get("commitInfo"), dict):
+        seal = info.get("deltaq")
+        return seal if isinstance(seal, dict) else None
+    return None
+
+
+def _check_one_action_per_key(actions: Iterable[Action], version: int, path: str) -> None:
+    keys = [
+        (kind, _RECONCILIATION_KEYS[kind](action)) for action in actions if (kind := type(action)) is not CommitInfo
+    ]
+    if len(set(keys)) != len(keys):
+        raise Corrupt("log entry has two actions for one key", path=path, version=version)
+
+
+_RECONCILIATION_KEYS: Mapping[type[Action], Callable[[Action], object]] = {
+    Add: attrgetter("path"),
+    Remove: attrgetter("path"),
+    Txn: attrgetter("app_id"),
+    DomainMetadata: attrgetter("domain"),
+    Metadata: lambda _: "",
+    Protocol: lambda _: "",
+}
+
+
+def parse_action(line: object) -> Action | None:
+    """The action of one line, `{"add": {...}}`; None for a kind that is not known. ValueError, KeyError, TypeError."""
+    body = _object(line)
+    if len(body) != 1:
+        raise ValueError(f"a line must hold one action, found {sorted(body)}")
+    ((name, value),) = body.items()
+    parse = _PARSERS.get(name)
+    return None if parse is None else parse(_object(value))
+
+
+def _object(value: object) -> JsonObject:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, found {type(value).__name__}")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a string, found {type(value).__name__}")
+    return value
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"expected an integer, found {value!r:.40}")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"expected true or false, found {value!r:.40}")
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    # Delta allows a null map value; it means the same as a missing one.
+    return {key: _text(text) for key, text in _object(value or {}).items() if text is not None}
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise TypeError(f"expected a list, found {type(value).__name__}")
+    return tuple(_text(name) for name in value)
+
+
+def _optional_text(value: object) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _parse_commit_info(body: JsonObject) -> CommitInfo | None:
+    if _optional_text(body.get("txnId")) is None:
+        return None  # commitInfo is free-form; without a txnId it is a stranger's
+    seal = body.get("deltaq")
+    return CommitInfo(
+        txn_id=_text(body["txnId"]),
+        timestamp=_number(body.get("timestamp", 0)),
+        operation=_text(body.get("operation", "")),
+        client_id=_text(seal.get("client", "")) if isinstance(seal, dict) else "",
+        engine=_optional_text(body.get("engineInfo")) or "",
+        is_blind_append=body.get("isBlindAppend") is True,
+        parameters={key: str(value) for key, value in _object(body.get("operationParameters") or {}).items()},
+    )
+
+
+def _parse_protocol(body: JsonObject) -> Protocol:
+    return Protocol(
+        _number(body["minReaderVersion"]),
+        _number(body["minWriterVersion"]),
+        _names(body.get("readerFeatures")),
+        _names(body.get("writerFeatures")),
+    )
+
+
+def _parse_metadata(body: JsonObject) -> Metadata:
+    return Metadata(
+        id=_text(body["id"]),
+        schema_string=_text(body["schemaString"]),
+        configuration=_texts(body.get("configuration")),
+        created_time=_number(body.get("createdTime") or 0),
+        name=_optional_text(body.get("name")),
+    )
+
+
+def _parse_domain(body: JsonObject) -> DomainMetadata:
+    return DomainMetadata(_text(body["domain"]), _text(body["configuration"]), _flag(body["removed"]))
+
+
+def _parse_txn(body: JsonObject) -> Txn:
+    updated = body.get("lastUpdated")
+    return Txn(_text(body["appId"]), _number(body["version"]), None if updated is None else _number(updated))
+
+
+def _parse_add(body: JsonObject) -> Add:
+    if body.get("deletionVector") is not None:
+        raise ValueError("a file has a deletion vector, which deltaq tables never use")
+    return Add(
+        path=_text(body["path"]),
+        size=_number(body["size"]),
+        modification_time=_number(body["modificationTime"]),
+        data_change=_flag(body["dataChange"]),
+        stats=_optional_text(body.get("stats")),
+        tags=_texts(body.get("tags")),
+    )
+
+
+def _parse_remove(body: JsonObject) -> Remove:
+    return Remove(_text(body["path"]), _number(body.get("deletionTimestamp") or 0), _flag(body["dataChange"]))
+
+
+_PARSERS = {
+    "commitInfo": _parse_commit_info,
+    "protocol": _parse_protocol,
+    "metaData": _parse_metadata,
+    "domainMetadata": _parse_domain,
+    "txn": _parse_txn,
+    "add": _parse_add,
+    "remove": _parse_remove,
+}

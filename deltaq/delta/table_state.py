@@ -1,0 +1,130 @@
+"""The state of a deltaq table at one version: what its log entries add up to.
+
+Source: the Delta protocol, "Action reconciliation": the newest protocol, metadata, domain and transaction of a key
+count, and a file is in the table from its `add` to its `remove`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from deltaq.delta.actions import Action, Add, CommitInfo, DomainMetadata, Entry, Metadata, Protocol, Remove, Txn
+from deltaq.errors import Corrupt, Incompatible
+
+__all__ = ["DELTAQ_DOMAIN", "FORGOTTEN_VERSION", "PROTOCOL", "TableState"]
+
+DELTAQ_DOMAIN = "deltaq"
+
+FORGOTTEN_VERSION = -1
+"""A `txn` of this version means that its application has committed nothing: what it had committed is forgotten."""
+
+PROTOCOL = Protocol(1, 7, writer_features=("domainMetadata", "deltaq"))
+"""Every Delta reader may read; a writer that does not know the feature `deltaq` must refuse to write."""
+
+_KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"}
+
+
+@dataclass(slots=True)
+class TableState:
+    """A table after `version`. `version` is -1 before the first entry. Files keep the order in which they were
+    added. `txn_id` is the token of entry `version`; None if a checkpoint took its place."""
+
+    version: int = -1
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    domains: dict[str, str] = field(default_factory=dict)
+    txns: dict[str, Txn] = field(default_factory=dict)
+    files: dict[str, Add] = field(default_factory=dict)
+    txn_id: str | None = field(default=None, compare=False)
+
+    def copy(self) -> TableState:
+        """The same state, which no later entry changes."""
+        return TableState(
+            self.version,
+            self.protocol,
+            self.metadata,
+            dict(self.domains),
+            dict(self.txns),
+            dict(self.files),
+            self.txn_id,
+        )
+
+    def actions(self) -> list[Action]:
+        """The fewest actions that add up to this state: what a checkpoint of it holds."""
+        table = (self.protocol, self.metadata)
+        return [
+            *(action for action in table if action is not None),
+            *(DomainMetadata(domain, configuration) for domain, configuration in self.domains.items()),
+            *self.txns.values(),
+            *self.files.values(),
+        ]
+
+    def restore(self, version: int, actions: Iterable[Action]) -> None:
+        """Fill this empty state with what a checkpoint of `version` says."""
+        for action in actions:
+            self._apply(action, version)
+        self.version = version
+
+    def check(self, entry: Entry, path: str) -> None:
+        """Refuse an entry that cannot come next. Raises Incompatible for one that deltaq did not write, Corrupt."""
+        if entry.version != self.version + 1:
+            raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
+        if entry.info is None:
+            raise Incompatible(_foreign(entry.version, path))
+
+    def apply(self, entry: Entry) -> None:
+        """Advance by a checked entry. Raises Incompatible for a protocol that deltaq does not support."""
+        for action in entry.actions:
+            self._apply(action, entry.version)
+        self.version, self.txn_id = entry.version, entry.txn_id
+
+    def _apply(self, action: Action, version: int) -> None:
+        match action:
+            case Add():
+                self.files[action.path] = action
+            case Remove():
+                self.files.pop(action.path, None)
+            case Txn(version=committed) if committed == FORGOTTEN_VERSION:
+                self.txns.pop(action.app_id, None)
+            case Txn():
+                self.txns[action.app_id] = action
+            case DomainMetadata(removed=True):
+                self.domains.pop(action.domain, None)
+            case DomainMetadata():
+                self.domains[action.domain] = action.configuration
+            case Metadata():
+                self.metadata = action
+            case Protocol():
+                self.protocol = _checked(action, version)
+            case CommitInfo():
+                pass
+
+
+def _foreign(version: int, path: str) -> str:
+    if version == 0:
+        return (
+            f"the Delta table that begins with {path!r} was made by another program, and deltaq leaves it alone. "
+            "Choose another name, or move that table elsewhere."
+        )
+    return (
+        f"log entry {version} at {path!r} was not written by deltaq. Only deltaq may write this table: "
+        "stop the other writer, and restore the table's log from before that entry."
+    )
+
+
+def _checked(protocol: Protocol, version: int) -> Protocol:
+    unknown = sorted(set(protocol.writer_features) - _KNOWN_WRITER_FEATURES)
+    if protocol.min_reader_version > 1 or unknown:
+        raise Incompatible(
+            f"version {version} of the table asks for Delta reader version {protocol.min_reader_version} "
+            f"and writer features {unknown or 'as known'}; "
+            f"this deltaq supports reader version 1 and {sorted(_KNOWN_WRITER_FEATURES)}. "
+            "Upgrade deltaq, or undo the other tool's protocol change."
+        )
+    if "deltaq" not in protocol.writer_features:
+        raise Incompatible(
+            f"version {version} of the table lacks the writer feature 'deltaq': "
+            "it is a plain Delta table, not a topic. Point deltaq at a folder of its own."
+        )
+    return protocol

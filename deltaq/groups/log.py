@@ -1,0 +1,208 @@
+"""A group's log: joining, leaving and committing offsets, each one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.delta.actions import Action, CommitInfo
+from deltaq.delta.log import DeltaLog, Draft, LogCleaned
+from deltaq.delta.store_errors import unavailable
+from deltaq.delta.table_state import TableState
+from deltaq.errors import KafkaException
+from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
+from deltaq.groups.state import (
+    CommittedOffset,
+    GroupHead,
+    Member,
+    commit_actions,
+    committed_offset,
+    forget_actions,
+    forget_over_actions,
+    group_head,
+    join_actions,
+    leave_actions,
+)
+from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.topics.log import ENGINE
+
+__all__ = ["Caretaker", "GroupChanged", "GroupLog"]
+
+R = TypeVar("R")
+
+
+class Caretaker(Protocol):
+    """Keeps the group's log short while it is written; see `deltaq/maintenance/groups.py`."""
+
+    def committed(self, version: int, state: Callable[[], TableState]) -> None:
+        """A commit became `version`; `state()` is a copy of the table's state then."""
+
+
+class GroupChanged(Exception):
+    """Somebody wrote to the group since it was looked at."""
+
+
+class GroupLog:
+    """A position in one group's log. Thread-safe: every method is one step under a lock.
+
+    `caretaker`: None if the log is not to be looked after by this process.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        group: str,
+        clock: Clock = SYSTEM_CLOCK,
+        client_id: str = "",
+        caretaker: Caretaker | None = None,
+    ) -> None:
+        self.group = group
+        self._store = store
+        self._watch = HeartbeatWatch(store, group, clock)
+        self._caretaker = caretaker
+        self._folder = names.group_folder(group)
+        self._clock = clock
+        self._client_id = client_id
+        self._log = DeltaLog(store, self._folder, clock)
+        self._lock = clock.lock()
+        self._loaded = False
+
+    def head(self) -> GroupHead:
+        """The group as it is now. Raises Unavailable, Corrupt, Incompatible."""
+        with self._lock:
+            self._catch_up()
+            return self._head(self._log.state)
+
+    def state(self) -> TableState:
+        """A copy of the table's state as it is now. Raises Unavailable, Corrupt, Incompatible."""
+        with self._lock:
+            self._catch_up()
+            return self._log.state.copy()
+
+    def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
+        """What is committed now for each (topic, topic id, partition)."""
+        with self._lock:
+            self._catch_up()
+            return [committed_offset(self._log.state, *partition) for partition in partitions]
+
+    def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> int:
+        """Become the only member; the group's generation then. Raises GroupInUse, and what `DeltaLog.commit` raises."""
+        with self._lock:
+            self._catch_up()
+            self._commit(
+                "JOIN",
+                lambda state, now: join_actions(state, self._head(state), self.group, member_id, member, dead, now),
+                deadline,
+            )
+            return self._head(self._log.state).generation
+
+    def leave(self, member_id: str, deadline: float) -> None:
+        """Stop being a member; nothing happens if one is not."""
+        with self._lock:
+            self._catch_up()
+            if member_id in self._head(self._log.state).members:
+                self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
+
+    def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
+        """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises.
+
+        The entries of the topics that they cover become durable first. A power failure could otherwise take back a
+        record of which the group would then skip the successor at the same offset.
+
+        Without a `member_id` the commit is refused while the group has a living member. Each such call looks at the
+        members' heartbeats once: the first begins the watch, and one that comes a session time-out later puts dead
+        members out, in the same entry.
+        """
+        for topic in sorted({offset.topic for offset in offsets}):
+            self._sync(names.topic_log(topic))
+        with self._lock:
+            self._catch_up()
+            members = self._head(self._log.state).members if member_id is None else {}
+            dead = self._watch.look(members).dead
+            self._commit(
+                "COMMIT OFFSETS",
+                lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now, dead),
+                deadline,
+            )
+        for other in dead:
+            remove_heartbeat(self._store, self.group, other)
+
+    def forget_offsets(
+        self,
+        app_ids: Sequence[str] | None,
+        deadline: float,
+        dead: Sequence[str] = (),
+        at_version: int | None = None,
+    ) -> None:
+        """Forget committed offsets, of all partitions if `app_ids` is None, and put out the members in `dead`.
+
+        With `at_version`, GroupChanged if that is not the newest version any more. Raises GroupInUse if the group has
+        members, and what `DeltaLog.commit` raises.
+        """
+
+        def plan(state: TableState, now: int) -> list[Action]:
+            if at_version is not None and state.version != at_version:
+                raise GroupChanged(self.group)
+            return forget_actions(state, self._head(state), self.group, app_ids, dead, now)
+
+        with self._lock:
+            self._catch_up()
+            if plan(self._log.state, 0):
+                self._commit("FORGET OFFSETS", plan, deadline)
+
+    def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
+        """Forget committed offsets of topic ids that are no more, whoever is a member. Raises what `DeltaLog.commit`
+        raises."""
+        with self._lock:
+            self._catch_up()
+            if forget_over_actions(self._log.state, app_ids, 0):
+                self._commit("FORGET OFFSETS", lambda state, now: forget_over_actions(state, app_ids, now), deadline)
+
+    def _sync(self, folder: str) -> None:
+        try:
+            self._store.sync(folder)
+        except ObjectMissing:
+            pass  # nothing of it can be skipped
+        except StoreError as error:
+            raise unavailable(error) from error
+
+    def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
+        txn_id = self._clock.unique_id()
+
+        def write(state: TableState) -> Draft:
+            now = self._clock.time_ms()
+            info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
+            return Draft(info, plan(state, now))
+
+        committed = self._moved(lambda: self._log.commit(write, deadline))
+        if self._caretaker is not None and committed.entry.version == self._log.state.version:
+            self._caretaker.committed(committed.entry.version, self._log.state.copy)
+
+    def _catch_up(self) -> None:
+        self._moved(self._read_on)
+
+    def _read_on(self) -> None:
+        try:
+            if not self._loaded:
+                self._log.load()
+                self._loaded = True
+            while self._log.read_next() is not None:
+                pass
+        except LogCleaned:
+            self._log.load()
+
+    def _moved(self, move: Callable[[], R]) -> R:
+        """What `move` returns. An exception that is not the log's, such as Ctrl-C, may come while the state is half
+        changed: the position is then read anew."""
+        try:
+            return move()
+        except KafkaException:
+            raise
+        except BaseException:
+            self._loaded = False
+            raise
+
+    def _head(self, state: TableState) -> GroupHead:
+        return group_head(state, self._folder)

@@ -1,0 +1,210 @@
+"""Delta's per-file statistics (`add.stats`), by which other engines leave files out of a query. Pure.
+
+A file is skipped where its bounds exclude what a query asks for, so a bound that is too narrow, or that an engine takes
+for narrower than it is, loses rows without an error. Two rules follow:
+
+* The table property `delta.dataSkippingStatsColumns` names the columns that have statistics. delta-rs reads a column of
+  the table that its property includes and `minValues` lacks as `column >= null`, which no row meets.
+* A file has bounds of all these columns, or of none: delta-rs draws no conclusion from `stats` without `minValues` and
+  `maxValues`. Nor does Spark, which answers `min` and `max` from the bounds, so they must be values of the column, or
+  such as Spark does not use that way (cut strings, rounded timestamps).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.serde.json_text import compact_json
+
+__all__ = [
+    "STATISTICS_PROPERTY",
+    "ColumnStatistics",
+    "delta_time",
+    "file_stats",
+    "float_statistics",
+    "indexable_fields",
+    "indexed_columns",
+    "integer_statistics",
+    "statistics_property",
+    "text_statistics",
+]
+
+STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
+"""Delta's table property: the columns that have statistics, separated by commas."""
+
+_OWN_COLUMNS = ("_partition", "_offset", "_timestamp")
+
+INDEXED_COLUMNS_MAX = 32
+"""Columns with statistics at most, deltaq's own among them, as by Delta's default: log entries stay small."""
+
+TEXT_CHARS_MAX = 32
+"""Characters of a string in a bound, as by Delta's default."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+"""Names that stand in the property without quotes, which engines do not all read alike."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_SURROGATES = range(0xD800, 0xE000)
+_CODE_POINT_MAX = 0x1FFFF
+"""The highest one in a bound: JSON's escapes of those above are decoded wrongly by Arrow's JSON reader in Rust, with
+which delta-rs, DuckDB and Polars read the log."""
+
+Bound: TypeAlias = "bool | int | float | str | None"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStatistics:
+    """A column of a file: its number of nulls and its bounds as Delta's JSON has them.
+
+    The bounds are None where all values are null, and where they cannot be said or would not do for every engine.
+    """
+
+    name: str
+    nulls: int
+    low: Bound = None
+    high: Bound = None
+
+
+# --- which columns ---------------------------------------------------------------------------------------------------
+
+
+def indexable_fields(schema: pa.Schema) -> list[pa.Field]:
+    """The value columns of a topic's table that have statistics: the first ones of types that engines skip files by."""
+    fields = [field for field in schema if _PLAIN_NAME.fullmatch(field.name) and _is_indexable(field.type)]
+    return fields[: INDEXED_COLUMNS_MAX - len(_OWN_COLUMNS)]
+
+
+def _is_indexable(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return bool(is_number or types.is_string(kind) or types.is_date32(kind) or types.is_timestamp(kind))
+
+
+def statistics_property(schema: pa.Schema | None = None) -> str:
+    """The value of `STATISTICS_PROPERTY` for a table of this schema; without one, for deltaq's own columns only."""
+    fields = [] if schema is None else indexable_fields(schema)
+    return ",".join([*_OWN_COLUMNS, *(field.name for field in fields)])
+
+
+def indexed_columns(configuration: Mapping[str, str]) -> tuple[str, ...]:
+    """The value columns that have statistics, by the properties of a topic's table."""
+    names = configuration.get(STATISTICS_PROPERTY, "").split(",")
+    return tuple(name for name in names if name and name not in _OWN_COLUMNS)
+
+
+# --- what they say ---------------------------------------------------------------------------------------------------
+
+
+def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int | None) -> ColumnStatistics:
+    """Of a column of integers, booleans, dates or timestamps; bounds as Parquet has them, in days or microseconds."""
+    if low is None or high is None:
+        return ColumnStatistics(field.name, nulls)
+    bounds: tuple[Bound, Bound] = low, high
+    try:
+        if pa.types.is_date32(field.type):
+            bounds = _date_text(low), _date_text(high)
+        elif pa.types.is_timestamp(field.type):
+            # Engines read milliseconds; the bounds must still be around every microsecond.
+            bounds = delta_time(low // 1000), delta_time(-(-high // 1000))
+    except (ValueError, OverflowError):  # a year that Delta's text has no form for
+        return ColumnStatistics(field.name, nulls)
+    return ColumnStatistics(field.name, nulls, *bounds)
+
+
+def _date_text(days: int) -> str:
+    return date.fromordinal(_EPOCH_DAY + days).isoformat()
+
+
+def delta_time(epoch_ms: int) -> str:
+    """A time as Delta's statistics have it. Raises OverflowError outside the years 1 to 9999."""
+    return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def text_statistics(name: str, nulls: int, low: bytes | None, high: bytes | None) -> ColumnStatistics:
+    """Of a column of strings, by the lowest and the highest: cut to `TEXT_CHARS_MAX`, the highest rounded up."""
+    try:
+        below, above = _cut((low or b"").decode()), _rounded_up((high or b"").decode())
+    except UnicodeDecodeError:  # Arrow does not check what others hand in
+        above = None
+    if low is None or high is None or above is None:
+        return ColumnStatistics(name, nulls)
+    return ColumnStatistics(name, nulls, below, above)
+
+
+def _rounded_up(text: str) -> str | None:
+    """A short string that is not below `text`; None if there is none. Engines compare strings by code points."""
+    cut = _cut(text)
+    if len(cut) == len(text):
+        return text
+    for last in range(len(cut) - 1, -1, -1):
+        following = ord(cut[last]) + 1
+        if following in _SURROGATES:
+            following = _SURROGATES.stop
+        if following <= _CODE_POINT_MAX:
+            return cut[:last] + chr(following)
+    return None
+
+
+def _cut(text: str) -> str:
+    """As much of the beginning of `text` as may stand in a bound."""
+    cut = text[:TEXT_CHARS_MAX]
+    above = (place for place, character in enumerate(cut) if ord(character) > _CODE_POINT_MAX)
+    return cut if cut.isascii() else cut[: next(above, TEXT_CHARS_MAX)]
+
+
+def float_statistics(name: str, column: pa.Array | pa.ChunkedArray) -> ColumnStatistics:
+    """Of a column of floating-point numbers.
+
+    There are no bounds where a value is NaN or infinite: JSON cannot say them, and NaN is above all numbers for Spark
+    and DuckDB, and beside them for Arrow.
+    """
+    if not math.isfinite(pc.sum(column).as_py() or 0.0):
+        return ColumnStatistics(name, column.null_count)
+    bounds = pc.min_max(column)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    # Some engines order -0.0 below 0.0, and Arrow's kernel takes either.
+    if low == 0.0:
+        low = -0.0 if _has_zero(column, negative=True) else 0.0
+    if high == 0.0:
+        high = 0.0 if _has_zero(column, negative=False) else -0.0
+    return ColumnStatistics(name, column.null_count, low, high)
+
+
+def _has_zero(column: pa.Array | pa.ChunkedArray, *, negative: bool) -> bool:
+    bits = pa.int64() if pa.types.is_float64(column.type) else pa.int32()
+    zero = pa.scalar(-(2 ** (bits.bit_width - 1)) if negative else 0, bits)
+    chunks: Iterable[pa.Array] = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return any(pc.any(pc.equal(chunk.view(bits), zero)).as_py() for chunk in chunks)
+
+
+def file_stats(
+    rows: int, own: Sequence[ColumnStatistics], values: Sequence[ColumnStatistics], indexed: Sequence[str]
+) -> str:
+    """The text of `add.stats`: `own` are deltaq's columns, `values` what is known of others, `indexed` those of them
+    that the table's property names.
+
+    Without bounds of all of these the file gets none at all, and no engine skips it.
+    """
+    known = {column.name: column for column in values}
+    columns = [*own, *(known[name] for name in indexed if name in known)]
+    stats: dict[str, object] = {"numRecords": rows}
+    if rows and len(columns) == len(own) + len(indexed) and all(_is_bounded(column, rows) for column in columns):
+        bounded = [column for column in columns if column.low is not None]
+        stats["minValues"] = {column.name: column.low for column in bounded}
+        stats["maxValues"] = {column.name: column.high for column in bounded}
+    if rows:
+        stats["nullCount"] = {column.name: column.nulls for column in columns}
+    return compact_json(stats)
+
+
+def _is_bounded(column: ColumnStatistics, rows: int) -> bool:
+    return column.low is not None or column.nulls == rows

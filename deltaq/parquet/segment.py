@@ -1,0 +1,619 @@
+"""Segments: the Parquet files that hold a topic's records. The only module that knows `pyarrow.parquet`.
+
+A segment's rows are sorted by partition. A partition whose share is worth a request of its own gets its own row groups;
+small shares are packed together. Every page carries a checksum; the footer, which Parquet does not protect, and the
+file as a whole are covered by CRC-32 sums in the log entry. So no flipped bit is ever returned as a value.
+
+What a reader pays for a part of a file depends on that part and not on the file: it fetches the footer, whose
+statistics say what each row group holds, and of the row groups that it needs the columns that it needs.
+
+A data file may be hostile. Before anything is decoded, its columns must be those of the table, and what they decode to,
+by the headers of their pages, must stay below `DECODED_BYTES_MAX`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.parquet.file_columns import check_columns, conformed
+from deltaq.parquet.file_parts import FileParts
+from deltaq.parquet.file_statistics import (
+    ColumnStatistics,
+    float_statistics,
+    indexable_fields,
+    integer_statistics,
+    text_statistics,
+)
+from deltaq.parquet.footers import check_footer, footer_of
+from deltaq.parquet.page_headers import ColumnContent
+
+__all__ = [
+    "COMPACTED_ROW_GROUP_BYTES",
+    "COMPRESSIONS",
+    "DECODED_BYTES_MAX",
+    "EncodedSegment",
+    "RowRange",
+    "SegmentFile",
+    "SegmentLayout",
+    "encode_segment",
+    "read_layout",
+    "read_rows",
+    "read_table",
+]
+
+COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
+"""Kafka's `compression.type` values and Parquet's names for them. Parquet's LZ4 here is LZ4_RAW, as the format
+demands."""
+
+ROW_GROUP_SHARE_BYTES = 64 * 1024
+"""A partition's share of a segment from which on it gets row groups of its own: about what one request costs to
+transfer."""
+
+ROW_GROUP_ROWS_MAX = 256 * 1024
+
+COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
+"""About what a row group of a compacted file decodes to. Whoever looks for one record in a file of 128 MiB parses its
+footer, which grows with the number of row groups, and decodes one of them: at this size both cost the same."""
+
+DECODED_BYTES_MAX = 2**31 - 1
+"""No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate.
+
+It counts the Arrow columns and the largest of the buffers that decoding takes; joining the pieces of a column takes as
+much again. The same limit holds for the footer alone.
+"""
+
+VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
+"""What Arrow keeps of a value, by physical type: a number, or where a text ends. Of decimals, and types that are not
+named, it keeps 128 bits or as many as stand in the file, if these are more."""
+
+LIST_BITS = 40
+"""What Arrow keeps for each list that a value is in: where it ends, and whether it is null."""
+
+DICTIONARY_VALUE_BYTES = 16
+"""What Arrow keeps, while a column is decoded, of a value of its dictionary beside the value itself."""
+
+WHOLE_FILE_BYTES = 1024 * 1024
+"""Files up to this size are read in one request, whatever part of them is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """Rows `[first, first + count)` of a segment."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSegment:
+    """A segment ready for upload. `footer_bytes` counts the Parquet footer with its length and magic number.
+
+    `statistics` are those of its value columns by which other engines skip files.
+    """
+
+    data: memoryview
+    rows: int
+    crc32: int
+    footer_bytes: int
+    footer_crc32: int
+    statistics: tuple[ColumnStatistics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """What the log says about a segment: where it is and how to verify it."""
+
+    key: str
+    version: int
+    size: int
+    rows: int
+    crc32: int
+    footer_bytes: int
+    footer_crc32: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is read whole, whatever part of it is needed."""
+        return self.size <= WHOLE_FILE_BYTES
+
+
+class SegmentLayout:
+    """Where the rows of a segment are, by its verified footer. Row groups count from 0.
+
+    `firsts` are the numbers of the row groups' first rows, and that of all rows.
+    """
+
+    def __init__(self, metadata: pq.FileMetaData) -> None:
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        self.metadata = metadata
+        self.firsts: tuple[int, ...] = tuple(accumulate((group.num_rows for group in groups), initial=0))
+        self._columns = {metadata.schema.column(number).path: number for number in range(metadata.num_columns)}
+        self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
+
+    def groups(self, rows: RowRange) -> range:
+        """The row groups that hold some of the rows."""
+        if not rows.count:
+            return range(0)
+        return range(bisect_right(self.firsts, rows.first) - 1, bisect_left(self.firsts, rows.first + rows.count))
+
+    def size(self, group: int) -> int:
+        """Bytes to fetch for a row group."""
+        return _extent(self.metadata.row_group(group))[1]
+
+    def bounds(self, group: int, column: str) -> tuple[int, int] | None:
+        """The lowest and the highest number in a column of a row group, times in microseconds; None if not known."""
+        if (group, column) not in self._bounds:
+            self._bounds[group, column] = self._statistics(group, column)
+        return self._bounds[group, column]
+
+    def _statistics(self, group: int, column: str) -> tuple[int, int] | None:
+        number = self._columns.get(column)
+        statistics = None if number is None else self.metadata.row_group(group).column(number).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        low, high = statistics.min_raw, statistics.max_raw
+        return (low, high) if isinstance(low, int) and isinstance(high, int) else None
+
+
+def encode_segment(
+    batch: pa.RecordBatch | pa.Table,
+    shares: Sequence[int],
+    compression: str,
+    level: int | None = None,
+    *,
+    row_group_bytes: int | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> EncodedSegment:
+    """Encode `batch`, whose rows are sorted by partition, as Parquet. A table of many chunks is copied row group by row
+    group only.
+
+    `shares` are the row counts of the partitions in order (their sum is the number of rows). With `row_group_bytes`
+    a row group decodes to about as many bytes, so that of a large file small parts can be read; without, only the
+    number of its rows is bounded. `between` is called after each row group; what it raises passes. InvalidConfig for an
+    unknown compression or a level the codec does not have.
+    """
+    sink = pa.BufferOutputStream()
+    # Of one partition's few rows, which become one row group however large they are, nobody asks.
+    is_simple = len(shares) == 1 and row_group_bytes is None
+    row_bytes = 0.0 if is_simple else batch.nbytes / max(1, batch.num_rows)
+    rows_max = ROW_GROUP_ROWS_MAX
+    if row_group_bytes is not None:
+        rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))
+    indexed = indexable_fields(batch.schema)
+    footer: list[pq.FileMetaData] = []
+    with _writer(sink, batch.schema, compression, level, indexed, footer) as writer:
+        for first, count in _row_groups(shares, row_bytes, rows_max):
+            part = batch.slice(first, count)
+            for rows in _halved(_one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes):
+                writer.write_batch(rows, row_group_size=rows.num_rows)
+                between()
+    data = memoryview(sink.getvalue())
+    footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
+    return EncodedSegment(
+        data,
+        batch.num_rows,
+        zlib.crc32(data),
+        footer_bytes,
+        zlib.crc32(data[-footer_bytes:]),
+        tuple(_column_statistics(footer[0], batch, indexed)) if batch.num_rows else (),
+    )
+
+
+def _writer(
+    sink: pa.NativeFile,
+    schema: pa.Schema,
+    compression: str,
+    level: int | None,
+    indexed: Sequence[pa.Field],
+    footer: list[pq.FileMetaData],
+) -> pq.ParquetWriter:
+    """The writer of a segment with statistics of the columns `indexed`; `footer` takes its metadata on closing."""
+    if compression not in COMPRESSIONS:
+        known = ", ".join(COMPRESSIONS)
+        raise InvalidConfig(
+            f'Invalid value "{compression}" for configuration property "compression.type": expected one of {known}',
+            key="compression.type",
+        )
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        version="2.6",
+        compression=COMPRESSIONS[compression],
+        compression_level=_checked_level(compression, level),
+        use_dictionary=_dictionary_columns(schema),
+        write_statistics=["_partition", "_offset", "_timestamp", *_names_in_footer(indexed)],
+        write_page_checksum=True,
+        store_schema=False,
+        metadata_collector=footer,
+    )
+
+
+def _checked_level(compression: str, level: int | None) -> int | None:
+    """The level for a codec that has levels; None, and so the codec's own choice, for -1 as in librdkafka."""
+    if level is None or level < 0 or compression not in ("gzip", "zstd"):
+        return None
+    lowest, highest = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
+    if not lowest <= level <= highest:
+        raise InvalidConfig(
+            f'Invalid value "{level}" for configuration property "compression.level": '
+            f"{compression} has {lowest} to {highest}",
+            key="compression.level",
+        )
+    return level
+
+
+def _dictionary_columns(schema: pa.Schema) -> list[str]:
+    # Payloads rarely repeat, and building a dictionary for them costs more than it saves; typed text columns often do.
+    return [field.name for field in schema if field.name == "_partition" or pa.types.is_string(field.type)]
+
+
+def _names_in_footer(indexed: Sequence[pa.Field]) -> list[str]:
+    """The value columns of whose row groups the footer has statistics.
+
+    Not those of floating-point numbers: a reader cannot tell whether NaN is among the values that bounds leave out.
+    """
+    return [field.name for field in indexed if not pa.types.is_floating(field.type)]
+
+
+def _column_statistics(
+    footer: pq.FileMetaData, rows: pa.RecordBatch | pa.Table, indexed: Sequence[pa.Field]
+) -> Iterator[ColumnStatistics]:
+    """Statistics of the columns `indexed` in a whole file. Most are in the footer already, and cost least there."""
+    if not indexed:
+        return
+    numbers = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for field in indexed:
+        if pa.types.is_floating(field.type):
+            yield float_statistics(field.name, rows.column(field.name))
+            continue
+        found = [group.column(numbers[field.name]).statistics for group in groups]
+        nulls = sum(statistics.null_count for statistics in found)
+        bounds = [(statistics.min_raw, statistics.max_raw) for statistics in found if statistics.has_min_max]
+        low = min((low for low, _ in bounds), default=None)
+        high = max((high for _, high in bounds), default=None)
+        if not pa.types.is_string(field.type):
+            yield integer_statistics(field, nulls, low, high)
+        elif any(not s.has_min_max and s.num_values for s in found):  # Arrow leaves out bounds of more than 4 KiB
+            ends = pc.min_max(rows.column(field.name).cast(pa.binary()))
+            yield text_statistics(field.name, nulls, ends["min"].as_py(), ends["max"].as_py())
+        else:
+            yield text_statistics(field.name, nulls, low, high)
+
+
+def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Iterator[tuple[int, int]]:
+    """(first row, rows) of each row group: large shares alone, runs of small ones together."""
+    first = packed = 0
+    for share in shares:
+        large = share * row_bytes >= ROW_GROUP_SHARE_BYTES
+        if large and packed:
+            yield first, packed
+            first, packed = first + packed, 0
+        packed += share
+        while packed > rows_max:
+            yield first, rows_max
+            first, packed = first + rows_max, packed - rows_max
+        if large and packed:
+            yield first, packed
+            first, packed = first + packed, 0
+    if packed:
+        yield first, packed
+
+
+def _halved(rows: pa.RecordBatch, bytes_max: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows in pieces, where they take far more than `bytes_max` because they are larger than others."""
+    if bytes_max is None or rows.num_rows < 2 or rows.nbytes <= 2 * bytes_max:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _halved(rows.slice(0, half), bytes_max)
+    yield from _halved(rows.slice(half), bytes_max)
+
+
+def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> SegmentLayout:
+    """Where the rows of a segment are, at the price of its footer. Raises Corrupt, and what `get_range` raises."""
+    footer = _fetched(file, file.size - file.footer_bytes, file.footer_bytes, get_range)
+    if zlib.crc32(footer) != file.footer_crc32:
+        raise _corrupt(file, "its footer does not match its checksum")
+    # The footer alone is as good as the file here: its places are looked at only when rows are read.
+    metadata = _decoding(file, lambda: _checked(file, _opened(footer))).metadata
+    layout = SegmentLayout(metadata)
+    if layout.firsts[-1] != file.rows:
+        raise _corrupt(file, f"its row groups have {layout.firsts[-1]} rows instead of {file.rows}")
+    return layout
+
+
+def read_rows(
+    file: SegmentFile,
+    wanted: Sequence[RowRange],
+    columns: pa.Schema,
+    get: Callable[[], bytes],
+    get_range: Callable[[int, int], bytes],
+    *,
+    layout: SegmentLayout | None = None,
+) -> list[pa.RecordBatch]:
+    """The wanted row ranges of a segment, each as one record batch with just these columns of its table, verified.
+
+    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and one of which
+    most is wanted unless `layout` is given; of others the row groups that hold the wanted rows, and the footer if
+    there is no `layout`.
+    Raises Corrupt, also if the file's columns are not the table's; whatever the two callbacks raise passes through.
+    """
+    share = sum(part.count for part in wanted) / max(1, file.rows)
+    if file.is_small or (layout is None and share > 0.5):
+        table = _read_whole(file, get(), columns)
+        return _apart(table, [_one_batch(table.slice(part.first, part.count)) for part in wanted])
+    return _read_parts(file, wanted, get_range, layout or read_layout(file, get_range), columns)
+
+
+def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
+    """The `compression.type` of a segment; "none" if it has no rows.
+
+    `get_range(start, length)` fetches a part of it. Raises Corrupt; whatever the callback raises passes through.
+    """
+    metadata = read_layout(file, get_range).metadata
+    if not metadata.num_row_groups:
+        return "none"
+    parquets = {"UNCOMPRESSED": "none", "LZ4_RAW": "lz4"}
+    codec = metadata.row_group(0).column(0).compression
+    return str(parquets.get(codec, codec.lower()))
+
+
+def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
+    if len(data) != file.size:
+        raise _corrupt(file, f"it has {len(data)} bytes instead of {file.size}")
+    if zlib.crc32(data) != file.crc32:
+        raise _corrupt(file, "it does not match its checksum")
+
+    def decode() -> pa.Table:
+        parquet = _checked(file, _opened(data))
+        leaves = _leaves(parquet.metadata, columns)
+        groups = range(parquet.metadata.num_row_groups)
+        return conformed(_decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
+
+    return _decoding(file, decode)
+
+
+def _read_parts(
+    file: SegmentFile,
+    wanted: Sequence[RowRange],
+    get_range: Callable[[int, int], bytes],
+    layout: SegmentLayout,
+    columns: pa.Schema,
+) -> list[pa.RecordBatch]:
+    needed = sorted({group for part in wanted for group in layout.groups(part)})
+    leaves = _decoding(file, lambda: _leaves(layout.metadata, columns))
+    extents = _merged(_extent(layout.metadata.row_group(group), leaves) for group in needed)
+    parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
+
+    def decode() -> pa.Table:
+        parquet = _open(_source(parts), metadata=layout.metadata)
+        return conformed(_decoded(parquet, parts, needed, leaves), columns)
+
+    table = _decoding(file, decode)
+    at: dict[int, int] = {}  # where each row group begins in the table
+    rows = 0
+    for group in needed:
+        at[group] = rows
+        rows += layout.firsts[group + 1] - layout.firsts[group]
+    batches = []
+    for part in wanted:
+        groups = layout.groups(part)
+        first = at[groups[0]] + part.first - layout.firsts[groups[0]] if groups else 0
+        batches.append(_one_batch(table.slice(first, part.count)))
+    return _apart(table, batches)
+
+
+def _apart(table: pa.Table, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Parts of a table; copied if they are less than half of it.
+
+    Whoever keeps a few rows of a file of many partitions would keep all of it in memory, and count only the few.
+    """
+    if 2 * sum(part.nbytes for part in parts) >= table.nbytes:
+        return parts
+    return [pa.concat_batches([part]) for part in parts]
+
+
+def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[int, int], bytes]) -> bytes:
+    part = get_range(start, length)
+    if len(part) != length:
+        raise _corrupt(file, f"it ends at byte {start + len(part)} instead of {file.size}")
+    return part
+
+
+def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
+    """The numbers of the Parquet columns that are read for these columns of a table.
+
+    Raises ValueError, naming the column, if the file's columns are not those of the table.
+    """
+    found = metadata.schema.to_arrow_schema()
+    if found.equals(columns):
+        return range(metadata.num_columns)
+    ends = list(accumulate((_leaf_count(column.type) for column in found), initial=0))
+    if ends[-1] != metadata.num_columns:
+        raise ValueError(f"it has {metadata.num_columns} columns that Arrow reads as {ends[-1]}")
+    names = {
+        metadata.schema.column(leaf).path
+        for number in check_columns(found, columns)
+        for leaf in range(ends[number], ends[number + 1])
+    }
+    paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
+    # As Arrow takes names: what is named, and what lies below it. A name with a dot may mean both.
+    return [leaf for leaf, path in enumerate(paths) if not names.isdisjoint(_prefixes(path))]
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaf_count(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    return accumulate(path.split("."), lambda upper, name: f"{upper}.{name}")
+
+
+def _extent(group: pq.RowGroupMetaData, leaves: Iterable[int] | None = None) -> tuple[int, int]:
+    """(start, length) of the part of the file that has the row group, or these of its columns."""
+    first, end = None, 0
+    for leaf in range(group.num_columns) if leaves is None else leaves:
+        start, length = _place(group.column(leaf))
+        first, end = start if first is None else min(first, start), max(end, start + length)
+    return first or 0, end - (first or 0)
+
+
+def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """(start, length) of a column chunk."""
+    pages, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+    return min(pages, dictionary) if dictionary else pages, chunk.total_compressed_size
+
+
+def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbouring extents as one request."""
+    merged: list[tuple[int, int]] = []
+    for start, length in sorted(extents):
+        if merged and start <= merged[-1][0] + merged[-1][1] + ROW_GROUP_SHARE_BYTES:
+            before = merged[-1][0]
+            merged[-1] = (before, max(merged[-1][1], start + length - before))
+        else:
+            merged.append((start, length))
+    return merged
+
+
+def read_table(data: bytes, key: str) -> pa.Table:
+    """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
+    try:
+        parquet = _opened(data)
+        groups, leaves = range(parquet.metadata.num_row_groups), range(parquet.metadata.num_columns)
+        return _decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
+
+
+def _open(
+    source: pa.NativeFile, dictionaries: Iterable[str] = (), metadata: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
+    # To be read without Arrow's threads: one that still holds Python's bytes when Python finalizes aborts the process.
+    # Nor ahead (`pre_buffer`): that takes such a thread too, and fetches what lies between the parts that are needed.
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        page_checksum_verification=True,
+        pre_buffer=False,
+        read_dictionary=list(dictionaries) or None,
+    )
+
+
+def _opened(data: bytes) -> pq.ParquetFile:
+    """A file, or what has its footer. ValueError if that takes too much memory."""
+    check_footer(footer_of(data), DECODED_BYTES_MAX)
+    return _open(pa.BufferReader(data))
+
+
+def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
+    if parquet.metadata.num_rows != file.rows:
+        raise _corrupt(file, f"it has {parquet.metadata.num_rows} rows instead of {file.rows}")
+    return parquet
+
+
+def _decoded(parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], leaves: Sequence[int]) -> pa.Table:
+    """Columns of row groups as Arrow. ValueError, before the memory is spent, if they would take too much.
+
+    A few bytes can stand for very many: compressed pages, runs of one value, one long value of a dictionary that every
+    row refers to. The headers of the pages tell all but the last; where that might be too much, the references are
+    counted, for which the columns are read twice.
+    """
+    metadata = parquet.metadata
+    size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
+    if size <= DECODED_BYTES_MAX < size + worst:
+        referring = _open(_source(parts), dictionaries, metadata)
+        references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
+        size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
+    if size > DECODED_BYTES_MAX:
+        raise ValueError(f"it would take {size} bytes of memory, more than any file of a table may")
+    is_all = len(leaves) == metadata.num_columns
+    names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
+    return parquet.read_row_groups(groups, names, use_threads=False)
+
+
+def _source(parts: FileParts) -> pa.NativeFile:
+    whole = parts.whole
+    return pa.PythonFile(parts, mode="r") if whole is None else pa.BufferReader(whole)
+
+
+def _decoded_bytes(
+    parts: FileParts, metadata: pq.FileMetaData, groups: Iterable[int], leaves: Iterable[int]
+) -> tuple[int, int, set[str]]:
+    """How much these columns take, and how much more at worst for what the columns named refer to in dictionaries."""
+    row_groups = [metadata.row_group(group) for group in groups]
+    schema = metadata.schema
+    size = worst = transient = 0
+    dictionaries: set[str] = set()
+    for leaf in leaves:
+        column = schema.column(leaf)
+        repetition, definition = column.max_repetition_level, column.max_definition_level
+        content = ColumnContent()
+        for group in row_groups:
+            chunk, before = group.column(leaf), content.values
+            content.add(parts.part(*_place(chunk)))
+            _check_values(column, content.values - before, chunk.num_values, group.num_rows)
+        bits = _value_bits(column) + LIST_BITS * repetition + definition
+        size += content.values * bits // 8 + content.page_bytes
+        levels = 2 * content.values * ((repetition > 0) + (definition > 0))
+        transient = max(transient, levels + content.dictionary_values * DICTIONARY_VALUE_BYTES)
+        if content.expanded_bytes and column.physical_type == "BYTE_ARRAY":
+            worst += content.expanded_bytes
+            dictionaries.add(column.path)
+    return size + transient, worst, dictionaries
+
+
+def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: int) -> None:
+    """Raises ValueError if the pages and the footer tell different numbers of values, or of rows."""
+    if values != in_footer or values < rows or (values > rows and not column.max_repetition_level):
+        raise ValueError(
+            f"column {column.path!r} has {values} values in its pages and {in_footer} in the footer, for {rows} rows"
+        )
+
+
+def _value_bits(column: pq.ColumnSchema) -> int:
+    physical = column.physical_type
+    if physical in VALUE_BITS and column.converted_type != "DECIMAL":
+        return VALUE_BITS[physical]
+    return max(8 * int(column.length), 128)
+
+
+def _expanded(array: pa.Array) -> int:
+    """Bytes of text that take the place of the array's references into dictionaries."""
+    if pa.types.is_dictionary(array.type):
+        lengths = pc.binary_length(array.dictionary)
+        return int(pc.sum(lengths.take(array.indices)).as_py() or 0)
+    if pa.types.is_struct(array.type):
+        return sum(map(_expanded, array.flatten()))
+    # All that is nested and no struct is some kind of list.
+    return _expanded(array.values) if pa.types.is_nested(array.type) else 0
+
+
+def _decoding(file: SegmentFile, decode: Callable[[], pa.Table]) -> pa.Table:
+    try:
+        return decode()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _corrupt(file, f"it cannot be decoded: {error}") from error
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:  # cannot be: DECODED_BYTES_MAX keeps every column below Arrow's limit for one array
+        raise ValueError(f"{len(batches)} record batches where one was expected")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _corrupt(file: SegmentFile, what: str) -> Corrupt:
+    return Corrupt(f"data file is damaged: {what}", path=file.key, version=file.version)

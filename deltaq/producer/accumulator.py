@@ -1,0 +1,326 @@
+"""Records on their way from `produce` to the log: one buffer per client and topic.
+
+`produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and everything that removes holds
+the lock of the topic's writer. All that `produce` does besides is to compare with four thresholds. Two say when the
+writer wants to be woken, two how much may be added before the client's limits have to be looked at.
+
+A row and its callback are two entries of the queue, one behind the other. A tuple of bytes and numbers is nothing to
+Python's garbage collector; one with a callback in it would be looked at again and again while it waits, which at a
+million messages a second costs more than all else that `produce` does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from deltaq.errors import KafkaException
+from deltaq.topics.columns import Columns, Headers
+from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
+
+__all__ = [
+    "AccumulatorSettings",
+    "ArrowBlock",
+    "BatchResult",
+    "Flush",
+    "RecordAccumulator",
+    "Records",
+    "Row",
+    "RowBlock",
+]
+
+Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, float]"
+"""(value, key, partition or -1, timestamp in ms or 0, headers, monotonic time it was produced)"""
+
+_NEVER = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatorSettings:
+    """How a client wants its records of a topic written. With `sticky_s` 0, records without a key are spread.
+
+    With `group_commit` other processes may commit what was uploaded for it, and the other way round.
+    """
+
+    linger_s: float
+    batch_bytes: int
+    batch_rows: int
+    timeout_s: float
+    compression: str
+    compression_level: int | None
+    partitioner: str
+    sticky_s: float = 0.01
+    group_commit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Records that came one by one, each with its callback or None."""
+
+    rows: list[Row]
+    callbacks: list[object]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def produced_at(self) -> float:
+        """When the oldest was produced."""
+        return self.rows[0][5]
+
+    def __getitem__(self, part: slice) -> RowBlock:
+        return RowBlock(self.rows[part], self.callbacks[part])
+
+    def picked(self, numbers: Iterable[int]) -> RowBlock:
+        """Those with these numbers."""
+        numbers = tuple(numbers)
+        return RowBlock([self.rows[at] for at in numbers], [self.callbacks[at] for at in numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowBlock:
+    """Records that came as a table and are committed together. In `columns`, partition -1 is one not chosen yet."""
+
+    columns: Columns
+    callback: object
+    produced_at: float
+    bytes: int
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+Records: TypeAlias = "RowBlock | ArrowBlock"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What became of records of one buffer: they got offsets, or `error`.
+
+    `next_offsets[p]` is the offset of the first of these records in partition p; later ones count on from it in the
+    order of `records`. `columns` is what was written, None if that was not reached; a row that came without a time has
+    the one at which it was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic stamps records
+    itself. `bytes` is what they took of the client's budget.
+    """
+
+    records: Records
+    partitions: Sequence[int]
+    columns: Columns | None
+    next_offsets: Mapping[int, int]
+    append_time_ms: int | None
+    error: KafkaException | None
+    finished_at: float
+    topic: str
+    bytes: int
+    epoch_ms: float
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+@dataclass(slots=True, eq=False)
+class Flush:
+    """A call of `flush`, in the list that all buffers of its client share. It ends by one assignment, so that no
+    exception leaves the records of later calls without their linger."""
+
+    is_over: bool = False
+
+
+class RecordAccumulator:
+    """Records of one client for one topic that wait to be written, and the count of those that are being written.
+
+    `report(buffer, report)` is told what became of records, `seen(view)` how the topic is whenever that has changed,
+    and `wake()` is called when a threshold is crossed. `plan` says how to create the topic, if that is wanted.
+    `unchecked` is set when records came in before anybody knew what the topic demands of them.
+    """
+
+    __slots__ = (
+        "_report",
+        "_sealed",
+        "_sticky",
+        "_sticky_until",
+        "_wake",
+        "abandoned",
+        "bytes",
+        "flushes",
+        "plan",
+        "queue",
+        "reported_bytes",
+        "reported_rows",
+        "room_bytes",
+        "room_length",
+        "seen",
+        "settings",
+        "taken_bytes",
+        "taken_rows",
+        "unchecked",
+        "wake_bytes",
+        "wake_length",
+    )
+
+    def __init__(
+        self,
+        settings: AccumulatorSettings,
+        report: Callable[[RecordAccumulator, BatchResult], None],
+        wake: Callable[[], None],
+        seen: Callable[[TopicDefinition], None],
+        plan: NewTopicPlan | None = None,
+        flushes: list[Flush] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.seen = seen
+        self.plan = plan
+        self.unchecked = False
+        self.queue: list[Any] = []  # row, callback, row, callback ...
+        self.bytes = 0  # of `queue`, about: an update lost between threads is forgotten when the rows are taken
+        self.wake_length, self.wake_bytes = 1, _NEVER  # lengths are those of `queue`
+        self.room_length, self.room_bytes = 0, 0
+        # Changed under the writer's lock, and under the client's: two counters each, so that no update is lost.
+        self.taken_rows = self.taken_bytes = 0
+        self.reported_rows = self.reported_bytes = 0
+        self.flushes = [] if flushes is None else flushes
+        self.abandoned = False  # nobody will put anything in any more
+        self._report = report
+        self._wake = wake
+        self._sealed: deque[tuple[Records, int]] = deque()
+        self._sticky = -1
+        self._sticky_until = 0.0
+
+    # --- counting ---
+
+    def __len__(self) -> int:
+        """Records waiting to be taken."""
+        return len(self.queue) // 2 + sum(len(records) for records, _ in tuple(self._sealed))
+
+    @property
+    def pending_rows(self) -> int:
+        """Records waiting or being written."""
+        return len(self) + self.taken_rows - self.reported_rows
+
+    @property
+    def pending_bytes(self) -> int:
+        """What they take of the client's budget."""
+        return self.bytes + sum(size for _, size in tuple(self._sealed)) + self.taken_bytes - self.reported_bytes
+
+    @property
+    def flushing(self) -> bool:
+        """Whether the records are to be written without lingering."""
+        return self.abandoned or any(not flush.is_over for flush in self.flushes)
+
+    def report(self, report: BatchResult) -> None:
+        """Tell the client what became of records that were taken."""
+        self._report(self, report)
+
+    # --- waking the writer ---
+
+    def wake(self) -> None:
+        """Wake the writer, and not again before it has looked."""
+        self.wake_length = self.wake_bytes = _NEVER
+        try:
+            self._wake()
+        except BaseException:  # of a signal handler: it may not have been woken
+            self.wake_length, self.wake_bytes = 1, _NEVER
+            raise
+
+    def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
+        """Seconds until the records here should be taken; None while there are none.
+
+        They linger `linger_of(produced_at, linger_s)` seconds, asked with when the oldest was produced, and how long it
+        may wait by the client's settings. From now on whoever changes the answer wakes the writer: so the thresholds
+        are set before looking.
+        """
+        self.wake_length, self.wake_bytes = 1, _NEVER
+        produced_at = self.first_produced_at()
+        if produced_at is None:
+            return None
+        self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
+        linger_s = 0.0 if self.flushing or self.is_full else self.settings.linger_s
+        return produced_at + min(linger_of(produced_at, linger_s), self.settings.timeout_s / 2) - now
+
+    def first_produced_at(self) -> float | None:
+        """When the oldest waiting record was produced; None if there is none."""
+        if self._sealed:
+            return self._sealed[0][0].produced_at
+        queue = self.queue
+        return queue[0][5] if queue else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is enough for a batch, so that lingering makes no sense."""
+        if self._sealed:
+            return True
+        # Bytes without rows are of a message that was taken before `produce` had come to count it.
+        length = len(self.queue)
+        return length >= 2 * self.settings.batch_rows or (length > 0 and self.bytes >= self.settings.batch_bytes)
+
+    # --- putting in and taking out, under the writer's lock ---
+
+    def append_block(self, block: ArrowBlock) -> None:
+        """Add a table behind the rows that are here already."""
+        waiting = self.queue[:]
+        if waiting:
+            self._sealed.append((RowBlock(waiting[::2], waiting[1::2]), self.bytes))
+            self.bytes = 0
+            del self.queue[: len(waiting)]
+        self._sealed.append((block, block.bytes))
+
+    def rows_within(self, bytes_max: int) -> int:
+        """How many of the oldest records take about `bytes_max` bytes; at least one."""
+        count, size = len(self.queue) // 2, self.bytes
+        if self._sealed:
+            records, size = self._sealed[0]
+            count = len(records)
+        return count if size <= bytes_max else max(1, count * bytes_max // size)
+
+    def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
+        """Remove the oldest records, with their bytes: one table, or rows; all produced no later than `until`."""
+        self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
+        self.room_length = self.room_bytes = 0
+        produced_at = self.first_produced_at()
+        if produced_at is None or produced_at > until:
+            return None
+        records, size = self._take_sealed(rows_max, until) if self._sealed else self._take_rows(rows_max, until)
+        self.taken_bytes += size
+        return records, size
+
+    def _take_sealed(self, rows_max: int, until: float) -> tuple[Records, int]:
+        # Counted as taken before they are gone from here: whoever counts meanwhile finds too many, never too few.
+        records, size = self._sealed[0]
+        if isinstance(records, ArrowBlock) or (count := _ready(records.rows, rows_max, until)) == len(records):
+            self.taken_rows += len(records)
+            self._sealed.popleft()
+            return records, size
+        share = size * count // len(records)
+        self.taken_rows += count
+        self._sealed[0] = records[count:], size - share
+        return records[:count], share
+
+    def _take_rows(self, rows_max: int, until: float) -> tuple[Records, int]:
+        oldest = self.queue[: 2 * rows_max]
+        taken = RowBlock(oldest[::2], oldest[1::2])
+        count = _ready(taken.rows, rows_max, until)
+        whole = len(self.queue) // 2
+        size = self.bytes if count == whole else self.bytes * count // whole
+        self.taken_rows += count
+        self.bytes -= size
+        del self.queue[: 2 * count]
+        return taken[:count] if count < len(taken) else taken, size
+
+    # --- the partition of records without a key ---
+
+    def sticky(self, partitions: int, now: float, chance: float) -> int:
+        """The partition that such records go to at the moment; `chance` in [0, 1) picks the next one."""
+        if now >= self._sticky_until or not 0 <= self._sticky < partitions:
+            self._sticky = int(chance * partitions)
+            self._sticky_until = now + self.settings.sticky_s
+        return self._sticky
+
+
+def _ready(rows: list[Row], rows_max: int, until: float) -> int:
+    """How many rows from the front may be taken; at least one."""
+    count = min(len(rows), rows_max)
+    if rows[count - 1][5] <= until:
+        return count
+    return max(1, next(i for i, row in enumerate(rows) if row[5] > until))

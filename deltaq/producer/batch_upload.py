@@ -1,0 +1,221 @@
+"""One batch on its way into the store: partitions chosen, rows checked and encoded, segments put."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.clock import Clock
+from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
+from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, RowBlock
+from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch, SharedFilePlace, by_encoding
+from deltaq.producer.caretaker import MaintenanceSlot
+from deltaq.producer.delivery_reports import DeliveryReports
+from deltaq.producer.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
+from deltaq.producer.metadata_cache import TopicDefinitionCache
+from deltaq.store import Store
+from deltaq.topics.columns import VALUE_SCHEMA, Columns
+from deltaq.topics.log import SharedTopicLog
+from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.shared_files import SharedFileId, shared_file_path
+from deltaq.topics.state import PendingSegment
+from deltaq.topics.upload import NothingSent, upload_segment
+
+__all__ = ["SEGMENT_BYTES_MAX", "BatchUpload"]
+
+SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+
+
+class BatchUpload:
+    """Uploads batches of one topic, from any thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock,
+        log: SharedTopicLog,
+        batches: InFlightBatches,
+        sight: TopicDefinitionCache,
+        reports: DeliveryReports,
+        care: MaintenanceSlot,
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._clock = clock
+        self._log = log
+        self._batches = batches
+        self._sight = sight
+        self._reports = reports
+        self._care = care
+
+    def first(self, batch: ProduceBatch) -> None:
+        """Encode and upload a batch that was taken just now; without segments, if none of its rows can be written.
+
+        Raises what the upload raises.
+        """
+        plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
+        view = self._sight.known(plan, batch.deadline)
+        # Of what was purged meanwhile nothing is written: nobody would be told of what is refused in it.
+        parts = [part for part in batch.parts if not part.told and self._encode(part, view, batch.deadline)]
+        # In the order of their segments: that is the order in which offsets are given.
+        batch.parts = list(chain.from_iterable(by_encoding(parts)))
+        batch.topic_id = view.topic_id
+        self.put(batch, view, batch.deadline)
+
+    # --- encoding ---
+
+    def _encode(self, part: BatchPart, view: TopicDefinition, deadline: float) -> bool:
+        """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
+        settings = part.buffer.settings
+        sticky = part.buffer.sticky(view.partitions, self._clock.monotonic(), self._clock.random())
+        spread = settings.sticky_s == 0
+        records = part.records
+        try:
+            if isinstance(records, ArrowBlock):
+                columns = records.columns
+                self._check_block(columns, view, deadline, unchecked=part.buffer.unchecked)
+                part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
+                return True
+            part.partitions = chosen_partitions(
+                records.rows, settings.partitioner, view.partitions, sticky, spread=spread
+            )
+            refusals = self._refusals(records, part.partitions, view, deadline, unchecked=part.buffer.unchecked)
+            if refusals:
+                records = self._reports.refused(part, records, refusals)
+            if len(records):
+                part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
+                part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, view.schema)
+        except KafkaException as error:
+            self._reports.failed([part], error)  # alone: the other parts are of other clients
+            return False
+        return part.columns is not None
+
+    def _check_block(self, columns: Columns, view: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
+        """What is wrong with a table that `produce_arrow` could not know yet. Its rows are committed together, so one
+        of them that cannot be written refuses all.
+
+        Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException.
+        """
+        wanted = VALUE_SCHEMA if view.schema is None else view.schema.arrow
+        if columns.values.schema != wanted:
+            raise self._misfit(wanted)
+        highest = pc.max(columns.partitions).as_py()
+        if highest >= view.partitions and highest >= self._sight.newest(deadline).partitions:
+            raise UnknownTopic(self._topic, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
+        if "compact" in view.settings.cleanup_policy and columns.keys.null_count:
+            raise self._keyless()
+        limit = view.settings.max_message_bytes
+        if unchecked and (size := largest_record(columns)) > limit:
+            raise MessageTooLarge(size=size, limit=limit, topic=self._topic)
+
+    def _misfit(self, wanted: pa.Schema) -> InvalidValue:
+        return InvalidValue(f"the topic holds {wanted.to_string(show_field_metadata=False)}", topic=self._topic)
+
+    def _keyless(self) -> KafkaException:
+        reason = f"topic {self._topic!r} is compacted: every message needs a key"
+        return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
+
+    def _refusals(
+        self, records: RowBlock, partitions: list[int], view: TopicDefinition, deadline: float, *, unchecked: bool
+    ) -> dict[int, KafkaException]:
+        """What is wrong with which rows, by number: what `produce` could not know yet."""
+        rows = records.rows
+        found: dict[int, KafkaException] = {}
+        if max(partitions) >= view.partitions and max(partitions) >= (count := self._sight.newest(deadline).partitions):
+            code = KafkaError._UNKNOWN_PARTITION
+            unknown = {n: UnknownTopic(self._topic, partition=n, code=code) for n in set(partitions) if n >= count}
+            found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
+        if "compact" in view.settings.cleanup_policy:
+            error = self._keyless()
+            found |= {at: error for at, row in enumerate(rows) if row[1] is None}
+        if unchecked and view.schema is not None:
+            columns = set(view.schema.arrow.names)
+            misfit = self._misfit(view.schema.arrow)
+            found |= {at: misfit for at, row in enumerate(rows) if row[0] is not None and _fields(row[0]) != columns}
+        if unchecked:
+            limit = view.settings.max_message_bytes
+            sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
+            found |= {
+                at: MessageTooLarge(size=size, limit=limit, topic=self._topic)
+                for at, size in enumerate(sizes)
+                if size > limit
+            }
+        return found
+
+    # --- uploading ---
+
+    def put(self, batch: ProduceBatch, view: TopicDefinition, deadline: float) -> None:
+        """Upload an encoded batch; with a place, so that others may commit it, if one name can say all about it.
+
+        Raises Unavailable and what a codec raises: then its segments are as they were, unless it `is_offered`, so that
+        what was sent may be there.
+        """
+        segments: list[PendingSegment] = []
+        groups = list(by_encoding(batch.parts))
+        for group in groups:
+            settings: AccumulatorSettings = group[0].buffer.settings
+            as_of = self._log.version  # known before the files are there
+            whole = joined([part.columns for part in group if part.columns])
+            # Of bytes alone the client knows how many there are, without a look at the columns.
+            is_plain = view.schema is None and whole.headers.null_count == len(whole)
+            is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
+            pieces: Sequence[Columns] = [whole] if is_small else list(in_segments(whole, SEGMENT_BYTES_MAX))
+            alone = len(pieces) == len(groups) == 1
+            for piece in pieces:
+                if alone and batch.place is not None:
+                    segment, rows = self._put_offer(batch, batch.place, piece, view, settings, deadline)
+                else:
+                    segment, rows = self._put(piece, view, settings, deadline, as_of)
+                segments.append(segment)
+                if self._care.taker is not None:
+                    self._care.taker.uploaded(segment.path, rows)
+        batch.segments = segments
+
+    def _put_offer(
+        self,
+        batch: ProduceBatch,
+        place: SharedFilePlace,
+        piece: Columns,
+        view: TopicDefinition,
+        settings: AccumulatorSettings,
+        deadline: float,
+    ) -> tuple[PendingSegment, pa.RecordBatch]:
+        def offered(segment: PendingSegment) -> str | None:
+            mine = SharedFileId(self._log.writer, place.number)
+            path = shared_file_path(mine, segment, view.topic_id, follows=place.follows)
+            if path is not None:
+                self._log.awaited.expect(path, place.as_of)  # before anybody can see it
+                if not self._batches.offer(batch, replace(segment, path=path)):
+                    self._log.awaited.forget(path)
+                    raise NothingSent("the time of these messages is over")
+            return path
+
+        try:
+            return self._put(piece, view, settings, deadline, place.as_of, offered)
+        except NothingSent:
+            for segment in batch.segments:
+                self._log.awaited.forget(segment.path)
+            batch.segments, batch.is_offered = [], False
+            raise
+
+    def _put(
+        self,
+        piece: Columns,
+        view: TopicDefinition,
+        settings: AccumulatorSettings,
+        deadline: float,
+        as_of: int,
+        named: Callable[[PendingSegment], str | None] = lambda _: None,
+    ) -> tuple[PendingSegment, pa.RecordBatch]:
+        about = view.settings, settings.compression, settings.compression_level
+        return upload_segment(self._store, self._topic, piece, *about, deadline, self._clock, as_of, named)
+
+
+def _fields(value: object) -> set[str] | None:
+    """The fields of an accepted value of a typed topic; None for bytes."""
+    return set(value) if isinstance(value, dict) else None

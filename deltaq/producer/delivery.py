@@ -1,0 +1,167 @@
+"""Delivery reports: what a producer's callbacks are called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any, Protocol
+
+from deltaq.errors import KafkaError
+from deltaq.message import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    DeliveredMessage,
+    TopicPartition,
+)
+from deltaq.producer.accumulator import ArrowBlock, BatchResult, Row, RowBlock
+from deltaq.producer.encoding import produced_ms
+
+__all__ = ["Due", "ErrorNotice", "PendingCallbacks"]
+
+
+class Due(Protocol):
+    """Callbacks that are due. An exception of a signal handler may end `call` between any two steps."""
+
+    def __len__(self) -> int:
+        """The messages whose callbacks these are, until all of them were called."""
+
+    def call(self) -> tuple[int, Exception | None]:
+        """Call them, from the first that was not called yet; how many messages that were, and the first exception
+        raised."""
+
+
+class PendingCallbacks:
+    """The callbacks that are due for one report.
+
+    A callback counts as called from the step before its call on: one that is interrupted is not called again.
+    """
+
+    def __init__(self, report: BatchResult) -> None:
+        self.report = report
+        self._called = 0
+
+    def __len__(self) -> int:
+        return len(self.report)
+
+    def call(self) -> tuple[int, Exception | None]:
+        """See `Due`."""
+        report, records = self.report, self.report.records
+        error = None if report.error is None else report.error.error
+        if isinstance(records, ArrowBlock):
+            return self._call_for_table(records.callback, error)
+        return self._call_for_rows(records, error)
+
+    def _call_for_table(self, callback: Any, error: KafkaError | None) -> tuple[int, Exception | None]:
+        result = _table_result(self.report, error)
+        if self._called or callback is None:
+            return 0, None
+        self._called = 1
+        try:
+            callback(error, result)
+        except Exception as raised:  # noqa: BLE001 - it comes out of poll
+            return 1, raised
+        return 1, None
+
+    def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
+        report, served = self.report, 0
+        failure: Exception | None = None
+        partitions = report.partitions or [row[2] for row in records.rows]
+        offsets: Iterable[int | None] = (
+            repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
+        )
+        outcome = _Outcome(report, error)
+        rows = zip(records.callbacks, records.rows, partitions, offsets, strict=True)
+        callback: Any
+        for callback, row, partition, offset in islice(rows, self._called, None):
+            if callback is None:
+                self._called += 1
+                continue
+            message = DeliveredMessage(outcome, row, partition, offset)
+            self._called += 1
+            served += 1
+            try:
+                callback(error, message)
+            except Exception as raised:  # noqa: BLE001 - one comes out of poll; the others must still be told
+                failure = failure or raised
+        return served, failure
+
+    def is_wanted(self, *, only_errors: bool) -> bool:
+        """Whether any callback has to hear of these records."""
+        records = self.report.records
+        if only_errors and self.report.error is None:
+            return False
+        if isinstance(records, ArrowBlock):
+            return records.callback is not None
+        return any(callback is not None for callback in records.callbacks)
+
+    @property
+    def without_callback(self) -> int:
+        """How many of these records have no callback."""
+        records = self.report.records
+        if isinstance(records, ArrowBlock):
+            return len(records) if records.callback is None else 0
+        return sum(callback is None for callback in records.callbacks)
+
+
+class ErrorNotice:
+    """The call of `error_cb` that is due for one error. It is of no message."""
+
+    def __init__(self, callback: Callable[[KafkaError], object], error: KafkaError) -> None:
+        self._callback = callback
+        self._error = error
+        self._is_called = False
+
+    def __len__(self) -> int:
+        return 0
+
+    def call(self) -> tuple[int, Exception | None]:
+        """See `Due`."""
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._callback(self._error)
+            except Exception as raised:  # noqa: BLE001 - it comes out of poll
+                return 0, raised
+        return 0, None
+
+
+class _Outcome:
+    """What the records of one report have in common; see `deltaq.message.Outcome`."""
+
+    def __init__(self, report: BatchResult, error: KafkaError | None) -> None:
+        self.topic = report.topic
+        self.error = error
+        self._finished_at = report.finished_at
+        self._append_time_ms = report.append_time_ms
+        self._epoch_ms = None if report.columns is None else report.epoch_ms
+
+    def latency_of(self, row: Row) -> float:
+        return self._finished_at - row[5]
+
+    def timestamp_of(self, row: Row) -> tuple[int, int]:
+        if self._append_time_ms is not None:
+            return TIMESTAMP_LOG_APPEND_TIME, self._append_time_ms
+        if self._epoch_ms is None:
+            return TIMESTAMP_NOT_AVAILABLE, 0
+        return TIMESTAMP_CREATE_TIME, row[3] or produced_ms(row, self._epoch_ms)
+
+
+def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> Sequence[int]:
+    if len(next_offsets) == 1:
+        ((_, first),) = next_offsets.items()
+        return range(first, first + len(partitions))
+    found = []
+    following = dict(next_offsets)
+    for partition in partitions:
+        offset = following[partition]
+        found.append(offset)
+        following[partition] = offset + 1
+    return found
+
+
+def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPartition]:
+    if error is not None or report.columns is None:
+        return []
+    partitions = sorted(report.columns.partitions.unique().to_pylist())
+    return [TopicPartition(report.topic, partition, report.next_offsets[partition]) for partition in partitions]

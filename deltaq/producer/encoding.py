@@ -1,0 +1,155 @@
+"""From what producers hand in to columns: partitions chosen, times filled in, batches cut into segments. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import itemgetter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.errors import InvalidValue
+from deltaq.partitioner import assign_partitions
+from deltaq.producer.accumulator import Row
+from deltaq.serde.typed import TopicSchema
+from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
+
+__all__ = [
+    "chosen_partitions",
+    "in_segments",
+    "joined",
+    "largest_record",
+    "produced_ms",
+    "resolved_block",
+    "row_columns",
+]
+
+KERNEL_ROWS_MIN = 2000
+"""From so many rows on, Arrow computes. Each call of one of its kernels lets other threads take over the interpreter,
+which costs a smaller batch more than the kernel saves."""
+
+
+def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
+    """Rows as columns. A row without a timestamp gets the time it was produced: `epoch_ms` + its monotonic time.
+
+    Raises InvalidValue if a value is not of the kind that the topic holds.
+    """
+    times, time_bounds = _times(rows, epoch_ms)
+    try:
+        columns = columns_of_rows(
+            partitions,
+            times,
+            [row[1] for row in rows],
+            [row[4] for row in rows],
+            [row[0] for row in rows],
+            schema,
+        )
+    except (pa.ArrowException, TypeError, AttributeError) as error:
+        kind = "bytes" if schema is None else "dicts or model instances"
+        raise InvalidValue(f"the topic holds {kind}: {error}") from error
+    return replace(
+        columns,
+        partition_bounds=(min(partitions), max(partitions)),
+        timestamp_bounds=time_bounds,
+    )
+
+
+def _times(rows: Sequence[Row], epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:
+    """The time of each row in milliseconds, with the lowest and the highest."""
+    if len(rows) >= KERNEL_ROWS_MIN and not any(map(itemgetter(3), rows)):
+        since = pa.array([row[5] for row in rows], pa.float64())
+        array = pc.add(pc.multiply(since, 1000.0), epoch_ms).cast(pa.int64(), safe=False)
+        return array, bounds_of(array)
+    times = [row[3] or produced_ms(row, epoch_ms) for row in rows]
+    return pa.array(times, pa.int64()), (min(times), max(times))
+
+
+def produced_ms(row: Row, epoch_ms: float) -> int:
+    """When a row was produced, in milliseconds since 1970. `epoch_ms` is what the monotonic clock's zero was."""
+    return int(row[5] * 1000 + epoch_ms)
+
+
+def chosen_partitions(
+    rows: Sequence[Row], partitioner: str, count: int, sticky: int, *, spread: bool = False
+) -> list[int]:
+    """The partition of each row: the one it names, or the partitioner's choice among `count`."""
+    named = [row[2] for row in rows]
+    if min(named) >= 0:
+        return named
+    if count == 1:
+        return [0] * len(named) if max(named) <= 0 else [max(name, 0) for name in named]
+    chosen = assign_partitions(partitioner, [row[1] for row in rows], count, sticky, spread=spread)
+    if max(named) < 0:
+        return chosen
+    return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]
+
+
+def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False) -> Columns:
+    """A table's columns with every partition of -1 replaced by the partitioner's choice.
+
+    Each distinct key is hashed once, so the work in Python does not grow with the rows, unless they are to be spread.
+    """
+    unset = pc.less(columns.partitions, 0)
+    if not pc.any(unset).as_py():
+        return columns
+    chosen: pa.Array
+    if count == 1:
+        chosen = _repeated(0, len(columns))
+    elif spread or partitioner == "random":
+        keys = columns.keys.to_pylist()
+        chosen = pa.array(assign_partitions(partitioner, keys, count, sticky, spread=spread), pa.int32())
+    elif columns.keys.null_count == len(columns):
+        (partition,) = assign_partitions(partitioner, [None], count, sticky)
+        chosen = _repeated(partition, len(columns))
+    else:
+        encoded = columns.keys.dictionary_encode(null_encoding="encode")
+        of_key = assign_partitions(partitioner, encoded.dictionary.to_pylist(), count, sticky)
+        chosen = pa.array(of_key, pa.int32()).take(encoded.indices)
+    return replace(columns, partitions=pc.if_else(unset, chosen, columns.partitions))
+
+
+def _repeated(partition: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(partition, pa.int32()), count)
+
+
+def largest_record(columns: Columns) -> int:
+    """How many bytes the largest record takes: key and value, as far as they are text or bytes."""
+    lengths = [
+        pc.binary_length(column).fill_null(0).cast(pa.int64())
+        for column in (columns.keys, *columns.values.columns)
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    ]
+    return int(pc.max(reduce(pc.add, lengths)).as_py())
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Several columns one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Columns(
+        pa.concat_arrays([part.partitions for part in parts]),
+        pa.concat_arrays([part.timestamps for part in parts]),
+        pa.concat_arrays([part.keys for part in parts]),
+        pa.concat_arrays([part.headers for part in parts]),
+        pa.concat_batches([part.values for part in parts]),
+    )
+
+
+def in_segments(columns: Columns, bytes_max: int) -> Iterator[Columns]:
+    """Columns cut so that each piece takes about `bytes_max` bytes at most (a single row may take more)."""
+    size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes + 12 * len(columns)
+    pieces = max(1, -(-size // bytes_max))
+    rows = -(-len(columns) // pieces)
+    if pieces == 1 or rows == len(columns):
+        yield columns
+        return
+    for first in range(0, len(columns), rows):
+        piece = slice_columns(columns, first, min(rows, len(columns) - first))
+        yield from in_segments(piece, bytes_max) if _much_larger(piece, bytes_max) else (piece,)
+
+
+def _much_larger(columns: Columns, bytes_max: int) -> bool:
+    """Whether uneven rows left this piece far above the limit."""
+    return len(columns) > 1 and columns.values.nbytes + columns.keys.nbytes > 2 * bytes_max

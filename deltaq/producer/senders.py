@@ -1,0 +1,61 @@
+"""The topic writers of this process: one for each topic, whoever produces to it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from weakref import WeakValueDictionary
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.producer.sender import Sender
+from deltaq.store import Store
+
+__all__ = ["topic_sender"]
+
+
+class _Senders:
+    """The topic writers of this process, so that all producers of a topic share one.
+
+    A writer keeps its store and clock, so their identities stay theirs as long as the writer is here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = SYSTEM_CLOCK.lock()
+        self._writers: WeakValueDictionary[tuple[int, str, int], Sender] = WeakValueDictionary()
+
+    def stop(self) -> None:
+        for writer in tuple(self._writers.values()):
+            writer.stop()
+
+    def get(self, store: Store, topic: str, clock: Clock, client_id: str) -> Sender:
+        with self._lock:
+            found = self._writers.get((id(store), topic, id(clock)))
+            if found is None:
+                found = self._writers[id(store), topic, id(clock)] = Sender(store, topic, clock, client_id)
+            return found
+
+
+_SENDERS = _Senders()
+
+
+def _forget_senders() -> None:
+    """A forked child has neither the threads of its parent's writers nor a say in their locks: it starts anew."""
+    global _SENDERS
+    _SENDERS = _Senders()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_senders)
+
+
+def _stop_senders() -> None:
+    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    _SENDERS.stop()
+
+
+atexit.register(_stop_senders)
+
+
+def topic_sender(store: Store, topic: str, clock: Clock, client_id: str = "") -> Sender:
+    """The one writer of `topic` on `store` in this process."""
+    return _SENDERS.get(store, topic, clock, client_id)

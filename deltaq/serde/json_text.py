@@ -1,0 +1,58 @@
+"""JSON as text: written without spaces, read strictly."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import NoReturn
+
+__all__ = ["compact_json", "strict_json"]
+
+_LONG_DIGITS_MAX = 20  # those of a 64-bit number and its sign
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def compact_json(value: object) -> str:
+    """JSON without spaces. ValueError for a number that JSON does not have."""
+    return _ENCODER.encode(value)
+
+
+def strict_json(text: str | bytes) -> object:
+    """JSON without repeated keys, NaN, infinities, integers of more than 64 bits or very deep nesting.
+
+    ValueError otherwise: a control object that another program would read differently decides nothing.
+    """
+    try:
+        return _STRICT.decode(text if isinstance(text, str) else text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is repeated")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _long(digits: str) -> int:
+    # Looked at as text first: Python takes quadratic time for a long number, or refuses it in words of its own.
+    if len(digits) > _LONG_DIGITS_MAX or not -(2**63) <= (number := int(digits)) < 2**63:
+        raise ValueError(f"the number {digits:.40} does not fit 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"the number {text:.40} is infinite")
+    return number
+
+
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_long, parse_float=_finite
+)

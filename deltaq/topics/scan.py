@@ -1,0 +1,428 @@
+"""Reading a topic's records by offset: which files and rows, and those rows as Arrow with their offsets filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.clock import SYSTEM_CLOCK, Clock, Lock
+from deltaq.delta.retry import error_pause_s
+from deltaq.delta.store_errors import unavailable
+from deltaq.errors import Corrupt
+from deltaq.parquet.segment import RowRange, SegmentLayout, read_layout, read_rows
+from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.topics.columns import TIMESTAMP
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.state import Batch, DataFile
+
+__all__ = [
+    "Fetched",
+    "FileGone",
+    "FileRead",
+    "LayoutCache",
+    "Part",
+    "first_parts",
+    "is_lost",
+    "layout_of",
+    "next_read",
+    "parts_of",
+    "plan_reads",
+    "read_file",
+    "read_known",
+]
+
+T = TypeVar("T")
+
+LOOKS_FOR_LOST_FILE = 5
+
+LAYOUTS_KEPT = 4
+"""Questions about the partitions of a topic are mostly about the same few files."""
+
+
+class FileGone(Exception):
+    """A data file is no longer there: compacted or deleted since the log was read. Load the log again."""
+
+    def __init__(self, file: DataFile) -> None:
+        super().__init__(file.segment.key)
+        self.file = file
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """Batches of one file to be read, each from `start` and up to `end` (an offset) only.
+
+    With `layout`, the file's, no more is fetched than the row groups that have them.
+    """
+
+    file: DataFile
+    wanted: tuple[tuple[Batch, int, int], ...]
+    layout: SegmentLayout | None = None
+
+    @property
+    def bytes(self) -> int:
+        """About how much of the file is wanted; at least 1."""
+        rows = sum(min(batch.rows, end - start) for batch, start, end in self.wanted)
+        return max(1, self.file.segment.size * rows // max(1, self.file.segment.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Offsets `[start, end)` of a batch whose records stand in row groups `groups`, in `rows` and perhaps others."""
+
+    start: int
+    end: int
+    rows: RowRange
+    groups: range
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of one partition, in offset order, verified.
+
+    `rows` has the columns of the topic's table with `_offset` and `_timestamp` filled in. Offsets are
+    `first_offset, first_offset + 1, ...` unless `sparse`. `next_offset` is where to read on: after a sparse batch
+    it may be more than the last record's offset + 1.
+    """
+
+    partition: int
+    first_offset: int
+    next_offset: int
+    sparse: bool
+    log_append_time: bool
+    rows: pa.RecordBatch
+
+
+def is_lost(store: Store, clock: Clock, file: DataFile) -> bool:
+    """Whether a data file that the newest log names is not there. Takes a while: a store may be late to show it.
+
+    Raises Unavailable.
+    """
+    for attempt in range(1, LOOKS_FOR_LOST_FILE + 1):
+        try:
+            store.get_range(file.segment.key, 0, 0)
+        except ObjectMissing:
+            clock.sleep(error_pause_s(attempt, clock.random()))
+        except StoreError as error:
+            raise unavailable(error) from error
+        else:
+            return False
+    return True
+
+
+def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> list[FileRead]:
+    """The reads for `ranges` (partition -> [start, end) offsets), each file once, oldest records first."""
+    positions = {partition: start for partition, (start, end) in ranges.items() if start < end}
+    ends = {partition: end for partition, (_, end) in ranges.items()}
+    reads = []
+    while (read := next_read(index, positions, ends)) is not None:
+        reads.append(read)
+        for batch, _, end in read.wanted:
+            positions[batch.partition] = max(end, batch.next_offset)
+    return reads
+
+
+def next_read(
+    index: OffsetIndex, positions: Mapping[int, int], ends: Mapping[int, int] | None = None
+) -> FileRead | None:
+    """The next file to read for consumers at `positions` (partition -> offset); None if there is nothing (yet).
+
+    Of the files that some partition needs next, the oldest: its records for all partitions that need just this file.
+    """
+    needed: dict[str, list[tuple[Batch, int, int]]] = {}
+    for partition, position in positions.items():
+        end = 2**63 if ends is None else ends[partition]
+        batch = index.find(partition, position)
+        if batch is not None and (start := max(position, batch.base_offset)) < end:
+            needed.setdefault(batch.path, []).append((batch, start, min(end, batch.next_offset)))
+    if not needed:
+        return None
+    path = min(needed, key=lambda path: index.files[path].segment.version)
+    return FileRead(index.files[path], tuple(sorted(needed[path], key=lambda want: want[0].first_row)))
+
+
+def parts_of(layout: SegmentLayout, batch: Batch, start: int, end: int) -> Iterator[Part]:
+    """Offsets `[start, end)` of a batch in the least parts that can be read alone, in order, none left out.
+
+    Mostly one row group each; several of a sparse batch whose statistics do not tell them apart.
+    """
+    parts = _sparse_parts(layout, batch, start) if batch.sparse else _dense_parts(layout, batch, start, end)
+    for part in parts:
+        if part.start >= end:
+            return
+        low, high = max(start, part.start), min(end, part.end)
+        if low < high:
+            yield Part(low, high, part.rows, part.groups)
+
+
+def _dense_parts(layout: SegmentLayout, batch: Batch, start: int, end: int) -> Iterator[Part]:
+    first = batch.base_offset - batch.first_row  # the offset that row 0 would have
+    for group in layout.groups(RowRange(start - first, max(0, end - start))):
+        low, high = (first + row for row in layout.firsts[group : group + 2])
+        low, high = max(low, batch.base_offset), min(high, batch.next_offset)
+        yield Part(low, high, RowRange(low - first, high - low), range(group, group + 1))
+
+
+def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[Part]:
+    """All parts from the one that holds `start` on."""
+    last_row = batch.first_row + batch.rows
+    groups = layout.groups(RowRange(batch.first_row, batch.rows))
+    begin, at, row = groups.start, batch.base_offset, batch.first_row
+    low, high = groups.start + 1, groups.stop
+    while low < high:
+        middle = (low + high) // 2
+        border = _border(layout, middle)
+        if border is None or border > start:
+            high = middle
+        else:
+            begin, at, row = middle, border, layout.firsts[middle]
+            low = middle + 1
+    for group in range(begin + 1, groups.stop):
+        border = _border(layout, group)
+        if border is not None and at < border < batch.next_offset:
+            row_after = layout.firsts[group]
+            yield Part(at, border, RowRange(row, row_after - row), range(begin, group))
+            at, row, begin = border, row_after, group
+    yield Part(at, batch.next_offset, RowRange(row, last_row - row), range(begin, groups.stop))
+
+
+def _border(layout: SegmentLayout, group: int) -> int | None:
+    """An offset that every record of a batch from a row group on has or exceeds, and none before; None if the
+    statistics do not tell.
+
+    Where they speak of records of other partitions too, they are wider, and what they tell apart is none the less so.
+    """
+    before, after = layout.bounds(group - 1, "_offset"), layout.bounds(group, "_offset")
+    return after[0] if before is not None and after is not None and before[1] < after[0] else None
+
+
+def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:
+    """The beginning of a read: of each batch about an equal share of `bytes_max`, but at least one row group.
+
+    Batches for which nothing is left are not in it; they are left out from the end.
+    """
+    wanted: list[tuple[Batch, int, int]] = []
+    fetched: dict[int, int] = {}  # row group -> its bytes
+    for batch, start, end in read.wanted:
+        if sum(fetched.values()) >= bytes_max:
+            break
+        share = until = 0
+        for part in parts_of(layout, batch, start, end):
+            sizes = {group: layout.size(group) for group in part.groups}
+            if share and share + sum(sizes.values()) > bytes_max // len(read.wanted):
+                break
+            share, until = share + sum(sizes.values()), part.end
+            fetched |= sizes
+        wanted.append((batch, start, until))
+    return FileRead(read.file, tuple(wanted), layout)
+
+
+def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
+    """Where the rows of a large file are; None for one that is small enough to be read whole.
+
+    Raises FileGone, Corrupt, Unavailable.
+    """
+    key = file.segment.key
+    if file.segment.is_small:
+        return None
+    return _reading(file, lambda: read_layout(file.segment, lambda start, length: store.get_range(key, start, length)))
+
+
+@dataclass(slots=True)
+class _KnownLayout:
+    """`lock` is held by who fetches it. `layout` is None before that, and after it has failed, so often and most
+    recently with `failure`."""
+
+    lock: Lock
+    layout: SegmentLayout | None = None
+    failures: int = 0
+    failure: Exception | None = None
+
+
+class LayoutCache:
+    """The layouts of the large files that were asked for last, so that the next question need not fetch them again.
+    Thread-safe; of several questions at once about one file, one fetches."""
+
+    def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._store = store
+        self._clock = clock
+        self._guard = clock.lock()  # of `_layouts`; never held while the store is asked
+        self._layouts: dict[str, _KnownLayout] = {}
+
+    def of(self, file: DataFile) -> SegmentLayout | None:
+        """As `layout_of`, and raises what that does."""
+        if file.segment.is_small:
+            return None
+        with self._guard:
+            known = self._layouts.get(file.segment.key)
+            if known is None:
+                while len(self._layouts) >= LAYOUTS_KEPT:
+                    del self._layouts[next(iter(self._layouts))]
+                known = self._layouts[file.segment.key] = _KnownLayout(self._clock.lock())
+            failures = known.failures
+        with known.lock:
+            if known.layout is None:
+                if known.failure is not None and known.failures > failures:
+                    raise known.failure  # what was waited for: one after the other would wait for as long again
+                try:
+                    known.layout = layout_of(self._store, file)
+                except Exception as error:
+                    known.failures, known.failure = known.failures + 1, error
+                    raise
+            return known.layout
+
+
+def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:
+    """What `read_file` would return for each, without reading: the rows are what was just written to the file.
+
+    What follows each other is returned as one, so many small files cost about as much as one. Raises Corrupt.
+    """
+    runs: dict[int, list[tuple[DataFile, Batch, int, int, pa.RecordBatch]]] = {}
+    fetched = []
+    for read, rows in known:
+        for batch, start, end in read.wanted:
+            part = _row_range(None, batch, start, end)
+            run = runs.setdefault(batch.partition, [])
+            if run and not (run[-1][3] == start and _is_alike(run[-1][0], run[-1][1], read.file, batch)):
+                fetched.append(_joined(run))
+                run.clear()
+            run.append((read.file, batch, start, end, rows.slice(part.first, part.count)))
+    return fetched + [_joined(run) for run in runs.values()]
+
+
+def _is_alike(file: DataFile, batch: Batch, other_file: DataFile, other: Batch) -> bool:
+    """Whether neighbouring batches of just written files can be taken for one."""
+    is_dense = not (batch.sparse or other.sparse)
+    return is_dense and file.append_time_ms == other_file.append_time_ms
+
+
+def _joined(run: Sequence[tuple[DataFile, Batch, int, int, pa.RecordBatch]]) -> Fetched:
+    file, batch, start, _, first = run[0]
+    if len(run) == 1:
+        return _fetched(file, batch, start, run[0][3], first)
+    end = run[-1][3]
+    whole = Batch(batch.partition, start, end, 0, end - start, False, file.path)
+    return _fetched(file, whole, start, end, pa.concat_batches([rows for *_, rows in run]))
+
+
+def read_file(store: Store, read: FileRead, columns: pa.Schema) -> list[Fetched]:
+    """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable.
+
+    `columns` are those that `rows` will have: all of the topic's table (`TopicView.columns`), or `PLACES`.
+    """
+    layout = read.layout
+    if layout is None and any(batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted):
+        layout = layout_of(store, read.file)
+    key = read.file.segment.key
+    ranges = [_row_range(layout, batch, start, end) for batch, start, end in read.wanted]
+
+    def once() -> list[Fetched]:
+        batches = read_rows(
+            read.file.segment,
+            ranges,
+            columns,
+            lambda: store.get(key),
+            lambda start, length: store.get_range(key, start, length),
+            layout=layout,
+        )
+        return _all_fetched(read, batches)
+
+    return _reading(read.file, once)
+
+
+def _reading(file: DataFile, once: Callable[[], T]) -> T:
+    try:
+        try:
+            return once()
+        except Corrupt:
+            return once()  # the damage may have happened on the way, or in a cache
+    except ObjectMissing:
+        raise FileGone(file) from None
+    except StoreError as error:
+        raise unavailable(error) from error
+
+
+def _whole(batch: Batch) -> tuple[int, int]:
+    return batch.base_offset, batch.next_offset
+
+
+def _row_range(layout: SegmentLayout | None, batch: Batch, start: int, end: int) -> RowRange:
+    """The rows that have the records; of a sparse batch, only they tell their offsets, so more than these."""
+    if not batch.sparse:
+        return RowRange(batch.first_row + start - batch.base_offset, end - start)
+    if layout is None:
+        return RowRange(batch.first_row, batch.rows)
+    parts = [part.rows for part in parts_of(layout, batch, start, end)]
+    return RowRange(parts[0].first, sum(part.count for part in parts)) if parts else RowRange(batch.first_row, 0)
+
+
+def _all_fetched(read: FileRead, rows: Sequence[pa.RecordBatch]) -> list[Fetched]:
+    return [
+        _fetched(read.file, batch, start, end, part)
+        for (batch, start, end), part in zip(read.wanted, rows, strict=True)
+    ]
+
+
+def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.RecordBatch) -> Fetched:
+    partitions = rows.column("_partition")
+    bounds = pc.min_max(partitions)
+    found = bounds["min"].as_py(), bounds["max"].as_py()
+    if partitions.null_count or (rows.num_rows and found != (batch.partition, batch.partition)):
+        raise _contradiction(file, "partitions")
+    if batch.sparse:
+        offsets = rows.column("_offset")
+        if offsets.null_count or not _rise(offsets, batch.base_offset, batch.next_offset):
+            raise _contradiction(file, "offsets")
+        before, until = (pc.sum(pc.less(offsets, offset)).as_py() or 0 for offset in (start, end))
+        rows = rows.slice(before, until - before)
+    else:
+        expected = pa.arange(start, end)
+        stored = rows.column("_offset")
+        if stored.null_count != len(stored) and not stored.equals(expected):
+            raise _contradiction(file, "offsets")
+        rows = _with_column(rows, "_offset", expected)
+    if file.append_time_ms is not None:
+        stamps = pa.repeat(pa.scalar(file.append_time_ms * 1000, pa.int64()).cast(TIMESTAMP), rows.num_rows)
+        rows = _with_column(rows, "_timestamp", stamps)
+    _check_values(file, rows)
+    return Fetched(batch.partition, start, max(end, start), batch.sparse, file.log_append_time, rows)
+
+
+def _check_values(file: DataFile, rows: pa.RecordBatch) -> None:
+    """Raises Corrupt for timestamps and headers that no record can have."""
+    if rows.column("_timestamp").null_count:
+        raise _damaged(file, "column '_timestamp' has nulls, and the log gives its rows no time")
+    if "_headers" not in rows.schema.names or (headers := rows.column("_headers")).null_count == len(headers):
+        return
+    pairs = pc.list_flatten(headers)
+    names = pairs.field(0)
+    if pairs.null_count or names.null_count:
+        raise _damaged(file, "column '_headers' has headers without a name")
+    try:
+        names.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise _damaged(file, f"column '_headers' has names that are no text: {error}") from error
+
+
+def _rise(offsets: pa.Array, low: int, high: int) -> bool:
+    """Whether each offset is above the one before, and all are in `[low, high)`."""
+    if not len(offsets):
+        return True
+    within = low <= offsets[0].as_py() and offsets[-1].as_py() < high
+    return within and pc.all(pc.less(offsets[:-1], offsets[1:]), min_count=0).as_py() is True
+
+
+def _with_column(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
+    at = rows.schema.get_field_index(name)
+    return rows.set_column(at, rows.schema.field(at), column)
+
+
+def _contradiction(file: DataFile, what: str) -> Corrupt:
+    return _damaged(file, f"its {what} contradict the log")
+
+
+def _damaged(file: DataFile, what: str) -> Corrupt:
+    return Corrupt(f"data file is damaged: {what}", path=file.segment.key, version=file.segment.version)

@@ -1,0 +1,247 @@
+"""Uploaded files that any writer of the topic may commit: what their names say, and which may be added when. Pure.
+
+The name of an *offer* carries what its `add` needs, so whoever commits takes along what a listing shows. What is safe
+rests on the log alone: an entry is written for slot v by somebody who has read all entries before v, one by one, since
+the version that the offer names. Decision 0024 in `docs/decisions/` has the reasons, rule by rule.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from deltaq.delta.actions import Add, Entry
+from deltaq.names import OFFER_FILE_BYTES_MAX, offer_file
+from deltaq.topics.state import DataFile, PendingSegment, TopicHead, data_file
+
+__all__ = [
+    "PendingSharedFiles",
+    "SharedFile",
+    "SharedFileId",
+    "SharedFileTracker",
+    "parse_shared_file",
+    "shared_file_path",
+    "writer_of",
+]
+
+WRITER_CHARS = 16
+"""How many characters at the start of its tokens a writer has in all of them."""
+
+WRITERS_MAX = 4096
+"""Writers that a ledger remembers. With more it starts anew, and takes along only what was uploaded since."""
+
+_FORM = 1
+_ID = re.compile(r"offer-([0-9a-f]{16})-([0-9]{1,12})")
+_NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9]{1,12})(f?)-([A-Za-z0-9_-]+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFileId:
+    """One offer of one writer. Its numbers grow in the order in which its records were produced."""
+
+    writer: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"offer-{self.writer}-{self.number}"
+
+    @staticmethod
+    def parse(text: str) -> SharedFileId | None:
+        """The id that `str` wrote; None for any other text."""
+        found = _ID.fullmatch(text)
+        return None if found is None else SharedFileId(found[1], int(found[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFile:
+    """An uploaded file that others may commit.
+
+    `follows`: what came before was not settled when this one got its number; so the offer with the number before must
+    be in the log before it. `topic_mark` tells the topic that the rows were meant for, `segment.as_of` the version
+    known by then.
+    """
+
+    id: SharedFileId
+    follows: bool
+    topic_mark: bytes
+    segment: PendingSegment
+
+
+def writer_of(txn_id: str | None) -> str:
+    """The writer that made the commit with this token."""
+    return (txn_id or "")[:WRITER_CHARS]
+
+
+def topic_mark(topic_id: str) -> bytes:
+    """Eight bytes that tell one life of a topic from all others."""
+    return hashlib.blake2b(topic_id.encode(), digest_size=8).digest()
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def shared_file_path(offer_id: SharedFileId, segment: PendingSegment, topic_id: str, *, follows: bool) -> str | None:
+    """The path of a segment that others may commit; None if what it has to say does not fit into a name."""
+    numbers = [
+        _FORM,
+        segment.size,
+        segment.rows,
+        segment.crc32,
+        segment.footer_bytes,
+        segment.footer_crc32,
+        segment.min_timestamp_ms,
+        segment.max_timestamp_ms - segment.min_timestamp_ms,
+        segment.created_ms,
+        int(segment.timed),
+    ]
+    at = 0
+    for partition, rows in segment.shares:
+        if partition < at:
+            return None
+        numbers += [partition - at, rows]
+        at = partition
+    if min(numbers) < 0 or segment.as_of < 0:  # the log may be just being loaded
+        return None
+    body = topic_mark(topic_id) + _packed(numbers)
+    lead = f"{segment.as_of:020d}-{offer_id.writer}-{offer_id.number}{'f' if follows else ''}"
+    body += zlib.crc32(lead.encode() + body).to_bytes(4, "big")
+    name = f"{lead}-{urlsafe_b64encode(body).decode().rstrip('=')}.parquet"
+    return offer_file(segment.as_of, name) if len(name) <= OFFER_FILE_BYTES_MAX else None
+
+
+def parse_shared_file(path: str) -> SharedFile | None:
+    """The offer that a path, relative to the topic's folder, stands for; None if it is none, or not a whole one."""
+    found = _NAME.fullmatch(path.rpartition("/")[2])
+    if found is None or offer_file(int(found[1]), found[0]) != path:
+        return None
+    as_of, writer, number, follows, packed = found.groups()
+    try:
+        body = urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
+        lead = f"{as_of}-{writer}-{number}{follows}"
+        if zlib.crc32(lead.encode() + body[:-4]).to_bytes(4, "big") != body[-4:]:
+            return None
+        segment = _segment(path, _unpacked(body[8:-4]), int(as_of))
+    except ValueError:
+        return None
+    return SharedFile(SharedFileId(writer, int(number)), follows == "f", body[:8], segment)
+
+
+def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
+    """What the numbers in a name say. ValueError for what they cannot be."""
+    form, size, rows, crc32, footer_bytes, footer_crc32, low, span, created, timed, *pairs = numbers
+    partition, shares = 0, []
+    for step, count in zip(pairs[::2], pairs[1::2], strict=True):
+        partition += step
+        shares.append((partition, count))
+    if form != _FORM or not rows or sum(count for _, count in shares) != rows:
+        raise ValueError("it is of another form, or its shares are not its rows")
+    times = low, low + span, created
+    return PendingSegment(path, size, rows, crc32, footer_bytes, footer_crc32, tuple(shares), *times, timed == 1, as_of)
+
+
+def _packed(numbers: Iterable[int]) -> bytes:
+    """Numbers of seven bits a byte, the lowest first; all but a number's last byte have the highest bit set."""
+    out = bytearray()
+    for number in numbers:
+        while number > 0x7F:
+            out.append(number & 0x7F | 0x80)
+            number >>= 7
+        out.append(number)
+    return bytes(out)
+
+
+def _unpacked(data: bytes) -> list[int]:
+    numbers, number, shift = [], 0, 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number)
+            number = shift = 0
+    if shift:
+        raise ValueError("a number is cut")
+    return numbers
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+class SharedFileTracker:
+    """What the entries behind version `since` say about offers. All behind `followed` were read one by one."""
+
+    def __init__(self, followed: int = -1) -> None:
+        self.followed = self.since = followed
+        self._newest: dict[str, int] = {}  # by writer, the greatest number that is in the log
+        self._committed: dict[str, int] = {}  # by writer, the version of its own newest entry
+
+    def copy(self) -> SharedFileTracker:
+        """The same, which no later entry changes."""
+        copied = SharedFileTracker(self.followed)
+        copied.since = self.since
+        copied._newest, copied._committed = dict(self._newest), dict(self._committed)
+        return copied
+
+    def note(self, entry: Entry) -> None:
+        """The next entry."""
+        if len(self._committed) + len(self._newest) > WRITERS_MAX:
+            self.since = entry.version - 1
+            self._newest.clear()
+            self._committed.clear()
+        self._committed[writer_of(entry.txn_id)] = entry.version
+        for action in entry.actions:
+            if isinstance(action, Add) and (found := _NAME.fullmatch(action.path.rpartition("/")[2])) is not None:
+                self._newest[found[2]] = max(int(found[3]), self._newest.get(found[2], -1))
+
+    def takable(
+        self, offers: Iterable[SharedFile], head: TopicHead, version: int, own: str
+    ) -> Iterator[PendingSegment]:
+        """Which of `offers` may be added by `own`, another writer, in the slot behind `version`, in this order.
+
+        `head` is the topic at `version`, the last entry that was noted.
+        """
+        mark, newest = topic_mark(head.topic_id), dict(self._newest)
+        for offer in sorted(offers, key=lambda offer: (offer.id.writer, offer.id.number)):
+            writer, number, as_of = offer.id.writer, offer.id.number, offer.segment.as_of
+            if writer == own or offer.topic_mark != mark or head.deleted:
+                continue
+            if not max(self.since, head.uploads_from) <= as_of <= version:
+                continue  # it may be in the log already, or be void; or it knows more than we do
+            if self._committed.get(writer, -1) > as_of:
+                continue  # its writer has committed by itself since, and goes on doing so
+            if newest.get(writer, -1) >= number or (offer.follows and newest.get(writer) != number - 1):
+                continue  # it is in the log, one behind it is, or the one before it is not
+            if offer.segment.shares[-1][0] >= head.partitions:
+                continue
+            newest[writer] = number
+            yield offer.segment
+
+
+@dataclass(slots=True)
+class PendingSharedFiles:
+    """The offers of one writer whose fate is not known to it yet: paths, and the versions known before their upload.
+
+    Shared by all positions of a process in the topic's log: whichever comes by the entry that has one, notes it.
+    """
+
+    paths: dict[str, int] = field(default_factory=dict)
+    landed: dict[str, DataFile] = field(default_factory=dict)
+
+    def expect(self, path: str, as_of: int) -> None:
+        """From now on the file may be committed by anybody."""
+        self.paths[path] = as_of
+
+    def forget(self, path: str) -> None:
+        """It is known what became of it."""
+        self.paths.pop(path, None)
+        self.landed.pop(path, None)
+
+    def note(self, adds: Iterable[Add], folder: str) -> None:
+        """These files are in the topic, or have been."""
+        if self.paths:
+            for add in adds:
+                if add.path in self.paths:
+                    self.landed[add.path] = data_file(add, folder)

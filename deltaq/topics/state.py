@@ -1,0 +1,416 @@
+"""What the log says about a topic, and the actions that change it. Pure rules; `topic_log` acts on them.
+
+The specification of everything here is `docs/internals/format.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from deltaq.delta.actions import FORMAT, Action, Add, DomainMetadata, Entry, Metadata, Remove
+from deltaq.delta.table_state import DELTAQ_DOMAIN, PROTOCOL
+from deltaq.errors import Corrupt, Incompatible
+from deltaq.names import data_key
+from deltaq.parquet.file_statistics import ColumnStatistics, delta_time, file_stats
+from deltaq.parquet.segment import DECODED_BYTES_MAX, SegmentFile
+from deltaq.serde.json_text import compact_json, strict_json
+from deltaq.topics.columns import TIMESTAMP_MS_MAX
+
+__all__ = [
+    "BATCHES_TAG",
+    "FILE_TAG",
+    "PARTITIONS_PROPERTY",
+    "Batch",
+    "DataFile",
+    "PendingSegment",
+    "TopicChange",
+    "TopicHead",
+    "appended",
+    "changed",
+    "check_entry",
+    "create_actions",
+    "data_file",
+    "delete_actions",
+    "parse_head",
+]
+
+BATCHES_TAG = "deltaq.batches"
+FILE_TAG = "deltaq.file"
+PARTITIONS_PROPERTY = "deltaq.partitions"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicHead:
+    """A topic at one version. Offsets are indexed by partition; `time_ms` never goes back from entry to entry.
+
+    `uploads_from`: files whose upload began when the log was known up to a version below this one may be gone.
+    """
+
+    topic_id: str
+    next_offsets: tuple[int, ...]
+    start_offsets: tuple[int, ...]
+    time_ms: int
+    deleted: bool = False
+    uploads_from: int = 0
+
+    @property
+    def partitions(self) -> int:
+        return len(self.next_offsets)
+
+    def action(self) -> DomainMetadata:
+        """This head as the domain metadata that every entry of a topic carries."""
+        body: dict[str, object] = {
+            "format": FORMAT,
+            "topic_id": self.topic_id,
+            "next_offsets": self.next_offsets,
+            "start_offsets": self.start_offsets,
+            "time": self.time_ms,
+        }
+        if self.deleted:
+            body["deleted"] = True
+        if self.uploads_from:
+            body["uploads_from"] = self.uploads_from
+        return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """What a topic becomes: its number of partitions, never lower than before, and table properties, None for none."""
+
+    partitions: int
+    properties: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A run of records of one partition in one file: offsets `[base_offset, next_offset)` in rows `[first_row, +rows)`.
+
+    Dense (offset = base + row) unless `sparse`: then the file's `_offset` column rules.
+    """
+
+    partition: int
+    base_offset: int
+    next_offset: int
+    first_row: int
+    rows: int
+    sparse: bool
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A segment of a topic. Times are milliseconds.
+
+    `modified_ms`: when its newest records were uploaded. `append_time_ms`: the time of all records where the topic asks
+    for log-append time; of those in a compacted file each has its own, and `log_append_time` says what it is. `clean`:
+    in a file that key compaction has written, the time until which its tombstones stay, 0 without any; else None.
+    `decoded_bytes`: about how much memory its records take, of a file that maintenance has written; else 0.
+    """
+
+    path: str
+    segment: SegmentFile
+    batches: tuple[Batch, ...]
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    modified_ms: int
+    append_time_ms: int | None
+    log_append_time: bool
+    clean: int | None
+    decoded_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSegment:
+    """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows.
+
+    Unless it is `timed`, its records have no timestamps of their own and take that of the commit. `as_of`: a version
+    that the log was known to have reached before the upload began. `statistics`: of the value columns, as far as known.
+    """
+
+    path: str
+    size: int
+    rows: int
+    crc32: int
+    footer_bytes: int
+    footer_crc32: int
+    shares: tuple[tuple[int, int], ...]
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+    created_ms: int
+    timed: bool = True
+    as_of: int = 0
+    statistics: tuple[ColumnStatistics, ...] = ()
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def parse_head(configuration: str, path: str, version: int) -> TopicHead:
+    """The head from its domain metadata. Raises Corrupt, Incompatible."""
+    try:
+        body = strict_json(configuration)
+        if not isinstance(body, dict):
+            raise TypeError("not an object")
+        if body.get("format") != FORMAT:
+            raise Incompatible(
+                f"topic at {path!r} has format {body.get('format')!r}; this deltaq reads {FORMAT}. Upgrade deltaq."
+            )
+        head = TopicHead(
+            str(body["topic_id"]),
+            _offsets(body["next_offsets"]),
+            _offsets(body["start_offsets"]),
+            _time(body["time"]),
+            body.get("deleted") is True,
+            _whole(body.get("uploads_from", 0)),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the topic's offsets cannot be parsed: {error}", path=path, version=version) from error
+    sound = len(head.next_offsets) == len(head.start_offsets) and all(
+        0 <= start <= end for start, end in zip(head.start_offsets, head.next_offsets, strict=False)
+    )
+    if not sound:
+        raise Corrupt("the topic's start offsets and next offsets contradict each other", path=path, version=version)
+    return head
+
+
+def _offsets(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        raise TypeError("offsets must be a list")
+    return tuple(_whole(number) for number in value)
+
+
+def _time(value: object) -> int:
+    ms = _whole(value)
+    if not 0 <= ms <= TIMESTAMP_MS_MAX:
+        raise ValueError(f"{ms} is not a time in milliseconds")
+    return ms
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{value!r:.40} is not an integer")
+    return value
+
+
+def data_file(add: Add, folder: str) -> DataFile:
+    """The segment that an `add` describes. Raises Incompatible for a file that deltaq did not add, Corrupt for bad
+    tags."""
+    if BATCHES_TAG not in add.tags or FILE_TAG not in add.tags:
+        raise Incompatible(
+            f"{folder + add.path!r} was added by another writer: it has no offsets. "
+            "Only deltaq may write a topic; move the data out of the table and produce it instead."
+        )
+    try:
+        return _data_file(add.path, add.size, add.modification_time, add.tags[FILE_TAG], add.tags[BATCHES_TAG], folder)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
+
+
+@lru_cache(maxsize=64)  # whoever applies an entry asks for its files several times
+def _data_file(path: str, size: int, modified_ms: int, file_tag: str, batches_tag: str, folder: str) -> DataFile:
+    about = strict_json(file_tag)
+    batches = strict_json(batches_tag)
+    if not isinstance(about, dict) or not isinstance(batches, list):
+        raise TypeError("tags must be an object and a list")
+    footer_bytes, footer_crc32 = _offsets(about["footer"])
+    low_ms, high_ms = _offsets(about["timestamps"])
+    append_time = about.get("append_time")
+    clean = about.get("clean")
+    rows = _whole(about["rows"])
+    if not 0 < footer_bytes <= size <= DECODED_BYTES_MAX:
+        raise ValueError(f"a footer of {footer_bytes} bytes in a file of {size}")
+    segment = SegmentFile(
+        data_key(folder, path),
+        _whole(about["version"]),
+        size,
+        rows,
+        _whole(about["crc32"]),
+        footer_bytes,
+        footer_crc32,
+    )
+    return DataFile(
+        path,
+        segment,
+        _tiled([_batch(_offsets(batch), path) for batch in batches], rows),
+        low_ms,
+        high_ms,
+        modified_ms,
+        None if append_time is None else _time(append_time),
+        append_time is not None or about.get("log_append_time") is True,
+        None if clean is None else _whole(clean),
+        _whole(about.get("decoded", 0)),
+    )
+
+
+def _batch(numbers: tuple[int, ...], path: str) -> Batch:
+    partition, base, first, rows, *sparse_end = numbers
+    if len(sparse_end) > 1:
+        raise ValueError("a batch has four numbers, or five where its offsets have gaps")
+    if min(numbers) < 0:
+        raise ValueError(f"a batch has the negative number {min(numbers)}")
+    return Batch(partition, base, sparse_end[0] if sparse_end else base + rows, first, rows, bool(sparse_end), path)
+
+
+def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
+    """The batches themselves, if they share out all rows of the file in order: no row twice, none without an offset."""
+    after = 0
+    for batch in batches:
+        if batch.first_row != after or batch.next_offset < batch.base_offset + batch.rows:
+            raise ValueError(f"the batches do not share out the file's {rows} rows")
+        after += batch.rows
+    if after != rows:
+        raise ValueError(f"the batches have {after} rows and the file {rows}")
+    return tuple(batches)
+
+
+def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) -> TopicHead:
+    """The head after `entry`, having checked that the entry continues `before` as the format demands.
+
+    Raises Corrupt if offsets do not continue where they ended: better no record than one at a wrong offset.
+    """
+    domains = [a for a in entry.actions if isinstance(a, DomainMetadata) and a.domain == DELTAQ_DOMAIN]
+    if not domains:
+        if before is None or any(isinstance(a, Add | Remove | Metadata) for a in entry.actions):
+            raise Corrupt("the entry changes a topic but does not say its offsets", path=path, version=entry.version)
+        return before  # an entry without effect, see DeltaLog.settle
+    after = parse_head(domains[0].configuration, path, entry.version)
+    expected = (
+        list(before.next_offsets)
+        if before is not None and before.topic_id == after.topic_id
+        else [0] * after.partitions
+    )
+    expected += [0] * (after.partitions - len(expected))
+    for add in (a for a in entry.actions if isinstance(a, Add) and a.data_change):
+        for batch in data_file(add, folder).batches:
+            if batch.partition >= len(expected) or batch.base_offset != expected[batch.partition]:
+                raise Corrupt("a batch does not start where its partition ended", path=path, version=entry.version)
+            expected[batch.partition] = batch.next_offset
+    if tuple(expected) != after.next_offsets:
+        raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
+    if before is not None and before.topic_id == after.topic_id and _goes_back(before, after):
+        raise Corrupt("the entry takes back what an earlier one has removed", path=path, version=entry.version)
+    if after.uploads_from > entry.version:
+        raise Corrupt("the entry voids uploads that have not begun yet", path=path, version=entry.version)
+    return after
+
+
+def _goes_back(before: TopicHead, after: TopicHead) -> bool:
+    starts = zip(before.start_offsets, after.start_offsets, strict=False)
+    return any(new < old for old, new in starts) or after.uploads_from < before.uploads_from
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def create_actions(
+    topic: str,
+    topic_id: str,
+    partitions: int,
+    schema_string: str,
+    configuration: Mapping[str, str],
+    now_ms: int,
+    first: bool,
+) -> list[Action]:
+    """A topic begins, in a new table (`first`) or in that of a deleted topic."""
+    head = TopicHead(topic_id, (0,) * partitions, (0,) * partitions, now_ms)
+    actions: list[Action] = [
+        Metadata(topic_id, schema_string, configuration, now_ms, name=topic),
+        head.action(),
+    ]
+    return [PROTOCOL, *actions] if first else actions
+
+
+def delete_actions(head: TopicHead, files: Sequence[str], now_ms: int) -> list[Action]:
+    """A topic ends: every file leaves the table, and the head is marked deleted."""
+    ended = replace(head, start_offsets=head.next_offsets, time_ms=max(now_ms, head.time_ms), deleted=True)
+    return [*(Remove(path, ended.time_ms, data_change=True) for path in files), ended.action()]
+
+
+def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: int) -> list[Action]:
+    """The topic with more partitions and other properties."""
+    added = (0,) * (change.partitions - head.partitions)
+    after = replace(
+        head,
+        next_offsets=head.next_offsets + added,
+        start_offsets=head.start_offsets + added,
+        time_ms=max(now_ms, head.time_ms),
+    )
+    kept = {key: value for key, value in metadata.configuration.items() if key not in change.properties}
+    new = {key: value for key, value in change.properties.items() if value is not None}
+    new[PARTITIONS_PROPERTY] = str(after.partitions)
+    return [replace(metadata, configuration=kept | new), after.action()]
+
+
+def appended(
+    head: TopicHead,
+    version: int,
+    segments: Sequence[PendingSegment],
+    now_ms: int,
+    log_append_time: bool,
+    indexed: Sequence[str] = (),
+) -> tuple[TopicHead, list[Action]]:
+    """Give the rows of `segments` their offsets, as entry `version`: the head after it and the actions to write.
+
+    `indexed` are the value columns that have statistics in this table.
+    """
+    offsets = list(head.next_offsets)
+    time_ms = max(now_ms, head.time_ms)
+    actions: list[Action] = []
+    for segment in segments:
+        batches = []
+        first = 0
+        for partition, rows in segment.shares:
+            batches.append([partition, offsets[partition], first, rows])
+            offsets[partition] += rows
+            first += rows
+        # The topic may have changed its rule since the upload: records without times always take the commit's.
+        stamped = log_append_time or not segment.timed
+        actions.append(_add(segment, batches, version, time_ms if stamped else None, indexed))
+    after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
+    return after, [*actions, after.action()]
+
+
+def _add(
+    segment: PendingSegment,
+    batches: list[list[int]],
+    version: int,
+    append_time_ms: int | None,
+    indexed: Sequence[str],
+) -> Add:
+    low, high = (
+        (append_time_ms, append_time_ms)
+        if append_time_ms is not None
+        else (segment.min_timestamp_ms, segment.max_timestamp_ms)
+    )
+    about: dict[str, object] = {
+        "version": version,
+        "rows": segment.rows,
+        "crc32": segment.crc32,
+        "footer": [segment.footer_bytes, segment.footer_crc32],
+        "timestamps": [low, high],
+    }
+    if append_time_ms is not None:
+        about["append_time"] = append_time_ms
+    return Add(
+        path=segment.path,
+        size=segment.size,
+        modification_time=segment.created_ms,
+        data_change=True,
+        stats=file_stats(segment.rows, _own_statistics(segment, batches), segment.statistics, indexed),
+        tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
+    )
+
+
+def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[ColumnStatistics]:
+    """What the file itself says: offsets, and times that the commit decides, are not in it."""
+    times = ColumnStatistics("_timestamp", segment.rows)
+    if segment.timed:
+        low, high = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
+        times = ColumnStatistics("_timestamp", 0, low, high)
+    return [
+        ColumnStatistics("_partition", 0, batches[0][0], batches[-1][0]),
+        ColumnStatistics("_offset", segment.rows),
+        times,
+    ]

@@ -1,0 +1,184 @@
+"""From times to offsets, by Kafka's rules, reading only the files that can hold the answer.
+
+The log says the lowest and highest timestamp of each file, and the footer of a large file those of each row group.
+Timestamps are the producers' and need not rise with the offsets, and a row group may hold several partitions, so one
+that may hold the answer has to be read to know: of a large file its times and offsets, not its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.clock import Clock
+from deltaq.parquet.segment import RowRange, SegmentLayout
+from deltaq.store import Store
+from deltaq.store.parallel import in_parallel
+from deltaq.topics.columns import PLACES
+from deltaq.topics.log import TopicLog
+from deltaq.topics.ranges import load_again
+from deltaq.topics.scan import FileGone, FileRead, LayoutCache, layout_of, parts_of, read_file
+from deltaq.topics.state import Batch, DataFile
+
+__all__ = ["newest_time", "offset_for_time", "offsets_for_times", "time_of_offset"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Records of one batch to be looked at, which have no times but those from `low_ms` to `high_ms`."""
+
+    read: FileRead
+    low_ms: int
+    high_ms: int
+
+    @property
+    def start(self) -> int:
+        return self.read.wanted[0][1]
+
+
+def offset_for_time(
+    store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache | None = None
+) -> int | None:
+    """The lowest offset whose record has `timestamp_ms` or a later one; None if there is no such record.
+
+    `log` must keep an index; it is moved on if a file has been compacted away. With `layouts`, what is known of large
+    files need not be fetched again for the next partition. Raises UnknownTopic if the topic has ended, Corrupt,
+    Unavailable.
+    """
+    cache = layouts or LayoutCache(store)
+    return _through_compactions(log, lambda: _first_since(store, log, partition, timestamp_ms, cache))
+
+
+def offsets_for_times(
+    store: Store, log: TopicLog, asked: Sequence[tuple[int, int]], layouts: LayoutCache, clock: Clock
+) -> list[int | None]:
+    """`offset_for_time` of several (partition, timestamp in ms); of a remote store at once. Raises what that does."""
+
+    def one(question: tuple[int, int]) -> int | None:
+        return _first_since(store, log, *question, layouts)
+
+    def look() -> list[int | None]:
+        # What a local disk answers takes less than what threads cost each other.
+        return in_parallel(clock, one, asked) if store.is_remote else [one(question) for question in asked]
+
+    return _through_compactions(log, look)
+
+
+def _first_since(store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache) -> int | None:
+    for batch, start in _batches(log, partition):
+        file = log.index.files[batch.path]
+        if file.max_timestamp_ms < timestamp_ms:
+            continue
+        if file.min_timestamp_ms >= timestamp_ms and not batch.sparse:
+            return start
+        for span in _spans(layouts, file, batch, start, timestamp_ms):
+            if span.low_ms >= timestamp_ms and not batch.sparse:
+                return span.start
+            offsets, times_ms = _times(store, span.read)
+            at = pc.index(pc.greater_equal(times_ms, timestamp_ms), True).as_py()
+            if at >= 0:
+                return int(offsets[at].as_py())
+    return None
+
+
+def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> int | None:
+    """The timestamp in ms of the record at `offset`; None if it is not there. Raises as `offset_for_time`."""
+
+    def look() -> int | None:
+        batch = log.index.find(partition, offset)
+        if batch is None or batch.base_offset > offset:
+            return None
+        file = log.index.files[batch.path]
+        if file.append_time_ms is not None and not batch.sparse:
+            return file.append_time_ms
+        _, times_ms = _times(store, FileRead(file, ((batch, offset, offset + 1),), layout_of(store, file)))
+        return int(times_ms[0].as_py()) if len(times_ms) else None
+
+    return _through_compactions(log, look)
+
+
+def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] | None:
+    """(offset, timestamp in ms) of the record with the highest timestamp, the first of several; None if there is none.
+
+    Raises as `offset_for_time`.
+    """
+
+    layouts = LayoutCache(store)
+
+    def look() -> tuple[int, int] | None:
+        best = (-1, 0)  # time, and the offset's negative: of equal times the lowest offset is the greatest pair
+        files = log.index.files
+        likeliest = sorted(_batches(log, partition), key=lambda found: -files[found[0].path].max_timestamp_ms)
+        for batch, start in likeliest:
+            # The highest time of a file or row group may be another partition's, so the order alone does not decide.
+            if (files[batch.path].max_timestamp_ms, -start) <= best:
+                continue
+            for span in sorted(_spans(layouts, files[batch.path], batch, start), key=lambda span: -span.high_ms):
+                if (span.high_ms, -span.start) > best:
+                    offsets, times_ms = _times(store, span.read)
+                    if len(times_ms):
+                        highest = pc.max(times_ms).as_py()
+                        best = max(best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py()))
+        return None if best[0] < 0 else (-best[1], best[0])
+
+    return _through_compactions(log, look)
+
+
+def _batches(log: TopicLog, partition: int) -> list[tuple[Batch, int]]:
+    """The partition's batches in offset order, each with the first of its offsets that retention has left."""
+    earliest = log.live_head.start_offsets[partition]
+    return [(batch, max(batch.base_offset, earliest)) for batch in log.index.batches(partition, earliest)]
+
+
+def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_ms: int = 0) -> Iterator[_Span]:
+    """What of the batch from offset `start` on may have times from `from_ms` on, in offset order: of a large file by
+    row groups. Raises FileGone."""
+    layout = layouts.of(file)
+    if layout is None:
+        read = FileRead(file, ((batch, start, batch.next_offset),))
+        yield _Span(read, file.min_timestamp_ms, file.max_timestamp_ms)
+        return
+    if not batch.sparse:
+        start = _start_of_times(layout, batch, start, from_ms)
+    for part in parts_of(layout, batch, start, batch.next_offset):
+        bounds = [layout.bounds(group, "_timestamp") for group in part.groups]
+        low_ms, high_ms = file.min_timestamp_ms, file.max_timestamp_ms
+        known = [times_us for times_us in bounds if times_us is not None]
+        # Where the time of the commit counts, the records may have others that do not.
+        if file.append_time_ms is None and known and len(known) == len(bounds):
+            low_ms, high_ms = min(low for low, _ in known) // 1000, max(high for _, high in known) // 1000
+        if high_ms >= from_ms:
+            yield _Span(FileRead(file, ((batch, part.start, part.end),), layout), low_ms, high_ms)
+
+
+def _start_of_times(layout: SegmentLayout, batch: Batch, start: int, from_ms: int) -> int:
+    """The offset of a dense batch before which no time is as high: row groups that are passed over one by one cost a
+    third of what they cost as spans."""
+    first = batch.base_offset - batch.first_row  # the offset that row 0 would have
+    for group in layout.groups(RowRange(start - first, batch.next_offset - start)):
+        times_us = layout.bounds(group, "_timestamp")
+        if times_us is None or times_us[1] // 1000 >= from_ms:
+            return max(start, first + layout.firsts[group])
+    return batch.next_offset
+
+
+def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:
+    """Offsets and timestamps in ms of the records, which are of one batch. Raises FileGone."""
+    (fetched,) = read_file(store, read, PLACES)
+    times_us = fetched.rows.column("_timestamp").cast(pa.int64())
+    return fetched.rows.column("_offset"), pc.divide(times_us, 1000)
+
+
+def _through_compactions(log: TopicLog, look: Callable[[], T]) -> T:
+    topic_id = log.live_head.topic_id
+    while True:
+        try:
+            return look()
+        except FileGone as gone:
+            load_again(log, gone, topic_id)

@@ -1,0 +1,94 @@
+"""Putting records into the store as a segment, which no log entry names yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.config import TopicSettings
+from deltaq.delta.retry import error_pause_s
+from deltaq.errors import Unavailable
+from deltaq.parquet.segment import encode_segment
+from deltaq.store import Store, StoreRefused, StoreUnavailable
+from deltaq.topics.columns import Columns, bounds_of, by_partition
+from deltaq.topics.state import PendingSegment
+
+__all__ = ["NothingSent", "pause_before_retry", "upload_segment"]
+
+
+class NothingSent(Unavailable):
+    """The store refused the file at once: it is not there, and will not appear later."""
+
+
+def upload_segment(
+    store: Store,
+    topic: str,
+    columns: Columns,
+    settings: TopicSettings,
+    compression: str,
+    compression_level: int | None,
+    deadline: float,
+    clock: Clock,
+    as_of: int,
+    named: Callable[[PendingSegment], str | None] = lambda _: None,
+) -> tuple[PendingSegment, pa.RecordBatch]:
+    """Encode records whose partitions are chosen, and upload them; the segment and the rows that are in it. They are in
+    the topic once they are committed.
+
+    `settings` are the topic's; where its `compression.type` is `producer`, `compression` and `compression_level` count.
+    `as_of` is the version up to which the topic's log is known. `named(segment)` may give it a path of its own.
+    Tries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
+    """
+    if settings.compression_type != "producer":
+        compression, compression_level = settings.compression_type, None
+    timed = settings.message_timestamp_type == "CreateTime"
+    batch, shares = by_partition(columns, timed=timed)
+    encoded = encode_segment(batch, [rows for _, rows in shares], compression, compression_level)
+    earliest, latest = columns.timestamp_bounds or bounds_of(columns.timestamps)
+    segment = PendingSegment(
+        names.data_file_name(clock.unique_id()),
+        len(encoded.data),
+        encoded.rows,
+        encoded.crc32,
+        encoded.footer_bytes,
+        encoded.footer_crc32,
+        shares,
+        earliest,
+        latest,
+        clock.time_ms(),
+        timed,
+        as_of,
+        encoded.statistics,
+    )
+    path = named(segment)
+    if path is not None:
+        segment = replace(segment, path=path)
+    _put(store, topic, names.topic_folder(topic) + segment.path, encoded.data, deadline, clock)
+    return segment, batch
+
+
+def _put(store: Store, topic: str, key: str, data: bytes | memoryview, deadline: float, clock: Clock) -> None:
+    failures = 0
+    while True:
+        try:
+            store.put(key, data)
+        except StoreRefused as error:
+            refusal = Unavailable if failures else NothingSent
+            raise refusal(str(error), retriable=False) from error
+        except StoreUnavailable as error:
+            failures += 1
+            pause_before_retry(clock, topic, failures, deadline, str(error))
+        else:
+            return
+
+
+def pause_before_retry(clock: Clock, topic: str, failures: int, deadline: float, reason: str) -> None:
+    """Wait after the last of `failures` errors in a row. Raises Unavailable if the deadline comes first."""
+    left = deadline - clock.monotonic()
+    if left <= 0:
+        raise Unavailable(f"messages for {topic!r} could not be written before message.timeout.ms: {reason}")
+    clock.sleep(min(left, error_pause_s(failures, clock.random())))

@@ -1,0 +1,536 @@
+"""How one position in a topic's log follows another, and a log that others write on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from deltaq.errors import Corrupt, OutcomeUnknown, Unavailable
+from deltaq.maintenance.checkpoint import write_checkpoint
+from deltaq.maintenance.file_compaction import FileRewrite, cut
+from deltaq.maintenance.orphan_files import OrphanFileRemover
+from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.throttle import Stopped, Throttle
+from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
+from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
+from deltaq.store import MemoryStore, ObjectEntry, Store
+from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.log import TURN_TIMEOUT_S, SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.state import DataFile
+from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+
+
+@pytest.fixture
+def topic() -> WrittenTopic:
+    return WrittenTopic(MemoryStore("test"), ManualClock(auto_advance=True))
+
+
+def position(topic: WrittenTopic) -> TopicLog:
+    return TopicLog(topic.store, "t", topic.clock, indexed=True)
+
+
+def test_a_position_that_is_taken_over_again_and_again_is_as_if_it_were_loaded(topic: WrittenTopic) -> None:
+    follower = position(topic)
+    for number in range(12):
+        topic.append(Row(b"%d" % number), Row(b"x"))
+        if number % 5 == 4:
+            topic.maintain(merge_files=3)
+        topic.log.catch_up()
+        follower.adopt(topic.log)
+        loaded = position(topic)
+        loaded.load()
+        assert (follower.version, follower.head) == (loaded.version, loaded.head)
+        assert follower.index.files == loaded.index.files
+        assert list(follower.index.batches(0)) == list(loaded.index.batches(0))
+
+
+def test_nothing_has_to_be_understood_again_of_a_position_that_is_taken_over(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        topic.append(Row(b"%d" % number))
+    topic.log.catch_up()
+    follower = position(topic)
+    monkeypatch.setattr("deltaq.topics.log.data_file", lambda *_: pytest.fail("a file was looked at again"))
+    follower.adopt(topic.log)
+    assert len(follower.index.files) == 3
+
+
+def test_a_position_that_was_taken_over_stays_where_it_is_while_the_other_one_moves_on(topic: WrittenTopic) -> None:
+    topic.append(Row(b"a"))
+    follower = position(topic)
+    follower.adopt(topic.log)
+    before = dict(follower.index.files), list(follower.index.batches(0)), follower.version
+    topic.append(Row(b"b"))
+    topic.maintain(merge_files=2)
+    topic.log.catch_up()
+    assert (dict(follower.index.files), list(follower.index.batches(0)), follower.version) == before
+    assert follower.catch_up()
+    assert follower.index.files == topic.log.index.files
+
+
+def test_a_position_without_an_index_gives_none_to_another(topic: WrittenTopic) -> None:
+    with pytest.raises(ValueError, match="without an index"):
+        position(topic).adopt(TopicLog(topic.store, "t", topic.clock))
+
+
+def test_who_catches_up_may_pause_after_each_entry_and_stop_there(topic: WrittenTopic) -> None:
+    seen: list[int] = []
+
+    def between() -> None:
+        seen.append(follower.version)
+        if len(seen) == 3:
+            raise TimeoutError
+
+    follower = TopicLog(topic.store, "t", topic.clock, indexed=True, between=between)
+    follower.load()
+    for number in range(5):
+        topic.append(Row(b"%d" % number))
+    start = follower.version
+    with pytest.raises(TimeoutError):
+        follower.catch_up()
+    assert seen == [start + 1, start + 2, start + 3]
+    assert follower.catch_up()
+    assert seen == list(range(start + 1, topic.log.version + 1))
+
+
+class Growing(FaultyStore):
+    """A remote store in which somebody writes three entries while a checkpoint is read, once the log is listed."""
+
+    is_remote = True
+
+    def __init__(self, topic: WrittenTopic, lost: int | None) -> None:
+        super().__init__(topic.store)
+        self._topic, self._lost, self.listings = topic, lost, 0
+        self._listed = threading.Event()
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
+        found = [*super().list(prefix, start_after)]
+        self.listings += prefix == topic_log("t")
+        self._listed.set()
+        return iter(found)
+
+    def get(self, key: str) -> bytes:
+        if "checkpoint.parquet" in key:
+            assert self._listed.wait(20)
+            for number in range(3):
+                self._topic.append(Row(b"%d" % number))
+            if self._lost is not None:
+                self._topic.store.delete(log_entry(topic_log("t"), self._lost))
+        return super().get(key)
+
+
+@pytest.mark.parametrize("lost", [None, 14])
+@pytest.mark.parametrize("checkpoint", [8, 12], ids=["entries behind the checkpoint", "none behind it"])
+def test_a_gap_is_found_in_what_came_while_a_remote_log_was_loaded(
+    topic: WrittenTopic, checkpoint: int, lost: int | None
+) -> None:
+    for number in range(12):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version == checkpoint:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    store = Growing(topic, lost)
+    log = TopicLog(store, "t", topic.clock, indexed=True)
+    if lost is None:
+        assert log.load()
+        assert log.version == topic.log.version == 15
+        assert store.listings == 2, "what came since the first listing may have a gap too"
+    else:
+        with pytest.raises(Corrupt, match="log entry is missing"):
+            log.load()
+
+
+class Remote(FaultyStore):
+    is_remote = True
+
+
+def test_what_lies_behind_a_checkpoint_that_cannot_be_read_says_nothing_of_what_lies_behind_an_older_one(
+    topic: WrittenTopic,
+) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version in {4, 8}:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    topic.store.put(checkpoint_file(topic_log("t"), 8), b"damaged")
+    topic.store.delete(log_entry(topic_log("t"), 5))
+    log = TopicLog(Remote(topic.store), "t", topic.clock, indexed=True)
+    with pytest.raises(Corrupt, match="log entry is missing"):
+        log.load()
+
+
+@pytest.mark.parametrize("damaged", ["the checkpoint", "the pointer"])
+def test_a_remote_log_without_its_first_entries_is_read_from_whichever_checkpoint_there_is(
+    topic: WrittenTopic, damaged: str
+) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version in {4, 8}:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    for version in range(4):
+        topic.store.delete(log_entry(topic_log("t"), version))
+    is_pointer = damaged == "the pointer"
+    topic.store.put(last_checkpoint(topic_log("t")) if is_pointer else checkpoint_file(topic_log("t"), 8), b"damaged")
+    log = TopicLog(Remote(topic.store), "t", topic.clock, indexed=True)
+    assert log.load()
+    assert (log.version, log.index.files) == (8, topic.log.index.files)
+
+
+def test_an_entry_that_a_remote_store_lists_before_it_finds_it_is_looked_for_again(topic: WrittenTopic) -> None:
+    for number in range(6):
+        topic.append(Row(b"%d" % number))
+        if topic.log.version == 4:
+            write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    store = Remote(topic.store, Rule("get", log_entry(topic_log("t"), 5), Fault.missing(), times=1))
+    log = TopicLog(store, "t", topic.clock, indexed=True)
+    assert log.load()
+    assert (log.version, log.index.files) == (6, topic.log.index.files)
+
+
+# --- beside a writer -------------------------------------------------------------------------------------------------
+
+
+class Counted(FaultyStore):
+    """Counts the log entries that are read, and those that somebody tries to create."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.read: list[str] = []
+        self.tried: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        data = super().get(key)
+        if key.endswith(".json"):
+            self.read.append(key)
+        return data
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        if key.endswith(".json"):
+            self.tried.append(key)
+        super().create(key, data, after)
+
+
+@pytest.fixture
+def store(topic: WrittenTopic) -> Counted:
+    """The store as maintenance sees it."""
+    return Counted(topic.store)
+
+
+def beside(topic: WrittenTopic, store: Store) -> TopicLog:
+    shared = SharedTopicLog(topic.log, topic.clock)
+    return TopicLog(store, "t", topic.clock, indexed=True, client_id="maintenance", beside=shared)
+
+
+def test_what_the_writer_has_read_or_written_is_not_read_again(topic: WrittenTopic, store: Counted) -> None:
+    log = beside(topic, store)
+    for number in range(10):
+        topic.append(Row(b"%d" % number))
+        if number % 3 == 0:
+            assert log.catch_up()
+            assert log.version == topic.log.version
+            assert log.index.files == topic.log.index.files
+    topic.maintain(merge_files=3)  # by somebody else, of which the writer has not heard yet
+    log.catch_up()
+    assert len(store.read) == 1
+    assert log.index.files == topic.fresh_log().index.files
+
+
+def test_a_rewrite_beside_a_writer_costs_neither_a_lost_race(topic: WrittenTopic, store: Counted) -> None:
+    topic.log = TopicLog(store, "t", topic.clock, indexed=True)
+    topic.log.load()
+    log = beside(topic, store)
+    for round_ in range(5):
+        for number in range(4):
+            topic.append(Row(b"%d" % (4 * round_ + number)))
+        log.catch_up()
+        store.read.clear()
+        work = Rewriter(store, log, topic.clock)
+        work.rewrite(FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30)))
+        assert log.version == topic.log.version
+        assert len(topic.files) == 1
+    assert len(store.tried) == len(set(store.tried)) == topic.log.version
+    assert store.read == [], "neither had to read what the other one wrote"
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % number for number in range(20)]
+    assert topic.fresh_log().index.files == log.index.files
+
+
+def test_a_store_that_does_not_answer_keeps_the_writer_waiting_for_seconds_only(topic: WrittenTopic) -> None:
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    faulty = FaultyStore(topic.store, Rule("create", "*.json", Fault.error_before(), times=None))
+    topic.log = TopicLog(faulty, "t", topic.clock, indexed=True)
+    topic.log.load()
+    log = beside(topic, topic.store)
+    log.catch_up()
+    began = topic.clock.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        log.raise_uploads(1, began + 60)
+    assert topic.clock.monotonic() - began < 1.5 * TURN_TIMEOUT_S
+
+
+def test_a_plan_that_the_writer_has_overtaken_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None:
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    log = beside(topic, topic.store)
+    log.catch_up()
+    plan = FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))
+    topic.maintain(merge_files=3)
+    topic.log.catch_up()
+    with pytest.raises(StalePlan):
+        Rewriter(topic.store, log, topic.clock).rewrite(plan)
+    assert topic.stored() - {file.path for file in plan.inputs} == topic.live()
+
+
+def test_beside_a_writer_that_rests_what_others_wrote_is_looked_after_all_the_same(
+    topic: WrittenTopic, store: Counted
+) -> None:
+    resting = TopicLog(store, "t", topic.clock, indexed=True)
+    resting.load()
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(resting, topic.clock)
+    work = TopicPass(store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
+    assert work.run()["files merged"] == 8
+    assert resting.version == topic.fresh_log().version, "its writer knows what was committed in its turn"
+    topic.log.catch_up()
+    topic.log = resting
+    topic.append(Row(b"from the one that rested"))
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)][-1] == b"from the one that rested"
+
+
+@pytest.mark.parametrize("why", ["never loaded", "not loaded whole"])
+def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(topic: WrittenTopic, why: str) -> None:
+    faulty = FaultyStore(topic.store)
+    writer = TopicLog(faulty, "t", topic.clock, indexed=True)
+    if why == "not loaded whole":
+        faulty.add(Rule("list", "*", Fault.error_before(), times=None))
+        with pytest.raises(Unavailable):
+            writer.load()
+        faulty.clear()
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(writer, topic.clock)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), beside=shared)
+    assert work.run()["files merged"] == 8
+    assert (writer.version, writer.head) == (topic.fresh_log().version, topic.fresh_log().head)
+
+
+def test_what_a_writer_has_offered_stays_known_when_maintenance_that_has_read_less_commits_beside_it(
+    topic: WrittenTopic,
+) -> None:
+    """Who goes on from a checkpoint has not seen what was offered before it. The writer has, and must not forget."""
+    resting = TopicLog(topic.store, "t", topic.clock, indexed=True)
+    resting.load()
+    offered = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
+    resting.awaited.expect(offered.path, offered.as_of)
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
+    log = TopicLog(topic.store, "t", topic.clock, indexed=True, beside=SharedTopicLog(resting, topic.clock))
+    log.load()
+    log.raise_uploads(0, topic.clock.monotonic() + 60)
+    assert resting.version == log.version == topic.fresh_log().version
+    resting.check_taken([offered])  # else it would be called unknown
+
+
+class Writing(Throttle):
+    """While maintenance pauses, the writer commits so many times, as long as there are rounds left."""
+
+    def __init__(self, topic: WrittenTopic, commits: int, rounds: int) -> None:
+        super().__init__(topic.clock)
+        self._topic, self._commits, self.rounds = topic, commits, rounds
+
+    def step(self) -> None:
+        self._topic.clock.sleep(1.0)
+        if self.rounds:
+            self.rounds -= 1
+            for _ in range(self._commits):
+                self._topic.append(Row(b"new"))
+
+
+def merges(topic: WrittenTopic) -> list[int]:
+    """How many files each merge has taken, in the order of the log."""
+    entries = [entry.key for entry in topic.store.list(topic_log("t")) if entry.key.endswith(".json")]
+    taken = [sum(line.startswith(b'{"remove"') for line in topic.store.get(key).splitlines()) for key in entries]
+    return [count for count in taken if count]
+
+
+def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_large_merge(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1), beside=shared)
+    work.run()
+    assert merges(topic)[:2] == [NEW_VERSIONS, 8]
+    seen = seen_by_consumers(topic.store)
+    assert [offset for _, offset, *_ in seen] == list(range(8 + NEW_VERSIONS))
+    assert [value for *_, value, _ in seen] == [b"%d" % n for n in range(8)] + [b"new"] * NEW_VERSIONS
+
+
+def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number, partition=0))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    pacer = Writing(topic, NEW_VERSIONS, 40)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared)
+    work.run()
+    assert merges(topic).index(8) <= 3
+    assert pacer.rounds == 0
+    assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
+
+
+def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.topic_pass.NEW_VERSIONS", 4)
+    caplog.set_level("INFO", "deltaq.maintenance")
+    for number in range(60):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, 1, 150), beside=shared).run()
+    small = merges(topic)[: merges(topic).index(60)]
+    assert 2 <= len(small) <= 3, "each takes what came meanwhile, and that is more each time"
+    assert 4 <= small[0] <= 12, "as soon as there are so many, but for what came while the long one was planned"
+    assert "was not made" not in caplog.text, "a small merge is not interrupted by one of the same files"
+    assert len(seen_by_consumers(topic.store)) == 60 + 150
+
+
+def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_long_listing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.orphan_files.LISTED_AT_ONCE", 1)
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    for number in range(5):
+        topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
+    pacer, looking = Writing(topic, NEW_VERSIONS, 0), OrphanFileRemover.look
+
+    def look(sweeper: OrphanFileRemover) -> int:
+        pacer.rounds = 1
+        return looking(sweeper)
+
+    monkeypatch.setattr(OrphanFileRemover, "look", look)
+    shared = SharedTopicLog(topic.log, topic.clock)
+    done = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared).run()
+    assert merges(topic) == [NEW_VERSIONS]
+    assert done["files noted"] >= 5
+
+
+@pytest.mark.parametrize("operation", ["put", "get"], ids=["its file", "its look at the log"])
+def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted(
+    topic: WrittenTopic, operation: str
+) -> None:
+    store = FaultyStore(topic.store)
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    pacer = Writing(topic, NEW_VERSIONS, 1)
+    work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
+    newest = topic.log.version + NEW_VERSIONS
+    key = {"put": "topics/*.parquet", "get": f"topics/t/_delta_log/{newest + 1:020d}.json"}[operation]
+    store.add(Rule(operation, key, Fault.error_before(), times=1))
+    work.run(checkpoint=False)
+    assert store.effects[Effect.ERROR_BEFORE] == 1
+    assert merges(topic)[0] == 8
+    assert len(seen_by_consumers(topic.store)) == 8 + NEW_VERSIONS
+
+
+class Meddling(Writing):
+    """Once the writer has committed, something happens to its new files at the next pause, in the merge of them."""
+
+    def __init__(self, topic: WrittenTopic, meddle: Callable[[list[DataFile]], object]) -> None:
+        super().__init__(topic, NEW_VERSIONS, 1)
+        self._meddle: Callable[[list[DataFile]], object] | None = meddle
+
+    def step(self) -> None:
+        if not self.rounds and self._meddle is not None:
+            meddle, self._meddle = self._meddle, None
+            meddle(self._topic.files[-NEW_VERSIONS:])
+        super().step()
+
+
+@pytest.mark.parametrize("how", ["overtaken", "a file is gone"])
+def test_a_small_merge_that_others_thwart_is_no_end_of_the_large_one_that_it_interrupted(
+    topic: WrittenTopic, how: str
+) -> None:
+    store = FaultyStore(topic.store)
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+
+    def overtake(files: list[DataFile]) -> None:
+        log = topic.fresh_log()
+        work = Rewriter(topic.store, log, topic.clock)
+        work.rewrite(FileRewrite(tuple(files), cut(files, log.live_head, 2**30)))
+
+    def hide(files: list[DataFile]) -> None:
+        store.add(Rule("get", files[-1].segment.key, Fault.missing(), times=1))
+
+    shared = SharedTopicLog(topic.log, topic.clock)
+    pacer = Meddling(topic, overtake if how == "overtaken" else hide)
+    work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
+    work.run(checkpoint=False)
+    assert merges(topic)[:2] == ([NEW_VERSIONS, 8] if how == "overtaken" else [8, NEW_VERSIONS])
+    assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % n for n in range(8)] + (
+        [b"new"] * NEW_VERSIONS
+    )
+    assert topic.stored() >= topic.live()
+
+
+def test_what_is_asked_to_stop_in_a_small_merge_stops_in_the_large_one_too(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    before = topic.stored()
+
+    def stop(_: list[DataFile]) -> None:
+        raise Stopped
+
+    shared = SharedTopicLog(topic.log, topic.clock)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Meddling(topic, stop), beside=shared)
+    with pytest.raises(Stopped):
+        work.run(checkpoint=False)
+    assert merges(topic) == []
+    assert topic.stored() == before | topic.live(), "nothing that was half done stays"
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_only_what_shares_the_time_with_others_writes_its_files_with_pauses(topic: WrittenTopic, share: float) -> None:
+    gently: set[bool] = set()
+
+    class Noted(FaultyStore):
+        def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+            if key.endswith(".parquet") and not key.startswith(topic_log("t")):
+                gently.add(between is not None)
+            super().put(key, data, between)
+
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    assert (
+        TopicPass(Noted(topic.store), "t", topic.clock, SMALL, Throttle(topic.clock, share)).run()["files merged"] == 8
+    )
+    assert gently == {share < 1}
+
+
+def test_a_merge_that_is_not_beside_a_writer_does_one_thing_after_the_other(topic: WrittenTopic) -> None:
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1)).run()
+    assert merges(topic)[0] == 8
+
+
+def test_rows_of_files_that_expired_or_were_merged_by_others_are_not_kept_for_ever(topic: WrittenTopic) -> None:
+    topic.append(Row(b"old", timestamp_ms=1), Row(b"old", timestamp_ms=1))
+    for number in range(6):
+        topic.append(Row(b"%d" % number))
+    files = topic.files
+    topic.maintain(merge_files=3)
+    (newest,) = topic.append(Row(b"newest"))
+    shared = SharedTopicLog(topic.log, topic.clock)
+    kept = topic.first_hand
+    assert all(kept.rows(file.path) is not None for file in [*files, newest])
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), first_hand=kept, beside=shared)
+    work.run(checkpoint=False)
+    assert [file for file in [*files, newest] if kept.rows(file.path) is not None] == [newest]
+    work.run()  # by now little is written
+    assert kept.rows(newest.path) is None

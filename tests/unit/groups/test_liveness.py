@@ -1,0 +1,413 @@
+"""Who is dead and who is not: silence as others count it and as the silent one does, with pauses at any point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq.groups.liveness import HeartbeatWatch, Sighting
+from deltaq.groups.log import GroupLog
+from deltaq.groups.membership import GroupSettings, Membership
+from deltaq.groups.state import CommittedOffset, Member
+from deltaq.names import member_key
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from tests.doubles.reading import eventually, next_message
+
+TIMEOUT_S = 10
+VICTIM = Member(("t",), "victim", "host", TIMEOUT_S * 1000)
+EVER = None
+FOREVER = float("inf")
+
+
+class SteppedStore(FaultyStore):
+    """Calls `done(number)` after each operation, while the process that asked has not gone on yet."""
+
+    def __init__(self, inner: Store, done: Callable[[int], None]) -> None:
+        super().__init__(inner)
+        self._done = done
+        self._steps = 0
+
+    def _step(self) -> None:
+        self._steps += 1
+        self._done(self._steps)
+
+    def get(self, key):
+        try:
+            return super().get(key)
+        finally:
+            self._step()
+
+    def put(self, key, data, between=None):
+        super().put(key, data, between)
+        self._step()
+
+    def create(self, key, data, after=""):
+        try:
+            super().create(key, data, after)
+        finally:
+            self._step()
+
+
+class Heart:
+    """The heartbeat object of a member, which beats when a test says so."""
+
+    def __init__(self, store: Store, member_id: str = "victim") -> None:
+        self.member_id = member_id
+        self._store = store
+        self._beats = 0
+
+    def beat(self) -> None:
+        self._beats += 1
+        self._store.put(member_key("g", self.member_id), b"%d" % self._beats)
+
+
+def is_dead(watch: HeartbeatWatch) -> bool:
+    """Whether the next look finds the victim dead."""
+    return "victim" in watch.look({"victim": VICTIM}).dead
+
+
+@contextmanager
+def membership(store: Store, clock: ManualClock, name: str = "watcher") -> Iterator[Membership]:
+    settings = GroupSettings(heartbeat_interval_s=3, max_poll_interval_s=1e9)
+    member = Member(("t",), name, "host", TIMEOUT_S * 1000)
+    found = Membership(store, GroupLog(store, "g", clock), member, settings, clock, lambda: None)
+    found.begin()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def until_joined(found: Membership) -> str:
+    eventually(lambda: found.session is not None, "the membership")
+    assert found.session is not None
+    return found.session.member_id
+
+
+def members(store: Store) -> set[str]:
+    return set(GroupLog(store, "g").head().members)
+
+
+# --- one look after the other ---
+
+
+def test_a_member_is_dead_once_a_look_finds_it_unchanged_for_its_session_timeout():
+    store, clock = MemoryStore("test"), ManualClock()
+    heart, watch = Heart(store), HeartbeatWatch(store, "g", clock)
+    heart.beat()
+    assert not is_dead(watch)
+    clock.advance(9.9)
+    assert not is_dead(watch)
+    clock.advance(0.1)
+    assert is_dead(watch)
+
+
+def test_a_member_that_beat_just_before_a_late_look_is_alive_and_its_time_begins_anew():
+    store, clock = MemoryStore("test"), ManualClock()
+    heart, watch = Heart(store), HeartbeatWatch(store, "g", clock)
+    heart.beat()
+    assert not is_dead(watch)
+    clock.advance(3600)
+    heart.beat()
+    seen = watch.look({"victim": VICTIM})
+    assert seen == Sighting(frozenset({"victim"}), frozenset())
+    clock.advance(9.9)
+    assert not is_dead(watch)
+    clock.advance(0.1)
+    assert is_dead(watch)
+
+
+def test_a_slow_look_makes_no_silence_longer_than_it_was():
+    """When the object was read is known no better than from when to when the look took."""
+    clock, inner = ManualClock(), MemoryStore("test")
+    slow = {1: 60.0, 3: 60.0}
+    store = SteppedStore(inner, lambda step: clock.advance(slow.get(step, 0)))
+    Heart(inner).beat()
+    watch = HeartbeatWatch(store, "g", clock)
+    assert not is_dead(watch)
+    clock.advance(5)
+    assert not is_dead(watch), "the first look ended 5 s ago"
+    clock.advance(4)
+    assert not is_dead(watch), "it may have read the object 9 s after the first look, though it ended much later"
+    assert is_dead(watch)
+
+
+def test_the_time_of_a_suspended_watcher_is_no_silence_of_others():
+    store, clock = MemoryStore("test"), ManualClock()
+    watch = HeartbeatWatch(store, "g", clock)
+    Heart(store).beat()
+    assert not is_dead(watch)
+    clock.suspend(3600)
+    assert not is_dead(watch), "both may be programs of a laptop that slept"
+
+
+def test_each_member_has_the_session_timeout_that_it_joined_with():
+    store, clock = MemoryStore("test"), ManualClock()
+    watch = HeartbeatWatch(store, "g", clock)
+    both = {"victim": VICTIM, "patient": Member(("t",), "patient", "host", 60_000)}
+    watch.look(both)
+    clock.advance(59)
+    assert watch.look(both).dead == {"victim"}
+    clock.advance(1)
+    assert watch.look(both).dead == {"victim", "patient"}, "neither has a heartbeat object, and that does not change"
+
+
+def test_a_member_that_has_left_and_one_of_the_same_name_have_nothing_in_common():
+    store, clock = MemoryStore("test"), ManualClock()
+    watch = HeartbeatWatch(store, "g", clock)
+    assert not is_dead(watch)
+    watch.look({})
+    clock.advance(TIMEOUT_S)
+    assert not is_dead(watch)
+
+
+def test_a_look_that_failed_says_nothing_and_the_next_one_goes_on():
+    store, clock = FaultyStore(MemoryStore("test")), ManualClock()
+    watch = HeartbeatWatch(store, "g", clock)
+    assert not is_dead(watch)
+    clock.advance(TIMEOUT_S)
+    store.add(Rule("get", "*", Fault.error_before()))
+    with pytest.raises(KafkaException):
+        is_dead(watch)
+    assert is_dead(watch)
+
+
+# --- pauses ---
+
+
+@pytest.mark.fault("C3")
+@pytest.mark.parametrize("paused_after", range(1, 40))
+def test_a_watcher_that_pauses_after_any_step_puts_out_no_member_that_lives(paused_after):
+    """The member beats every 9 s. Wherever the watcher is suspended, it then has to look once more."""
+    inner, clock = MemoryStore("test"), ManualClock()
+    heart = Heart(inner)
+    heart.beat()
+    GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
+    lived_at = [0.0]
+
+    def live(step: int) -> None:
+        if clock.monotonic() - lived_at[0] >= 9 or step == paused_after:
+            heart.beat()
+            lived_at[0] = clock.monotonic()
+        if step == paused_after:
+            for _ in range(5):
+                clock.advance(9)
+                heart.beat()
+            lived_at[0] = clock.monotonic()
+
+    with membership(SteppedStore(inner, live), clock) as watcher:
+        errors: list[KafkaException] = []
+
+        def is_refused() -> bool:
+            assert watcher.session is None
+            error = watcher.take_error()
+            errors.extend([error] if error is not None else [])
+            clock.advance(0.5)
+            return bool(errors)
+
+        eventually(is_refused, "a refusal")
+        assert isinstance(errors[0], GroupInUse)
+        assert members(inner) == {"victim"}
+
+
+@pytest.mark.fault("C3")
+def test_a_member_that_comes_back_between_the_verdict_and_its_entry_is_another_one_and_stays():
+    inner, clock, other_clock = MemoryStore("test"), ManualClock(), ManualClock()
+    store, other = FaultyStore(inner), FaultyStore(inner)
+    with membership(store, clock, "silent") as silent:
+        first = until_joined(silent)
+        clock.until_waiting()
+        store.add(Rule("put", "groups/g/_members/*", Fault.slow(), times=1))
+        clock.advance(3)
+        eventually(lambda: store.blocked, "a heartbeat that hangs")
+        clock.advance(TIMEOUT_S)
+        assert silent.session is None, "as silent as that, it does not deliver"
+        other.add(Rule("create", "*", Fault.slow(), times=1))
+        with membership(other, other_clock) as watcher:
+
+            def has_judged() -> bool:
+                other_clock.advance(1)
+                return bool(other.blocked)
+
+            eventually(has_judged, "the entry that puts the silent member out")
+            store.release()
+            second = until_joined(silent)
+            assert second != first
+            other.release()
+            eventually(lambda: isinstance(watcher.take_error(), GroupInUse), "a refusal")
+            assert watcher.session is None
+            assert members(inner) == {second}
+            assert silent.session is not None
+
+
+@pytest.mark.fault("C4")
+def test_a_member_whose_machine_slept_is_another_one_at_once_and_waits_for_nothing():
+    store, clock = MemoryStore("test"), ManualClock()
+    with membership(store, clock) as sleeper:
+        first = until_joined(sleeper)
+        clock.until_waiting()
+        clock.suspend(3600)
+        assert sleeper.session is None
+        clock.advance(3)
+        second = until_joined(sleeper)
+        assert second != first
+        assert members(store) == {second}
+    assert members(store) == set()
+    assert list(store.list("groups/g/_members/")) == []
+
+
+# --- commits from outside ---
+
+
+def commit_from_outside(log: GroupLog, offset: int) -> bool:
+    """Whether a consumer that assigned its partitions itself may commit."""
+    try:
+        log.commit(None, [CommittedOffset("t", "id", 0, offset)], FOREVER)
+    except Fenced:
+        return False
+    return True
+
+
+def test_a_commit_from_outside_is_refused_while_the_member_lives_and_counts_once_it_has_died():
+    store, clock = MemoryStore("test"), ManualClock()
+    heart, log = Heart(store), GroupLog(store, "g", clock)
+    GroupLog(store, "g").join("victim", VICTIM, (), FOREVER)
+    for _ in range(5):
+        heart.beat()
+        assert not commit_from_outside(log, 1)
+        clock.advance(9)
+    heart.beat()
+    assert not commit_from_outside(log, 1), "it beat after the last look"
+    clock.advance(9.9)
+    assert not commit_from_outside(log, 1)
+    assert members(store) == {"victim"}
+    clock.advance(0.1)
+    version = log.state().version
+    assert commit_from_outside(log, 2)
+    assert log.state().version == version + 1, "put out and committed in one entry"
+    assert members(store) == set()
+    assert list(store.list("groups/g/_members/")) == []
+    assert commit_from_outside(log, 3)
+    assert log.committed([("t", "id", 0)]) == [CommittedOffset("t", "id", 0, 3)]
+
+
+def test_a_commit_from_outside_puts_out_no_member_that_joined_while_it_was_written():
+    inner, clock = MemoryStore("test"), ManualClock()
+    GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
+
+    def take_over(step: int) -> None:
+        if steps and not joined and members(inner) == {"victim"}:
+            joined.append(True)
+            GroupLog(inner, "g").join("heir", VICTIM, ["victim"], FOREVER)
+
+    steps: list[bool] = []
+    joined: list[bool] = []
+    log = GroupLog(SteppedStore(inner, take_over), "g", clock)
+    assert not commit_from_outside(log, 1)
+    clock.advance(TIMEOUT_S)
+    steps.append(True)
+    assert not commit_from_outside(log, 1)
+    assert members(inner) == {"heir"}
+
+
+def test_a_member_or_an_outsider_of_an_empty_group_commits_without_a_look_at_heartbeats():
+    store = FaultyStore(MemoryStore("test"), trace=True)
+    log = GroupLog(store, "g", ManualClock())
+    assert commit_from_outside(log, 1)
+    log.join("victim", VICTIM, (), FOREVER)
+    log.commit("victim", [CommittedOffset("t", "id", 0, 2)], FOREVER)
+    assert not [step for step in store.trace if "_members/" in step.key]
+
+
+def test_automatic_commits_of_assigned_partitions_count_once_a_killed_member_has_timed_out():
+    store, outcomes = MemoryStore("test"), []
+    Topic("t", store=store).create()
+    with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
+        producer.produce("t", b"v")
+    GroupLog(store, "g").join("killed", Member(("t",), "killed", "host", 300), (), FOREVER)
+    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.commit.interval.ms": 50}
+    with Consumer(conf, store=store, on_commit=lambda error, _: outcomes.append(error)) as reader:
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert next_message(reader).offset() == 0
+        eventually(lambda: reader.poll(0.01) is None and None in outcomes, "a commit that counts")
+        assert reader.committed([TopicPartition("t", 0)])[0].offset == 1
+    assert outcomes[0] == KafkaError.UNKNOWN_MEMBER_ID
+
+
+# --- its own proof ---
+
+
+@pytest.mark.fault("C4")
+def test_a_heartbeat_counts_from_before_it_was_written():
+    """Others may have seen it as soon as the write began, and count from then."""
+    clock, inner = ManualClock(), MemoryStore("test")
+    store = FaultyStore(inner)
+    with membership(store, clock) as member:
+        until_joined(member)
+        clock.until_waiting()
+        store.add(Rule("put", "groups/g/_members/*", Fault.slow(), times=1))
+        clock.advance(3)
+        eventually(lambda: store.blocked, "a heartbeat that hangs")
+        clock.advance(6)  # it began 3 s after the one before it, and ends 9 s after it
+        store.release()
+        clock.until_waiting()
+        assert member.session is not None
+        store.add(Rule("put", "groups/g/_members/*", Fault.error_before(), EVER))
+        clock.advance(3)
+        clock.until_waiting()
+        assert member.session is not None, "12 s, of which the heartbeat of 3 s proves ten"
+        clock.advance(1)
+        assert member.session is None, "13 s: the write ended 4 s ago, but began 10 s ago"
+
+
+@pytest.mark.fault("C4")
+def test_a_stay_that_ends_while_it_is_asked_for_is_not_over_and_then_valid_again():
+    class InterruptedClock(ManualClock):
+        interruption: Callable[[], None] | None = None
+
+        def uptime(self) -> float:
+            interruption, self.interruption = self.interruption, None
+            if interruption is not None:
+                interruption()
+            return super().uptime()
+
+    clock = InterruptedClock()
+    with membership(MemoryStore("test"), clock) as member:
+        until_joined(member)
+        clock.until_waiting()
+        clock.suspend(3600)
+        assert member.session is None
+        clock.interruption = member._end_session  # as its thread does, just then
+        assert member.session is None
+
+
+def test_a_heartbeat_that_is_written_too_late_ends_the_stay():
+    clock, inner = ManualClock(), MemoryStore("test")
+    store = FaultyStore(inner)
+    with membership(store, clock) as member:
+        first = until_joined(member)
+        clock.until_waiting()
+        store.add(Rule("put", "groups/g/_members/*", Fault.slow(), times=1))
+        clock.advance(3)
+        eventually(lambda: store.blocked, "a heartbeat that hangs")
+        clock.advance(7)
+        store.release()
+        assert until_joined(member) != first
+
+
+def test_a_member_leaves_all_that_it_has_been():
+    """Its earlier stay is in the log still, when the store lets it neither join again nor leave."""
+    clock, inner = ManualClock(), MemoryStore("test")
+    store = FaultyStore(inner)
+    with membership(store, clock) as member:
+        first = until_joined(member)
+        clock.until_waiting()
+        store.add(Rule("put", "groups/g/_members/*", Fault.error_before(), EVER))
+        clock.advance(TIMEOUT_S)
+        eventually(lambda: isinstance(member.take_error(), KafkaException), "the end of the stay")
+        assert members(inner) == {first}
+    assert members(inner) == set()

@@ -1,0 +1,735 @@
+"""One member at a time: joining, callbacks, taking over, and never two that both believe they are it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from deltaq import (
+    Consumer,
+    Fenced,
+    GroupInUse,
+    KafkaError,
+    KafkaException,
+    OutcomeUnknown,
+    Producer,
+    Topic,
+    TopicPartition,
+    WrongState,
+)
+from deltaq.admin import AdminClient, NewPartitions
+from deltaq.clock import SystemClock
+from deltaq.groups.log import GroupLog
+from deltaq.groups.membership import GroupSettings, Membership
+from deltaq.groups.state import Member
+from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.store import MemoryStore, open_store
+from deltaq.testing import Effect, Fault, FaultyStore, Rule
+from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message, poll_until_raised
+
+EVER = None
+SHORT = {"session.timeout.ms": 400, "heartbeat.interval.ms": 40, "max.poll.interval.ms": 60_000}
+
+
+@pytest.fixture
+def root() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def topic(root: str, name: str = "t", partitions: int = 1) -> Topic:
+    return Topic(name, partitions=partitions, conf={"bootstrap.servers": root}).create()
+
+
+def fill(root: str, count: int, name: str = "t", partition: int = -1, start: int = 0) -> None:
+    with Producer(bootstrap_servers=root) as producer:
+        for number in range(start, start + count):
+            producer.produce(name, f"v{number}", partition=partition)
+
+
+def consumer(root: str, **conf: object) -> Consumer:
+    base: dict[str, object] = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}
+    return Consumer(base | SHORT | {key.replace("__", "."): value for key, value in conf.items()})
+
+
+class Calls(list[tuple[str, list[tuple[str, int]]]]):
+    """Records rebalance callbacks as (name, [(topic, partition), ...])."""
+
+    def callbacks(self) -> dict[str, Any]:
+        def record(name):
+            return lambda consumer, partitions: self.append((name, [(p.topic, p.partition) for p in partitions]))
+
+        return {f"on_{name}": record(name) for name in ("assign", "revoke", "lost")}
+
+
+def held(reader: Consumer) -> list[tuple[str, int]]:
+    return [(p.topic, p.partition) for p in reader.assignment()]
+
+
+def put_out(root: str, reader: Consumer) -> None:
+    """What another process does that takes the consumer for dead."""
+    member_id = reader.memberid()
+    assert member_id is not None
+    GroupLog(open_store(root), "g").leave(member_id, time.monotonic() + 60)
+
+
+def settle(reader: Consumer, expected: list[tuple[str, int]]) -> None:
+    eventually(lambda: reader.poll(0.005) is None and held(reader) == expected, f"an assignment of {expected}")
+
+
+# --- subscribing ---
+
+
+def test_a_member_holds_all_partitions_and_gives_them_back(root):
+    topic(root, partitions=2)
+    calls = Calls()
+    reader = consumer(root)
+    reader.subscribe(["t"], **calls.callbacks())
+    assert calls == [], "callbacks run inside poll"
+    settle(reader, [("t", 0), ("t", 1)])
+    assert calls == [("assign", [("t", 0), ("t", 1)])]
+    reader.close()
+    assert calls[1:] == [("revoke", [("t", 0), ("t", 1)])]
+
+
+def test_another_subscription_replaces_the_first(root):
+    for name, count in (("one", 3), ("two", 3)):
+        topic(root, name)
+        fill(root, count, name)
+    calls = Calls()
+    with consumer(root, enable__auto__commit=False) as reader:
+        reader.subscribe(["one"], **calls.callbacks())
+        assert [m.offset() for m in drain(reader, 2)] == [0, 1]
+        reader.subscribe(["two"], **calls.callbacks())
+        assert [(m.topic(), m.offset()) for m in drain(reader, 3)] == [("two", 0), ("two", 1), ("two", 2)]
+        reader.unsubscribe()
+        assert reader.poll(0.01) is None
+        assert [(name, parts[0][0]) for name, parts in calls] == [
+            ("assign", "one"),
+            ("revoke", "one"),
+            ("assign", "two"),
+            ("revoke", "two"),
+        ]
+        reader.subscribe(["one"])
+        assert next_message(reader).offset() == 0, "nothing was committed"
+
+
+def test_subscribing_replaces_what_was_assigned_by_hand(root):
+    for name in ("one", "two"):
+        topic(root, name)
+        fill(root, 2, name)
+    with consumer(root) as reader:
+        reader.assign([TopicPartition("one", 0, 0)])
+        assert next_message(reader).topic() == "one"
+        reader.subscribe(["two"])
+        assert [m.topic() for m in drain(reader, 2)] == ["two", "two"]
+        assert held(reader) == [("two", 0)]
+
+
+def test_on_assign_may_choose_where_to_start(root):
+    topic(root)
+    fill(root, 6)
+
+    def from_four(reader, partitions):
+        for partition in partitions:
+            partition.offset = 4
+        reader.assign(partitions)
+
+    with consumer(root) as reader:
+        reader.subscribe(["t"], on_assign=from_four)
+        assert [m.offset() for m in drain(reader, 2)] == [4, 5]
+
+
+def test_partitions_in_on_assign_have_no_offset_yet(root):
+    topic(root)
+    seen: list[int] = []
+    with consumer(root) as reader:
+        reader.subscribe(["t"], on_assign=lambda c, parts: seen.extend(p.offset for p in parts))
+        settle(reader, [("t", 0)])
+    assert seen == [-1001]
+
+
+def test_an_exception_of_a_callback_comes_out_and_the_assignment_is_made_all_the_same(root):
+    topic(root)
+    fill(root, 1)
+
+    def fail(reader, partitions):
+        raise ValueError("mine")
+
+    reader = consumer(root)
+    reader.subscribe(["t"], on_assign=fail, on_revoke=fail)
+    with pytest.raises(ValueError, match="mine"):
+        next_message(reader)
+    assert next_message(reader).offset() == 0
+    with pytest.raises(ValueError, match="mine"):
+        reader.close()
+    with consumer(root) as after:  # the group is free
+        after.subscribe(["t"])
+        assert after.poll(0.3) is None, "what was handed out is committed"
+
+
+@pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
+@pytest.mark.parametrize("ended_by", [Consumer.close, Consumer.unsubscribe])
+def test_a_callback_may_end_the_subscription_that_is_being_revoked(root, ends, ended_by):
+    topic(root)
+    fill(root, 3)
+    revoked: list[list[TopicPartition]] = []
+
+    def revoke(reader, partitions):
+        revoked.append(partitions)
+        ends(reader)
+
+    reader = consumer(root)
+    reader.subscribe(["t"], on_revoke=revoke)
+    drain(reader, 2)
+    ended_by(reader)
+    reader.close()
+    assert revoked == [[TopicPartition("t", 0)]]
+    with consumer(root) as after:
+        after.subscribe(["t"])
+        assert next_message(after).offset() == 2
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
+@pytest.mark.parametrize("at", ["on_assign", "on_revoke", "on_lost"])
+def test_what_a_callback_has_ended_is_not_assigned_after_it(root, at, ends, strategy):
+    """Cooperatively, nothing is revoked where partitions only come; a topic that goes is."""
+    topic(root, "u")
+    fill(root, 1, "u")
+    topic(root)
+    assigned: list[list[TopicPartition]] = []
+    callbacks = {
+        "on_assign": lambda reader, partitions: assigned.append(partitions),
+        at: lambda reader, partitions: ends(reader),
+    }
+    with consumer(root, partition__assignment__strategy=strategy) as reader:
+        reader.subscribe(["t", "u"], **callbacks)
+        if at != "on_assign":
+            assert next_message(reader).topic() == "u"
+        if at == "on_lost":
+            put_out(root, reader)
+        elif at == "on_revoke":
+            AdminClient({"bootstrap.servers": root}).delete_topics(["t"])["t"].result()
+        while reader._subscription is not None:
+            reader.poll(0.005)
+        if ends is Consumer.unsubscribe:
+            assert held(reader) == []
+            assert reader.poll(0) is None
+    assert len(assigned) == (at != "on_assign")
+
+
+def test_a_callback_may_subscribe_anew(root):
+    topic(root, "u")
+    fill(root, 2, "u")
+    topic(root)
+    reader = consumer(root)
+    reader.subscribe(["t"], on_revoke=lambda reader, partitions: reader.subscribe(["u"]))
+    settle(reader, [("t", 0)])
+    reader.unsubscribe()
+    assert [message.value() for message in drain(reader, 2)] == [b"v0", b"v1"]
+    assert reader.memberid() is not None
+    reader.close()
+    with consumer(root) as after:
+        after.subscribe(["u"])
+        settle(after, [("u", 0)])
+
+
+@pytest.mark.parametrize("wait", [Consumer.poll, Consumer.consume, Consumer.consume_arrow])
+def test_who_waits_for_ever_waits_no_longer_once_a_callback_has_closed_the_consumer(root, wait):
+    topic(root)
+    fill(root, 1)
+    reader: Consumer = consumer(root, enable__auto__commit=False, on_commit=lambda *_: reader.close())
+    reader.assign([TopicPartition("t", 0)])
+    drain(reader, 1)
+    reader.commit()
+    assert not wait(reader, timeout=None)
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        reader.poll(0)
+
+
+def test_an_exception_during_consume_loses_no_message(root):
+    topic(root, "a")
+    fill(root, 3, "a")
+
+    def fail_once(reader, partitions):
+        if any(p.topic == "b" for p in partitions) and not failed:
+            failed.append(True)
+            raise ValueError("mine")
+
+    failed: list[bool] = []
+    with consumer(root, topic__metadata__refresh__interval__ms=20) as reader:
+        reader.subscribe(["^[ab]$"], on_assign=fail_once)
+        assert [m.offset() for m in drain(reader, 1)] == [0]
+        topic(root, "b")
+        with pytest.raises(ValueError, match="mine"):
+            reader.consume(100, PATIENCE_S)
+        assert sorted(m.offset() for m in drain(reader, 2)) == [1, 2]
+
+
+def test_eager_members_use_assign_and_cooperative_ones_incremental_assign(root):
+    topic(root)
+    for strategy, wrong in (
+        ("range", [lambda c: c.incremental_assign([]), lambda c: c.incremental_unassign([])]),
+        ("cooperative-sticky", [lambda c: c.assign([])]),
+    ):
+        with consumer(root, partition__assignment__strategy=strategy) as reader:
+            reader.subscribe(["t"])
+            settle(reader, [("t", 0)])
+            for call in wrong:
+                with pytest.raises(WrongState) as caught:
+                    call(reader)
+                assert caught.value.args[0] == KafkaError._STATE
+            reader.unassign()
+            assert held(reader) == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("range", [("assign", [0]), ("revoke", [0]), ("assign", [0, 1, 2]), ("revoke", [0, 1, 2])]),
+        ("cooperative-sticky", [("assign", [0]), ("assign", [1, 2]), ("revoke", [0, 1, 2])]),
+    ],
+)
+def test_partitions_that_are_added_are_read_from_their_start(root, strategy, expected):
+    topic(root)
+    fill(root, 2)
+    calls = Calls()
+    with consumer(root, partition__assignment__strategy=strategy, auto__offset__reset="latest") as reader:
+        reader.subscribe(["t"], **calls.callbacks())
+        settle(reader, [("t", 0)])
+        assert reader.poll(0.05) is None
+        AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 3)])["t"].result(20)
+        fill(root, 1, partition=2)
+        message = next_message(reader)
+        assert (message.partition(), message.offset()) == (2, 0)
+    assert [(name, [partition for _, partition in parts]) for name, parts in calls] == expected
+
+
+# --- patterns ---
+
+
+def test_a_pattern_finds_topics_that_come_later(root):
+    topic(root, "pat-one")
+    topic(root, "other")
+    with consumer(root, topic__metadata__refresh__interval__ms=20) as reader:
+        reader.subscribe(["^pat-.*"])
+        settle(reader, [("pat-one", 0)])
+        topic(root, "pat-two")
+        settle(reader, [("pat-one", 0), ("pat-two", 0)])
+
+
+def test_with_an_interval_of_minus_one_a_pattern_is_matched_once(root):
+    topic(root, "pat-one")
+    store = FaultyStore(open_store(root))
+    conf = {"bootstrap.servers": root, "group.id": "g", "topic.metadata.refresh.interval.ms": -1}
+    with Consumer(conf, store=store) as reader:
+        reader.subscribe(["^pat-.*"])
+        settle(reader, [("pat-one", 0)])
+        topic(root, "pat-two")
+        for _ in range(20):
+            reader.poll(0.005)
+        assert held(reader) == [("pat-one", 0)]
+        assert store.operations["list_folders"] == 1
+
+
+def test_topics_by_name_and_by_pattern_together(root):
+    for name in ("a", "b-1", "b-2", "c"):
+        topic(root, name)
+    with consumer(root) as reader:
+        reader.subscribe(["a", "^b-"])
+        settle(reader, [("a", 0), ("b-1", 0), ("b-2", 0)])
+
+
+def test_what_nothing_matches_is_told_once(root):
+    with consumer(root) as reader:
+        reader.subscribe(["^nomatch-"])
+        message = next_message(reader)
+        assert (message.error(), message.topic()) == (KafkaError.UNKNOWN_TOPIC_OR_PART, "^nomatch-")
+        assert reader.poll(0.05) is None
+
+
+def test_an_unknown_topic_is_told_once_and_read_when_it_comes(root):
+    with consumer(root) as reader:
+        reader.subscribe(["nope"])
+        message = next_message(reader)
+        assert (message.error(), message.topic()) == (KafkaError.UNKNOWN_TOPIC_OR_PART, "nope")
+        assert reader.poll(0.05) is None
+        topic(root, "nope")
+        fill(root, 1, "nope")
+        assert next_message(reader).offset() == 0
+
+
+def test_a_deleted_topic_that_only_a_pattern_matched_just_goes(root):
+    topic(root, "pat-one")
+    gone = topic(root, "pat-two")
+    with consumer(root) as reader:
+        reader.subscribe(["^pat-"])
+        settle(reader, [("pat-one", 0), ("pat-two", 0)])
+        gone.delete()
+        settle(reader, [("pat-one", 0)])
+
+
+def test_a_store_that_is_away_while_patterns_are_matched_is_told_to_the_error_callback(root):
+    topic(root, "pat-one")
+    store = FaultyStore(open_store(root), Rule("list_folders", "*", Fault.error_before(), 1))
+    told: list[KafkaError] = []
+    conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT
+    with Consumer(conf, store=store, error_cb=told.append) as reader:
+        reader.subscribe(["^pat-"])
+        settle(reader, [("pat-one", 0)])
+    assert told == [KafkaError._TRANSPORT]
+
+
+# --- who is a member ---
+
+
+def test_a_member_has_an_id_and_metadata_in_the_layout_of_librdkafka(root):
+    topic(root)
+    with consumer(root, client__id="me") as reader:
+        assert reader.memberid() is None
+        assert reader.consumer_group_metadata() == b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01"
+        reader.subscribe(["t"])
+        settle(reader, [("t", 0)])
+        member_id = reader.memberid()
+        assert member_id is not None
+        assert member_id.startswith("me-")
+        generation = struct.pack("<i", 1)
+        expected = b"CGMDv2:" + generation + b"g\x00" + member_id.encode() + b"\x00\x01"
+        assert reader.consumer_group_metadata() == expected
+
+
+@pytest.mark.fault("K2")
+def test_the_longest_names_there_are_can_be_written_subscribed_to_and_maintained_on_a_disk(tmp_path):
+    """249 characters, Kafka's limit: each name ends up in file names, which have 255 bytes."""
+    long, conf = "x" * 249, {"bootstrap.servers": str(tmp_path), "client.id": "c" * 249}
+    Topic(long, conf=conf).create()
+    with Producer(conf, deltaq_group_commit="true") as producer:
+        producer.produce(long, b"v")
+    with Consumer(conf | SHORT, group_id="g" * 249, auto_offset_reset="earliest") as reader:
+        reader.subscribe([long])
+        assert next_message(reader).value() == b"v"
+        member_id = reader.memberid()
+        assert member_id is not None
+        assert member_id.startswith("c" * 200)
+        reader.commit(asynchronous=False)
+        assert Maintenance(open_store(str(tmp_path))).round()[FAILURES] == 0
+
+
+def test_a_defect_in_keeping_the_membership_is_told_and_the_consumer_joins_again(root, monkeypatch):
+    topic(root)
+    fill(root, 1)
+    with consumer(root, enable__auto__commit=False) as reader:
+        reader.subscribe(["t"])
+        assert next_message(reader).offset() == 0
+        assert reader._subscription is not None
+        membership, beat = reader._subscription.membership, Membership._beat
+        monkeypatch.setattr(membership, "_beat", lambda: 1 // 0, raising=False)
+        with pytest.raises(KafkaException, match=r"group 'g'.*ZeroDivisionError") as caught:
+            poll_until_raised(reader)
+        assert caught.value.args[0] == KafkaError._FAIL
+        assert reader.memberid() is None
+        monkeypatch.setattr(membership, "_beat", lambda: beat(membership), raising=False)
+        eventually(lambda: reader.memberid() is not None)
+
+
+def test_a_defect_in_leaving_is_logged_and_the_consumer_closes(root, monkeypatch, caplog):
+    topic(root)
+    reader = consumer(root)
+    reader.subscribe(["t"])
+    settle(reader, [("t", 0)])
+    monkeypatch.setattr(GroupLog, "leave", lambda *_: 1 // 0)
+    reader.close()
+    assert "leaving failed" in caplog.text
+
+
+def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it_leaves(root):
+    topic(root)
+    fill(root, 10)
+    first, second = consumer(root), consumer(root)
+    first.subscribe(["t"])
+    assert [m.offset() for m in drain(first, 4)] == [0, 1, 2, 3]
+    second.subscribe(["t"])
+    for _ in range(2):
+        with pytest.raises(GroupInUse, match="'g'") as caught:
+            next_message(second)
+        assert caught.value.args[0].retriable()
+    assert held(second) == []
+    assert [m.offset() for m in drain(first, 2)] == [4, 5], "undisturbed"
+    first.close()
+    found: list[int | None] = []
+    while not found:
+        try:
+            found = [m.offset() for m in drain(second, 4)]
+        except GroupInUse:
+            continue
+    assert found == [6, 7, 8, 9], "from the committed offset on"
+    second.close()
+
+
+@pytest.mark.parametrize("read", [Consumer.poll, Consumer.consume, Consumer.consume_arrow, lambda c: next(iter(c))])
+def test_a_second_member_is_told_who_holds_the_group_and_what_it_can_do(root, read, caplog):
+    topic(root)
+    with (
+        consumer(root, client__id="first", session__timeout__ms=60_000) as first,
+        consumer(root, client__id="second") as second,
+    ):
+        first.subscribe(["t"])
+        settle(first, [("t", 0)])
+        second.subscribe(["t"])
+        for _ in range(2):
+            with pytest.raises(GroupInUse) as caught:
+                read(second)
+        text = caught.value.error.str()
+        holder = f"consumer 'first' on host {socket.gethostname()!r} (member id {first.memberid()!r})"
+        for part in (holder, "group.id 'g'", "one member at a time", "closed", "60 s", "another group.id", "assign()"):
+            assert part in text
+    warnings = [record.getMessage() for record in caplog.records if "not a member" in record.getMessage()]
+    assert warnings == [f"not a member group='g' reason={text}"], "once, not at every attempt"
+
+
+def test_a_member_whose_heartbeat_stands_still_is_replaced_and_fenced(root):
+    topic(root)
+    fill(root, 10)
+    store = FaultyStore(open_store(root))
+    calls = Calls()
+    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
+    stopped = Consumer(conf, store=store, enable_auto_commit=False)
+    stopped.subscribe(["t"], **calls.callbacks())
+    messages = drain(stopped, 4)
+    stopped.commit(message=messages[1], asynchronous=False)
+    store.add(Rule("*", "*", Fault.slow(), EVER))  # every operation hangs, as in a stopped process
+
+    second = consumer(root)
+    second.subscribe(["t"])
+    assert [m.offset() for m in drain(second, 4)] == [2, 3, 4, 5], "from the committed offset of the dead one"
+
+    # While it is silent it stops delivering by itself: nobody had to tell it.
+    assert stopped.poll(0.01) is None
+    assert held(stopped) == []
+    assert calls[1:] == [("lost", [("t", 0)])]
+    store.clear()
+    store.release()
+    with pytest.raises(Fenced) as caught:
+        stopped.commit(message=messages[3], asynchronous=False)
+    assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
+    assert stopped.committed([TopicPartition("t", 0)])[0].offset == 2
+
+    # Back again, it is told why it may not go on.
+    with pytest.raises((Fenced, GroupInUse)):
+        next_message(stopped)
+    assert [m.offset() for m in drain(second, 4)] == [6, 7, 8, 9]
+    second.close()
+    stopped.close()
+
+
+def test_a_member_that_was_put_out_cannot_commit_what_it_had_read(root):
+    topic(root)
+    fill(root, 3)
+    with consumer(root, enable__auto__commit=False) as reader:
+        reader.subscribe(["t"])
+        messages = drain(reader, 2)
+        # Another process declares it dead.
+        log = GroupLog(open_store(root), "g")
+        log.join(
+            "usurper", Member(("t",), "usurper", "elsewhere", 45_000), list(log.head().members), time.monotonic() + 60
+        )
+        with pytest.raises(Fenced):
+            reader.commit(message=messages[1], asynchronous=False)
+        assert reader.committed([TopicPartition("t", 0)])[0].offset == -1001
+        with pytest.raises((Fenced, GroupInUse)):
+            poll_until_raised(reader)
+
+
+def test_a_member_is_another_one_after_it_has_come_back(root):
+    topic(root)
+    fill(root, 5)
+    calls = Calls()
+    with consumer(root, enable__auto__commit=False) as reader:
+        reader.subscribe(["t"], **calls.callbacks())
+        drain(reader, 3)
+        before = reader.memberid()
+        put_out(root, reader)
+        with pytest.raises(Fenced):
+            poll_until_raised(reader)
+        assert [m.offset() for m in drain(reader, 5)] == [0, 1, 2, 3, 4], "again, for nothing was committed"
+        assert reader.memberid() not in (None, before)
+        assert [name for name, _ in calls] == ["assign", "lost", "assign"]
+
+
+def test_a_consumer_that_was_put_out_is_told_so_though_it_is_a_member_again(root):
+    topic(root)
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        settle(reader, [("t", 0)])
+        before = reader.memberid()
+        put_out(root, reader)
+        eventually(lambda: reader.memberid() not in (None, before), "it is another member")
+        with pytest.raises(Fenced, match="put out of group 'g'"):
+            reader.poll(0)
+        settle(reader, [("t", 0)])
+
+
+def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
+    topic(root)
+    store = FaultyStore(open_store(root))
+    with Consumer({"bootstrap.servers": root, "group.id": "g"} | SHORT, store=store) as reader:
+        reader.subscribe(["t"])
+        settle(reader, [("t", 0)])
+        member_id = reader.memberid() or ""
+        store.add(Rule("put", "groups/*", Fault.slow(), times=1))
+        eventually(lambda: reader.memberid() is None, "its session is over")
+        GroupLog(open_store(root), "g").leave(member_id, time.monotonic() + 60)
+        store.release()
+        with pytest.raises(Fenced, match="put out of group 'g'"):
+            poll_until_raised(reader)
+
+
+def test_without_on_lost_on_revoke_is_called(root):
+    topic(root)
+    calls = Calls()
+    with consumer(root) as reader:
+        callbacks = calls.callbacks()
+        del callbacks["on_lost"]
+        reader.subscribe(["t"], **callbacks)
+        settle(reader, [("t", 0)])
+        put_out(root, reader)
+        with pytest.raises(Fenced):
+            poll_until_raised(reader)
+    assert [name for name, _ in calls][:2] == ["assign", "revoke"]
+
+
+def test_an_application_that_does_not_poll_loses_its_membership(root):
+    topic(root)
+    fill(root, 3)
+    calls = Calls()
+    conf = {"session__timeout__ms": 150, "max__poll__interval__ms": 150, "heartbeat__interval__ms": 20}
+    with consumer(root, enable__auto__commit=False, **conf) as reader:
+        reader.subscribe(["t"], **calls.callbacks())
+        drain(reader, 2)
+        log = GroupLog(open_store(root), "g")
+        eventually(lambda: log.head().members == {}, "the group is free while the application is away")
+        with pytest.raises(Fenced) as caught:
+            reader.commit(asynchronous=False)
+        assert caught.value.args[0] == KafkaError._ASSIGNMENT_LOST
+        message = next_message(reader)
+        error = message.error()
+        assert error is not None
+        assert error.code() == KafkaError._MAX_POLL_EXCEEDED
+        assert message.topic() is None
+        assert [m.offset() for m in drain(reader, 3)] == [0, 1, 2]
+        assert [name for name, _ in calls] == ["assign", "lost", "assign"]
+
+
+def test_a_store_that_is_away_is_survived_if_it_comes_back_in_time(root):
+    topic(root)
+    fill(root, 3)
+    store = FaultyStore(open_store(root))
+    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
+    with Consumer(conf, store=store) as reader:
+        reader.subscribe(["t"])
+        drain(reader, 1)
+        member_id = reader.memberid()
+        store.add(Rule("put", "groups/*", Fault.error_before(), 2))
+        eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 2 and store.operations["put"] > 8)
+        assert [m.offset() for m in drain(reader, 2)] == [1, 2]
+        assert reader.memberid() == member_id
+
+
+def test_joining_with_an_unknown_outcome_is_tried_again_and_not_told(root, monkeypatch):
+    topic(root)
+    fill(root, 1)
+    join, tries = GroupLog.join, []
+
+    def first_without_an_answer(self, *arguments):
+        generation = join(self, *arguments)
+        tries.append(generation)
+        if len(tries) == 1:
+            raise OutcomeUnknown("no answer", token="0:x")
+        return generation
+
+    monkeypatch.setattr(GroupLog, "join", first_without_an_answer)
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        assert next_message(reader).value() == b"v0"
+        assert len(tries) == 2
+        assert len(GroupLog(open_store(root), "g").head().members) == 1
+
+
+def test_a_member_that_cannot_show_that_it_lives_stops_delivering(root):
+    topic(root)
+    fill(root, 3)
+    store = FaultyStore(open_store(root))
+    told: list[KafkaError] = []
+    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
+    with Consumer(conf, store=store, error_cb=told.append) as reader:
+        reader.subscribe(["t"])
+        drain(reader, 1)
+        store.add(Rule("put", "groups/*", Fault.error_before(), EVER))
+        eventually(lambda: reader.memberid() is None)
+        assert reader.poll(0.01) is None
+        assert held(reader) == []
+        eventually(lambda: reader.poll(0.01) is None and told)
+        assert set(told) == {KafkaError(KafkaError._TRANSPORT)}
+        store.clear()
+        assert [m.offset() for m in drain(reader, 2)] in ([0, 1], [1, 2])
+
+
+@pytest.mark.fault("C4")
+def test_a_suspended_machine_counts_as_silence():
+    class Suspended(SystemClock):
+        slept = 0.0
+
+        def uptime(self) -> float:
+            return super().uptime() + self.slept
+
+    clock, store = Suspended(), MemoryStore("test")
+    settings = GroupSettings(heartbeat_interval_s=10.0, max_poll_interval_s=300.0)
+    member = Member(("t",), "c", "h", session_timeout_ms=30_000)
+    membership = Membership(store, GroupLog(store, "g"), member, settings, clock, lambda: None)
+    membership.begin()
+    eventually(lambda: membership.session)
+    clock.slept = 31.0
+    assert membership.session is None, "before any thread has run again"
+    membership.close()
+
+
+def test_heartbeats_leave_nothing_behind(root):
+    topic(root)
+    store = open_store(root)
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        settle(reader, [("t", 0)])
+        assert len(list(store.list("groups/g/_members/"))) == 1
+        put_out(root, reader)
+        with pytest.raises(Fenced):
+            poll_until_raised(reader)
+        settle(reader, [("t", 0)])
+        assert len(list(store.list("groups/g/_members/"))) == 1
+    assert list(store.list("groups/g/_members/")) == []
+
+
+def test_groups_do_not_disturb_each_other(root):
+    topic(root)
+    fill(root, 3)
+    with consumer(root, group__id="a") as one, consumer(root, group__id="b") as two:
+        one.subscribe(["t"])
+        two.subscribe(["t"])
+        assert [m.offset() for m in drain(one, 3)] == [0, 1, 2]
+        assert [m.offset() for m in drain(two, 3)] == [0, 1, 2]
+
+
+def test_a_damaged_group_is_told_with_its_path(root):
+    topic(root)
+    with consumer(root) as reader:
+        reader.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+    open_store(root).put("groups/g/_delta_log/00000000000000000001.json", b"{")
+    with consumer(root) as reader:
+        reader.subscribe(["t"])
+        with pytest.raises(KafkaException, match=r"groups/g/_delta_log/0+1\.json \(version 1\)") as caught:
+            next_message(reader)
+        assert caught.value.args[0] == KafkaError._BAD_MSG

@@ -1,0 +1,609 @@
+"""Groups grow old: their logs stay short, offsets that nobody comes back for are forgotten, and who lives stays."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from deltaq import Consumer, Fenced, Producer, Topic, TopicPartition
+from deltaq.clock import SYSTEM_CLOCK, Thread
+from deltaq.delta.checkpoint import read_newest_checkpoint
+from deltaq.delta.log import CLEAN_UP_GRACE_S, DeltaLog
+from deltaq.groups.log import GroupLog
+from deltaq.groups.state import CommittedOffset, Member
+from deltaq.maintenance import groups
+from deltaq.maintenance.groups import BackgroundGroupMaintenance, GroupPass
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.names import entry_version, group_folder, member_key
+from deltaq.store import MemoryStore, Store, forget_memory_store, open_store
+from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.log import TopicLog
+from tests.doubles.reading import drain, eventually
+
+FOLDER = group_folder("g")
+LOG = FOLDER + "_delta_log/"
+DAY_S = 24 * 60 * 60
+WEEK_MS = 7 * DAY_S * 1000
+SMALL = MaintenanceSettings(
+    checkpoint_interval=10, keep_entries_min=20, keep_entries_max=200, keep_checkpoint_interval=50
+)
+DEADLINE = float("inf")
+ALICE = Member(("t",), "alice", "host-a", 45_000)
+
+
+def offset(number: int, partition: int = 0, note: str | None = None) -> CommittedOffset:
+    return CommittedOffset("t", "id", partition, number, note)
+
+
+class World:
+    """A store with group `g`."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(auto_advance=True)
+        self.store: Store = MemoryStore("test", self.clock)
+
+    def log(self, store: Store | None = None, caretaker: BackgroundGroupMaintenance | None = None) -> GroupLog:
+        return GroupLog(store or self.store, "g", self.clock, "client", caretaker)
+
+    def maintainer(self, store: Store | None = None, settings: MaintenanceSettings = SMALL) -> GroupPass:
+        return GroupPass(store or self.store, "g", self.clock, settings, WEEK_MS)
+
+    def committed(self, partition: int = 0) -> int | None:
+        found = self.log().committed([("t", "id", partition)])[0]
+        return None if found is None else found.offset
+
+    def entries(self) -> list[int]:
+        found = [entry_version(entry.key) for entry in self.store.list(LOG)]
+        return [version for version in found if version is not None]
+
+    def beat(self, member_id: str, content: bytes = b"1") -> None:
+        self.store.put(member_key("g", member_id), content)
+
+    def heartbeats(self) -> list[str]:
+        return [entry.key.rpartition("/")[2] for entry in self.store.list(FOLDER + "_members/")]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# --- offsets that nobody came back for ---
+
+
+def test_offsets_are_forgotten_a_week_after_the_last_commit_of_a_group_without_members(world):
+    world.log().commit(None, [offset(5), offset(6, 1, "note")], DEADLINE)
+    maintainer = world.maintainer()
+    world.clock.advance(7 * DAY_S - 60)
+    assert maintainer.run()["offsets forgotten"] == 0
+    assert (world.committed(0), world.committed(1)) == (5, 6)
+    world.clock.advance(61)
+    assert maintainer.plan()["actions planned"] == 1
+    assert (world.committed(0), world.committed(1)) == (5, 6), "a plan changes nothing"
+    assert maintainer.run()["offsets forgotten"] == 2
+    assert (world.committed(0), world.committed(1)) == (None, None)
+    assert maintainer.run()["offsets forgotten"] == 0
+    world.log().commit(None, [offset(1)], DEADLINE)
+    assert world.committed() == 1
+
+
+def test_the_week_counts_from_when_the_last_member_left(world):
+    log = world.log()
+    log.join("a", ALICE, (), DEADLINE)
+    log.commit("a", [offset(5)], DEADLINE)
+    maintainer = world.maintainer()
+    for day in range(20):
+        world.beat("a", b"%d" % day)
+        world.clock.advance(DAY_S)
+        maintainer.run()
+    log.leave("a", DEADLINE)
+    world.clock.advance(7 * DAY_S - 60)
+    maintainer.run()
+    assert world.committed() == 5
+    world.clock.advance(61)
+    maintainer.run()
+    assert world.committed() is None
+
+
+def test_a_member_that_died_without_leaving_is_put_out_after_a_week_and_two_looks(world):
+    log = world.log()
+    world.beat("a")
+    log.join("a", ALICE, (), DEADLINE)
+    log.commit("a", [offset(5)], DEADLINE)
+    maintainer = world.maintainer()
+    world.clock.advance(8 * DAY_S)
+    maintainer.run()
+    assert world.committed() == 5, "it looks still, but for how long this maintainer cannot know yet"
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    maintainer.run()
+    assert world.committed() is None
+    assert world.log().head().members == {}
+    assert world.heartbeats() == []
+    with pytest.raises(Fenced):
+        log.commit("a", [offset(6)], DEADLINE)
+
+
+def test_a_member_that_was_seen_alive_within_the_week_stays(world):
+    """Its heartbeats may be hours apart: that is up to its settings."""
+    world.log().join("a", ALICE, (), DEADLINE)
+    world.log().commit("a", [offset(5)], DEADLINE)
+    world.clock.advance(8 * DAY_S)
+    world.beat("a")
+    maintainer = world.maintainer()
+    for _ in range(3):
+        maintainer.run()
+        world.clock.advance(DAY_S)
+    assert world.committed() == 5
+    assert world.heartbeats() == ["a"]
+
+
+def test_a_member_whose_clock_says_otherwise_stays_while_its_heart_beats(world):
+    world.beat("a")
+    world.log().join("a", ALICE, (), DEADLINE)
+    world.log().commit("a", [offset(5)], DEADLINE)
+    maintainer = world.maintainer()
+    world.clock.advance(30 * DAY_S)
+    for beat in range(5):
+        now = world.clock.time_ms()
+        world.clock.set_wall_clock(now - 20 * DAY_S * 1000 + beat)  # the store's clock is three weeks late
+        world.beat("a", b"%d" % beat)
+        world.clock.set_wall_clock(now)
+        maintainer.run()
+        world.clock.advance(CLEAN_UP_GRACE_S)
+    assert world.committed() == 5
+    assert set(world.log().head().members) == {"a"}
+
+
+@pytest.mark.parametrize("who", ["a commit", "a new member"])
+def test_whoever_comes_back_at_the_last_moment_loses_nothing(who, world):
+    world.log().commit(None, [offset(5)], DEADLINE)
+    world.clock.advance(8 * DAY_S)
+
+    class Rival(FaultyStore):
+        """Another process writes between the look at the group and the commit that would forget."""
+
+        came = 0
+
+        def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+            if key.endswith("01.json") and not self.came:
+                self.came += 1
+                if who == "a commit":
+                    world.log().commit(None, [offset(7)], DEADLINE)
+                else:
+                    world.log().join("a", ALICE, (), DEADLINE)
+            super().create(key, data, after)
+
+    rival = Rival(world.store)
+    assert world.maintainer(rival).run()["offsets forgotten"] == 0
+    assert rival.came == 1
+    assert world.committed() == (7 if who == "a commit" else 5)
+
+
+def test_what_is_left_of_a_forgotten_group_is_a_stub_and_the_group_can_live_again(world):
+    world.log().commit(None, [offset(5)], DEADLINE)
+    sleeper = world.log()
+    assert sleeper.committed([("t", "id", 0)]) == [offset(5)]
+    maintainer = world.maintainer()
+    for _ in range(6):
+        world.clock.advance(4 * DAY_S)
+        maintainer.run()
+    assert [entry.key.removeprefix(FOLDER) for entry in world.store.list(FOLDER)] == [
+        "_delta_log/00000000000000000001.checkpoint.parquet",
+        "_delta_log/00000000000000000001.json",
+        "_delta_log/_last_checkpoint",
+        "_deltaq/log_start/00000000000000000001",
+    ]
+    assert sleeper.committed([("t", "id", 0)]) == [None]
+    sleeper.join("a", ALICE, (), DEADLINE)
+    sleeper.commit("a", [offset(1)], DEADLINE)
+    assert world.committed() == 1
+    assert world.entries() == [1, 2, 3]
+
+
+# --- offsets of topics that are no more ---
+
+
+def lives(world: World, count: int) -> list[str]:
+    """The ids under which topic `t` has lived, the last of which still does."""
+    ids: list[str] = []
+    for _ in range(count):
+        log = TopicLog(world.store, "t", world.clock)
+        if log.load():
+            log.delete(DEADLINE)
+        Topic("t", partitions=2, store=world.store, clock=world.clock).create()
+        log.load()
+        ids.append(log.live_head.topic_id)
+    return ids
+
+
+def kept_ids(world: World) -> list[str]:
+    return sorted({app_id.split("/")[1] for app_id in world.log().state().txns})
+
+
+@pytest.mark.parametrize("member", ["a", None])
+def test_offsets_of_topics_that_are_no_more_are_forgotten_while_the_group_lives_on(world, member):
+    first, second = lives(world, 2)
+    log = world.log()
+    if member is not None:
+        log.join(member, ALICE, (), DEADLINE)
+    head = log.head()
+    for topic_id in (first, second):
+        log.commit(member, [CommittedOffset("t", topic_id, n, 5, "note") for n in range(2)], DEADLINE)
+    log.commit(member, [CommittedOffset("never-there", "x", 0, 5)], DEADLINE)
+    assert world.maintainer().plan()["actions planned"] >= 1
+    assert kept_ids(world) == sorted([first, second, "x"]), "a plan changes nothing"
+    assert world.maintainer().run()["offsets forgotten"] == 2
+    assert kept_ids(world) == sorted([second, "x"])
+    assert log.head() == head, "members stay, and their generation"
+    assert log.committed([("t", second, 1)]) == [CommittedOffset("t", second, 1, 5, "note")]
+    assert log.committed([("t", first, 1)]) == [None]
+    assert first not in log.state().domains["deltaq.offset_metadata"]
+    topic = TopicLog(world.store, "t", world.clock)
+    topic.load()
+    topic.delete(DEADLINE)
+    assert world.maintainer().run()["offsets forgotten"] == 2
+    assert kept_ids(world) == ["x"]
+    assert world.maintainer().run()["offsets forgotten"] == 0
+
+
+@pytest.mark.parametrize("fault", [Fault.error_before(), Fault.refused()])
+def test_offsets_stay_while_the_log_of_their_topic_cannot_be_read(world, fault):
+    first, _ = lives(world, 2)
+    world.log().commit(None, [CommittedOffset("t", first, 0, 5)], DEADLINE)
+    faulty = FaultyStore(world.store, Rule("*", "topics/*", fault, times=None), clock=world.clock)
+    assert world.maintainer(faulty).run()["offsets forgotten"] == 0
+    assert faulty.struck.total() > 0
+    assert kept_ids(world) == [first]
+
+
+# --- heartbeats ---
+
+
+def test_heartbeats_of_nobody_go_and_those_of_members_and_of_who_waits_to_join_stay(world):
+    world.log().join("a", ALICE, (), DEADLINE)
+    maintainer = world.maintainer()
+    for beat in range(4):
+        for member in ("a", "waiting"):
+            world.beat(member, b"%d" % beat)
+        if not beat:
+            world.beat("gone")
+        maintainer.run()
+        world.clock.advance(CLEAN_UP_GRACE_S)
+    assert world.heartbeats() == ["a", "waiting"]
+
+
+def test_the_heartbeat_of_a_group_that_never_came_to_be_goes_too(world):
+    world.beat("gone")
+    maintainer = world.maintainer()
+    assert maintainer.run()["heartbeats deleted"] == 0
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.run()["heartbeats deleted"] == 1
+    assert world.heartbeats() == []
+
+
+def test_a_slow_listing_makes_no_heartbeat_object_older_than_it_was_seen(world):
+    world.beat("waiting")
+    slow = Rule("list", "groups/g/_members/*", Fault.slow(CLEAN_UP_GRACE_S), times=1)
+    maintainer = world.maintainer(FaultyStore(world.store, slow, clock=world.clock))
+    maintainer.run()
+    assert maintainer.run()["heartbeats deleted"] == 0
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.run()["heartbeats deleted"] == 1
+
+
+def test_a_second_look_is_waited_for_only_where_it_may_matter(world):
+    maintainer = world.maintainer()
+    maintainer.run()
+    assert not maintainer.is_waiting(), "there is no group"
+    world.beat("a")
+    world.log().join("a", ALICE, (), DEADLINE)
+    maintainer.run()
+    assert not maintainer.is_waiting(), "the heart of a member that is well"
+    world.clock.advance(8 * DAY_S)
+    maintainer = world.maintainer()
+    maintainer.run()
+    assert maintainer.is_waiting(), "a member that is perhaps dead, of a group that would then be forgotten"
+    world.beat("a", b"2")
+    maintainer.run()
+    assert not maintainer.is_waiting(), "it lives"
+    world.beat("b")
+    maintainer.run()
+    assert maintainer.is_waiting(), "of nobody"
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.second_look()["heartbeats deleted"] == 1
+    assert not maintainer.is_waiting()
+    assert world.heartbeats() == ["a"]
+
+
+# --- the log ---
+
+
+def commit_many(world: World, log: GroupLog, count: int) -> None:
+    for number in range(count):
+        log.commit(None, [offset(number), offset(number, 1, f"note {number}")], DEADLINE)
+        world.clock.advance(60)
+
+
+def kept_short(world: World, count: int, settings: MaintenanceSettings = SMALL) -> None:
+    """Commits, with maintenance now and then."""
+    maintainer, log = world.maintainer(settings=settings), world.log()
+    for _ in range(0, count, 50):
+        commit_many(world, log, 50)
+        maintainer.run()
+        world.clock.advance(CLEAN_UP_GRACE_S)
+        maintainer.clean_log()
+
+
+def test_a_group_that_is_cleaned_says_what_it_said(world):
+    world.log().join("a", ALICE, (), DEADLINE)
+    world.log().leave("a", DEADLINE)
+    kept_short(world, 300)
+    assert len(world.entries()) <= 300
+    world.clock.advance(DAY_S)
+    before = world.log().state()
+    maintainer = world.maintainer()
+    maintainer.run()
+    assert maintainer.is_waiting()
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.clean_log()["log objects deleted"] > 0
+    assert world.entries()[0] >= 200
+    assert world.log().state() == before
+    assert world.log().committed([("t", "id", 1)]) == [offset(49, 1, "note 49")]
+    assert world.log().head().generation == 2
+
+
+def test_where_no_checkpoint_can_be_made_the_rest_is_done_all_the_same(world, monkeypatch):
+    kept_short(world, 100)
+    commit_many(world, world.log(), 50)
+    world.clock.advance(DAY_S)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # as in a container whose file system is read-only
+    told: list[str] = []
+    maintainer = GroupPass(world.store, "g", world.clock, SMALL, WEEK_MS, told.append)
+    done = maintainer.run()
+    assert (done["failures"], done["checkpoints"]) == (1, 0)
+    assert any("no checkpoint could be made" in line for line in told)
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    assert maintainer.clean_log()["log objects deleted"] > 0
+
+
+@pytest.mark.fault("D3")
+def test_opening_a_group_costs_no_more_after_thousands_of_commits(world):
+    costs = []
+    for _ in range(2):
+        kept_short(world, 1500)
+        world.clock.advance(2 * DAY_S)
+        kept_short(world, 50)
+        commit_many(world, world.log(), 5)
+        counting = FaultyStore(world.store)
+        assert world.log(counting).committed([("t", "id", 0)]) == [offset(4)]
+        costs.append(counting.operations.total())
+        assert counting.operations["get"] <= 2 + 10 + 1
+        assert counting.operations["list"] == 2
+    assert abs(costs[1] - costs[0]) <= 10, "how many entries there are since the last checkpoint"
+    assert len(world.entries()) < 400
+
+
+@pytest.mark.fault("M7", "C4")
+def test_a_consumer_that_slept_for_forty_days_finds_the_newest_offsets_and_commits_behind_them(world):
+    commit_many(world, world.log(), 5)
+    sleeper = world.log()
+    assert sleeper.committed([("t", "id", 0)]) == [offset(4)]
+    world.clock.suspend(40 * DAY_S)
+    kept_short(world, 150)
+    world.clock.suspend(2 * DAY_S)
+    kept_short(world, 50)
+    assert world.entries()[0] > 5, "the slot that the sleeper would try is open again"
+    sleeper.commit(None, [offset(1000)], DEADLINE)
+    assert world.committed() == 1000
+    assert world.entries()[-1] == 205
+    assert sleeper.committed([("t", "id", 1)]) == [offset(49, 1, "note 49")]
+
+
+@pytest.mark.fault("M7", "C4")
+def test_a_member_that_slept_for_forty_days_is_fenced_though_its_slot_is_open_again(world):
+    sleeper = world.log()
+    sleeper.join("a", ALICE, (), DEADLINE)
+    world.log().join("b", ALICE, ["a"], DEADLINE)
+    world.log().leave("b", DEADLINE)
+    world.clock.suspend(40 * DAY_S)
+    kept_short(world, 150)
+    world.clock.suspend(2 * DAY_S)
+    kept_short(world, 50)
+    assert world.entries()[0] > 1
+    with pytest.raises(Fenced):
+        sleeper.commit("a", [offset(1000)], DEADLINE)
+    assert world.committed() == 49
+
+
+# --- beside a consumer ---
+
+
+class Patient(ManualClock):
+    """Remembers its threads."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_advance=True)
+        self.threads: list[tuple[str, Thread]] = []
+
+    def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+        thread = super().start_thread(target, name)
+        self.threads.append((name, thread))
+        return thread
+
+
+@pytest.fixture
+def patient(world: World) -> Patient:
+    world.clock = Patient()
+    world.store = MemoryStore("test", world.clock)
+    return world.clock
+
+
+def checkpointed(store: Store) -> int | None:
+    found = read_newest_checkpoint(store, LOG)
+    return None if found is None else found.version
+
+
+def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_moment(world, patient):
+    caretaker = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    log = world.log(caretaker=caretaker)
+    commit_many(world, log, 10)
+    assert patient.threads == []
+    for number in range(5):
+        log.commit(None, [offset(100 + number)], DEADLINE)
+    caretaker.stop(20)
+    assert [name for name, _ in patient.threads] == ["deltaq-maintenance-g"]
+    assert checkpointed(world.store) == 10
+    found = DeltaLog(world.store, FOLDER, patient)
+    found.load()
+    assert found.state == log.state()
+
+
+def test_offsets_are_committed_and_it_is_told_so_when_no_thread_can_be_started(world, patient, monkeypatch):
+    def refuse(target: Callable[[], None], name: str) -> Thread:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(patient, "start_thread", refuse)
+    log = world.log(caretaker=BackgroundGroupMaintenance(world.store, "g", patient, SMALL))
+    commit_many(world, log, 12)
+    assert checkpointed(world.store) is None, "the tenth asked for one"
+    assert world.committed() == 11
+
+
+def test_a_group_in_use_cleans_its_own_log(world, patient):
+    caretaker = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    log = world.log(caretaker=caretaker)
+    for _ in range(40):
+        commit_many(world, log, 10)
+        patient.advance(DAY_S / 4)
+        for _, thread in patient.threads:
+            thread.join()
+    assert len(world.entries()) < 100
+    assert world.committed() == 9
+
+
+def test_a_group_in_use_keeps_its_log_short_however_often_it_commits_and_removes_little_at_once(
+    world, patient, monkeypatch
+):
+    monkeypatch.setattr(groups, "SWEEP_MAX", 20)
+    settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)
+    counting = FaultyStore(world.store, clock=patient)
+    log = world.log(caretaker=BackgroundGroupMaintenance(counting, "g", patient, settings))
+    lengths, deletes = [], []
+    for number in range(1_500):  # one each second
+        deleted = counting.operations["delete"]
+        log.commit(None, [offset(number)], DEADLINE)
+        patient.advance(1)
+        for _, thread in patient.threads:
+            thread.join()
+        patient.threads.clear()
+        deletes.append(counting.operations["delete"] - deleted)
+        if number % 10 == 0:
+            lengths.append(len(world.entries()))
+    assert max(deletes) == groups.SWEEP_MAX
+    # What is too young, and what comes between two marks: a wait, and the removal of some hundred in small batches.
+    assert max(lengths) <= 120 + 2 * (90 + 100)
+    assert world.committed() == number
+
+
+def in_the_middle(world: World, patient: Patient) -> tuple[FaultyStore, BackgroundGroupMaintenance, GroupLog]:
+    """What looks after a group, at a checkpoint that the store keeps waiting; and the group's log."""
+    stuck = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK)
+    caretaker = BackgroundGroupMaintenance(stuck, "g", patient, SMALL)
+    log = world.log(caretaker=caretaker)
+    commit_many(world, log, 11)
+    eventually(lambda: stuck.blocked == 1)
+    return stuck, caretaker, log
+
+
+def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_none_begins(world, patient):
+    stuck, caretaker, log = in_the_middle(world, patient)
+    commit_many(world, log, 30)
+    assert len(patient.threads) == 1
+    caretaker.stop(0.01)
+    assert patient.threads[0][1].is_alive(), "closing does not wait for ever"
+    stuck.release()
+    caretaker.stop(20)
+    assert not patient.threads[0][1].is_alive()
+    assert checkpointed(world.store) == 10
+    commit_many(world, log, 30)
+    assert len(patient.threads) == 1
+
+
+def test_for_a_consumer_that_was_dropped_what_is_under_way_is_ended_and_none_begins(world, patient):
+    stuck, caretaker, log = in_the_middle(world, patient)
+    with caretaker._lock:  # a finalizer may run in the thread that holds it
+        ending = caretaker.abandon()
+    assert ending is patient.threads[0][1]
+    stuck.release()
+    ending.join(20)
+    assert checkpointed(world.store) == 10
+    commit_many(world, log, 30)
+    assert len(patient.threads) == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before(), Fault.crash_before()])
+def test_maintenance_that_fails_concerns_nobody_and_the_next_one_does_it(fault, world, patient, caplog):
+    faulty = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", fault))
+    caretaker = BackgroundGroupMaintenance(faulty, "g", patient, SMALL)
+    log = world.log(caretaker=caretaker)
+    with caplog.at_level(logging.WARNING, "deltaq.maintenance"):
+        commit_many(world, log, 11)
+        caretaker.stop(20)
+    assert faulty.effects.total() == 1
+    assert world.committed() == 10
+    assert checkpointed(world.store) is None
+    if fault.name != "crash_before":
+        assert "maintenance of group 'g' failed" in caplog.text
+        assert faulty.effects[Effect.CRASHED_BEFORE] == 0
+    other = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    commit_many(world, world.log(caretaker=other), 10)
+    other.stop(20)
+    assert checkpointed(world.store) == 20
+
+
+@pytest.fixture
+def root() -> Iterator[str]:
+    name = uuid.uuid4().hex
+    yield f"memory://{name}"
+    forget_memory_store(name)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_consumer_keeps_the_log_of_its_group_short_unless_it_is_told_not_to(enabled, root):
+    Topic("t", partitions=1, conf={"bootstrap.servers": root}).create()
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce("t", b"v")
+    conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    with Consumer(conf, maintenance_enable=enabled) as reader:
+        reader.subscribe(["t"])
+        drain(reader, 1)
+        for number in range(105):
+            reader.commit(offsets=[TopicPartition("t", 0, number)], asynchronous=False)
+    assert checkpointed(open_store(root)) == (100 if enabled else None)
+
+
+def test_a_crash_of_the_machine_leaves_nothing_that_the_next_maintainer_stumbles_over(world):
+    for _ in range(3):
+        commit_many(world, world.log(), 10)
+        world.maintainer().run()
+    world.clock.advance(2 * DAY_S)
+    before = world.log().state()
+    for nth in range(1, 200):
+        dying = FaultyStore(world.store, Rule("*", "*", Fault.crash_after(), nth=nth))
+        maintainer = world.maintainer(dying)
+        try:
+            maintainer.run()
+            world.clock.advance(CLEAN_UP_GRACE_S)
+            maintainer.clean_log()
+        except Crash:
+            assert dying.effects[Effect.CRASHED_AFTER] == 1
+        else:
+            break
+        assert world.log().state() == before
+    assert nth > 20
+    assert world.entries() == list(range(9, 30))

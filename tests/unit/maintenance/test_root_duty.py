@@ -1,0 +1,170 @@
+"""Who looks after a whole root: each hour one of those who write to it, and nobody needs to know who."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deltaq import AdminClient, Producer, Topic
+from deltaq.clock import SYSTEM_CLOCK, Thread
+from deltaq.groups.log import GroupLog
+from deltaq.groups.state import CommittedOffset, Member
+from deltaq.maintenance.background import BackgroundTopicMaintenance, checkpoint_if_due, claim_root_maintenance
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.maintenance.throttle import Stopped, Throttle
+from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.names import checkpoint_file, duty_folder, entry_version, member_folder, member_key, topic_log
+from deltaq.store import MemoryStore, StoreUnavailable
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.log import TopicLog
+from deltaq.topics.state import TopicChange
+from tests.doubles.reading import eventually
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock) -> MemoryStore:
+    return MemoryStore("root", clock)
+
+
+def notes(store: MemoryStore) -> int:
+    return len(list(store.list(duty_folder())))
+
+
+def test_of_many_who_ask_in_one_hour_it_falls_to_the_first(store, clock):
+    assert [claim_root_maintenance(store, clock) for _ in range(5)] == [True, False, False, False, False]
+    clock.advance(HOUR_S)
+    assert [claim_root_maintenance(store, clock) for _ in range(3)] == [True, False, False]
+
+
+def test_notes_of_earlier_hours_do_not_pile_up(store, clock):
+    for _ in range(10):
+        claim_root_maintenance(store, clock)
+        clock.advance(HOUR_S)
+    assert notes(store) == 1
+
+
+def test_a_note_whose_answer_was_lost_costs_one_turn_and_nothing_else(store, clock):
+    lossy = FaultyStore(store, Rule("create", "_deltaq/maintenance/*", Fault.error_after()), clock=clock)
+    with pytest.raises(StoreUnavailable):
+        claim_root_maintenance(lossy, clock)
+    assert not claim_root_maintenance(lossy, clock)
+    clock.advance(HOUR_S)
+    assert claim_root_maintenance(lossy, clock)
+
+
+def test_a_producer_of_one_topic_looks_after_a_deleted_one_too():
+    store = MemoryStore("duty")
+    for topic in ("mine", "gone"):
+        Topic(topic, store=store).create()
+    with Producer({"bootstrap.servers": "memory://duty"}, store=store) as producer:
+        producer.produce("gone", b"x")
+        producer.flush()
+    with AdminClient({"bootstrap.servers": "memory://duty"}, store=store) as admin:
+        admin.delete_topics(["gone"])["gone"].result(30)
+    caretaker = BackgroundTopicMaintenance(store, "mine", SYSTEM_CLOCK)
+    caretaker.look_after()
+    # What the deleted topic has left is noted, to be deleted when its time has come.
+    eventually(lambda: list(store.list("topics/gone/_deltaq/unreferenced/")), "the files of the deleted topic")
+    caretaker.stop(30)
+
+
+class OneThread(ManualClock):
+    """What is begun on a thread of its own is done at once."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_advance=True)
+
+    def start_thread(self, target: Callable[[], None], name: str) -> Thread:
+        target()
+        return Ended()
+
+
+class Ended:
+    """A thread that is over."""
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def is_alive(self) -> bool:
+        return False
+
+
+def days_of_duty(store: MemoryStore, clock: OneThread, days: int) -> None:
+    """Each hour another process is the first that asks."""
+    for _ in range(24 * days):
+        clock.advance(HOUR_S)
+        BackgroundTopicMaintenance(store, "mine", clock).look_after()
+
+
+def test_the_log_of_a_deleted_topic_goes_though_each_hour_somebody_else_looks_after_it():
+    clock = OneThread()
+    store = MemoryStore("root", clock)
+    for topic in ("mine", "gone"):
+        Topic(topic, store=store, clock=clock).create()
+    log = TopicLog(store, "gone", clock)
+    log.load()
+    for _ in range(50):
+        log.change(lambda head, _: TopicChange(head.partitions, {}), clock.monotonic() + 60)
+    log.delete(clock.monotonic() + 60)
+    days_of_duty(store, clock, 2)
+    assert [entry_version(e.key) for e in store.list(topic_log("gone")) if entry_version(e.key) is not None] == [51]
+
+
+def test_a_group_whose_member_died_is_forgotten_though_each_hour_somebody_else_looks_after_it():
+    clock = OneThread()
+    store = MemoryStore("root", clock)
+    Topic("mine", store=store, clock=clock).create()
+    log = GroupLog(store, "g", clock, "client")
+    store.put(member_key("g", "dead"), b"1")
+    store.put(member_key("g", "stray"), b"1")
+    log.join("dead", Member(("mine",), "dead", "host", 45_000), (), float("inf"))
+    log.commit("dead", [CommittedOffset("mine", "id", 0, 5)], float("inf"))
+    days_of_duty(store, clock, 1)
+    assert [entry.key for entry in store.list(member_folder("g"))] == [member_key("g", "dead")]
+    days_of_duty(store, clock, 7)
+    assert log.head().members == {}
+    assert log.state().txns == {}
+    assert list(store.list(member_folder("g"))) == []
+
+
+def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_own_pace(monkeypatch):
+    clock = OneThread()
+    store = MemoryStore("root", clock)
+    Topic("mine", store=store, clock=clock).create()
+    pacers: list[Throttle] = []
+    made = TopicPass.__init__
+
+    def watched(self: TopicPass, *given: Any, **named: Any) -> None:
+        pacers.extend(one for one in given if isinstance(one, Throttle))
+        made(self, *given, **named)
+
+    monkeypatch.setattr(TopicPass, "__init__", watched)
+    care = BackgroundTopicMaintenance(store, "mine", clock)
+    care.look_after()
+    own, duty = pacers
+    assert own is not duty
+    care.stop(0)
+    for pacer in pacers:
+        with pytest.raises(Stopped):
+            pacer.step()
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_a_checkpoint_comes_with_the_commit_whose_version_asks_for_one(store, clock, interval):
+    Topic("t", store=store, clock=clock).create()
+    log = TopicLog(store, "t", clock)
+    log.load()
+    for number in range(1, 7):
+        log.change(lambda head, _: TopicChange(head.partitions, {}), clock.monotonic() + 60)
+        checkpoint_if_due(store, log, MaintenanceSettings(checkpoint_interval=interval))
+        written = checkpoint_file(topic_log("t"), number) in [entry.key for entry in store.list(topic_log("t"))]
+        assert written == (number % interval == 0)

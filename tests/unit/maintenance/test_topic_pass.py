@@ -1,0 +1,870 @@
+"""A round of maintenance: readers are not disturbed, others are not in the way, what is newer is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from deltaq import (
+    OFFSET_BEGINNING,
+    Consumer,
+    Corrupt,
+    Incompatible,
+    KafkaError,
+    KafkaException,
+    OffsetOutOfRange,
+    Topic,
+    TopicPartition,
+)
+from deltaq.config import TopicSettings, topic_properties
+from deltaq.delta.actions import Action, CommitInfo, Protocol
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.maintenance import topic_pass
+from deltaq.maintenance.file_compaction import FileRewrite, cut
+from deltaq.maintenance.key_compaction import KeyCleaner
+from deltaq.maintenance.plan import Kind, TopicSnapshot, plan
+from deltaq.maintenance.rewrite import Rewriter
+from deltaq.maintenance.throttle import Stopped, Throttle
+from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.names import clock_key, looks_folder
+from deltaq.parquet.file_statistics import STATISTICS_PROPERTY
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.metadata import NewTopicPlan, create_topic
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.state import TopicChange, TopicHead
+from tests.doubles.data_files import index_of, made_file
+from tests.doubles.reading import drain, next_message
+from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+HOUR_MS = 3600 * 1000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(auto_advance=True)
+
+
+@pytest.fixture
+def topic(clock: ManualClock) -> WrittenTopic:
+    """Twenty records, one in each file."""
+    written = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=HOUR_MS)
+    for number in range(20):
+        written.append(Row(b"%d" % number))
+    return written
+
+
+def consumer(store: Store, reset: str = "error", position: int = 0, **config: Any) -> Consumer:
+    conf = {"bootstrap.servers": "memory://test", "group.id": "g", "enable.auto.commit": False}
+    reader = Consumer({**conf, "auto.offset.reset": reset}, store=store, **config)
+    reader.assign([TopicPartition("t", 0, position)])
+    return reader
+
+
+def values(messages: list[object]) -> list[bytes]:
+    return [message.value() for message in messages]  # type: ignore[attr-defined]
+
+
+def next_error(reader: Consumer) -> KafkaError:
+    """What the consumer is told next, in whichever way."""
+    try:
+        error: KafkaError | None = next_message(reader).error()
+    except KafkaException as raised:
+        return raised.error
+    assert error is not None
+    return error
+
+
+# --- what is planned -------------------------------------------------------------------------------------------------
+
+
+def test_what_expires_is_not_compacted_first(topic: WrittenTopic, clock: ManualClock) -> None:
+    def planned() -> list[Kind]:
+        topic.log.catch_up()
+        snapshot = TopicSnapshot(topic.log.live_head, topic.log.index, topic.log.settings)
+        return list(plan(snapshot, SMALL, clock.time_ms()))
+
+    assert planned() == [Kind.MERGE]
+    clock.advance(2 * HOUR_S)
+    assert planned() == [Kind.RETENTION, Kind.MERGE]
+    topic.configure(cleanup_policy="compact,delete", retention_ms=HOUR_MS)
+    assert planned() == [Kind.RETENTION, Kind.CLEANING, Kind.MERGE]
+    topic.maintain()
+    assert planned() == []
+
+
+def test_a_plan_is_told_and_changes_nothing(topic: WrittenTopic) -> None:
+    before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
+    told: list[str] = []
+    work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), told.append)
+    assert work.plan()["actions planned"] == len(told) == 2
+    assert "merge 20 files" in told[0]
+    assert told[1] == "t: write a checkpoint of version 20"
+    assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M3")
+@pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
+def test_a_reader_below_the_start_is_told_or_reset_and_never_just_goes_on(
+    topic: WrittenTopic, clock: ManualClock, reset: str
+) -> None:
+    topic.append(Row(b"late", timestamp_ms=clock.time_ms() + 2 * HOUR_MS))
+    clock.advance(HOUR_S + 1)
+    topic.append(Row(b"20"), Row(b"21"))
+    assert topic.maintain()["files expired"] == 21
+    with consumer(topic.store, reset, position=5, enable_partition_eof=True) as reader:
+        if reset == "error":
+            told = next_error(reader)
+            assert told.code() == KafkaError._AUTO_OFFSET_RESET
+            out = OffsetOutOfRange(topic="t", partition=0, requested=5, earliest=21, latest=23)
+            assert told.str() == out.args[0].str()
+        else:
+            read = drain(reader, 2) if reset == "earliest" else []
+            assert values(read) == [b"20", b"21"][: len(read)]
+            assert next_message(reader).error() == KafkaError._PARTITION_EOF
+            topic.append(Row(b"22"))
+            assert next_message(reader).offset() == 23
+
+
+@pytest.mark.fault("M3")
+def test_a_table_of_offsets_that_are_gone_raises_with_what_there_is(topic: WrittenTopic, clock: ManualClock) -> None:
+    clock.advance(HOUR_S + 1)
+    topic.append(Row(b"20"))
+    topic.maintain()
+    handle = Topic("t", bootstrap_servers="memory://test", store=topic.store)
+    assert handle.to_arrow()["value"].to_pylist() == [b"20"]
+    with pytest.raises(OffsetOutOfRange) as raised:
+        handle.to_arrow(start=5)
+    error = raised.value
+    assert (error.requested, error.earliest, error.latest) == (5, 20, 21)
+
+
+@pytest.mark.fault("M4")
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_reader_in_the_files_from_before_finishes(topic: WrittenTopic, clock: ManualClock, swept: bool) -> None:
+    """Its snapshot names files that give way to others, and then are deleted."""
+    reads = FaultyStore(topic.store, clock=clock)
+    with consumer(reads) as reader:
+        assert values(drain(reader, 3)) == [b"%d" % n for n in range(3)]
+    # One more, held just before it opens its next file.
+    reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
+    with consumer(reads, queued_max_messages_kbytes=1) as reader:
+        got = values(drain(reader, 3))
+        while not reads.blocked:
+            assert reader.poll(0.001) is None or pytest.fail("nothing more can be ready")
+        if swept:
+            clock.advance(60)
+            assert topic.maintain()["files merged"] == 20
+            topic.configure(retention_ms=-1)
+            clock.advance(DAY_S)
+            assert topic.maintain()["files deleted"] == 20
+        else:
+            assert topic.maintain()["files merged"] == 20
+        reads.release()
+        got += values(drain(reader, 17))
+        assert got == [b"%d" % n for n in range(20)]
+    assert reads.effects[Effect.DELAYED] == 1
+
+
+@pytest.mark.fault("M3", "M4")
+def test_a_reader_whose_files_expire_while_it_reads_is_told(topic: WrittenTopic, clock: ManualClock) -> None:
+    reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
+    with consumer(reads) as reader:
+        assert values(drain(reader, 3)) == [b"0", b"1", b"2"]
+        while not reads.blocked:
+            assert reader.poll(0.001) is None
+        clock.advance(HOUR_S + 1)
+        assert topic.maintain()["files expired"] == 20
+        clock.advance(DAY_S)
+        assert topic.maintain()["files deleted"] == 20
+        topic.append(Row(b"new"))
+        reads.release()
+        assert next_error(reader).code() == KafkaError._AUTO_OFFSET_RESET
+        reader.seek(TopicPartition("t", 0, OFFSET_BEGINNING))
+        assert values(drain(reader, 1)) == [b"new"]
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M1")
+def test_two_rounds_at_once_do_the_work_once(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes in just before the first commits."""
+    before = seen_by_consumers(topic.store)
+    others: list[int] = []
+    write = Rewriter._write
+
+    def interrupted(self: Rewriter, *args: object) -> object:
+        segment = write(self, *args)  # type: ignore[arg-type]
+        if not others:
+            others.append(0)
+            others[0] = topic.maintain()["files merged"]
+        return segment
+
+    monkeypatch.setattr(Rewriter, "_write", interrupted)
+    assert topic.maintain()["files merged"] == 0
+    assert others == [20]
+    assert len(topic.files) == 1
+    assert seen_by_consumers(topic.store) == before
+
+
+def test_a_topic_that_others_always_change_is_left_to_them(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts: list[FileRewrite] = []
+
+    def overtaken(self: Rewriter, plan: FileRewrite, *_: object, **__: object) -> None:
+        attempts.append(plan)
+        raise StalePlan
+
+    monkeypatch.setattr(Rewriter, "rewrite", overtaken)
+    assert topic.maintain()["files merged"] == 0
+    assert len(attempts) == topic_pass.OVERTAKEN_MAX
+
+
+def test_a_plan_of_which_nothing_comes_does_not_keep_the_others_waiting(
+    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.configure(cleanup_policy="compact")
+    monkeypatch.setattr(KeyCleaner, "clean", lambda *_: 0)
+    assert topic.maintain()["files merged"] == 20
+    assert len(topic.files) == 1
+
+
+class TooOften(Exception):
+    """What would go on for ever."""
+
+
+@pytest.fixture
+def merges(monkeypatch: pytest.MonkeyPatch) -> list[FileRewrite]:
+    """The merges that are made. Raises TooOften after a few."""
+    made: list[FileRewrite] = []
+    rewrite = Rewriter.rewrite
+
+    def counted(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> tuple[str, ...]:
+        made.append(plan)
+        if len(made) > 9:
+            raise TooOften
+        return rewrite(self, plan, *others, **more)
+
+    monkeypatch.setattr(Rewriter, "rewrite", counted)
+    return made
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_what_decodes_to_too_much_to_become_fewer_files_is_merged_once(
+    clock: ManualClock, merges: list[FileRewrite], monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    at_once = {1.0: "deltaq.maintenance.rewrite.DECODED_BYTES_AT_ONCE"}
+    monkeypatch.setattr(at_once.get(share, "deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE"), 20_000)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    for number in range(20):
+        topic.append(*(Row(b"%06d" % number * 100) for _ in range(20)), codec="zstd")
+    before = seen_by_consumers(topic.store)
+
+    def round_by_a_newcomer() -> int:
+        work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Throttle(clock, share))
+        return work.run()["files merged"]
+
+    assert round_by_a_newcomer() == 20
+    assert len(topic.files) >= 15, "of 12 kB each"
+    for file in topic.files:
+        payload = sum(
+            600 for _, offset, *_ in before if any(b.base_offset <= offset < b.next_offset for b in file.batches)
+        )
+        assert payload <= file.decoded_bytes < 2 * payload, "as the log says"
+    assert round_by_a_newcomer() == 0
+    for number in range(8):
+        topic.append(Row(b"%d" % number))
+    assert round_by_a_newcomer() == 8, "others are merged as ever"
+    assert len(merges) == 2
+    assert seen_by_consumers(topic.store)[:400] == before
+
+
+def test_files_that_a_merge_has_not_made_fewer_are_not_merged_again(
+    topic: WrittenTopic, merges: list[FileRewrite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the reason: the round would never end, and fill the store."""
+    counted = Rewriter.rewrite
+
+    def into_many(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> tuple[str, ...]:
+        outputs = cut(plan.inputs, self._log.live_head, 1)
+        return counted(self, replace(plan, outputs=outputs), *others, **more)
+
+    monkeypatch.setattr(Rewriter, "rewrite", into_many)
+    work = topic.maintenance()
+    assert work.run()["files merged"] == 20
+    assert len(topic.files) == 20
+    assert work.run()["files merged"] == 0
+    assert len(merges) == 1
+
+
+def test_a_file_that_was_trimmed_is_merged_with_others(topic: WrittenTopic) -> None:
+    topic.append(Row(b"20"), Row(b"21"))
+    topic.log.retain(lambda head: Trimmed((21,), ()), topic.clock.monotonic() + 60)
+    for number in range(22, 26):
+        topic.append(Row(b"%d" % number))
+    assert topic.maintain()["files merged"] == 1 + 5
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"%d" % number for number in range(21, 26)]
+
+
+def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: WrittenTopic, clock: ManualClock) -> None:
+    """Deleted and created again between plan and commit."""
+    work = topic.maintenance()
+    work._log.load()
+    head = work._log.live_head
+    clock.advance(2 * HOUR_S)
+    trimmed = work._plan()[Kind.RETENTION]
+    assert isinstance(trimmed, Trimmed)
+    topic.log.delete(clock.monotonic() + 60)
+    create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
+    for number in range(20):
+        topic.append(Row(b"new %d" % number))
+    with pytest.raises(StalePlan):
+        work._retain(trimmed, head)
+    assert len(seen_by_consumers(topic.store)) == 20
+    assert topic.starts == (0,)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a writer"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"retention_ms": HOUR_MS}, {"retention_ms": -1}),
+        ({"retention_ms": HOUR_MS}, {"retention_ms": HOUR_MS, "cleanup_policy": "compact"}),
+        ({"cleanup_policy": "compact"}, {"cleanup_policy": "delete", "retention_ms": -1}),
+        ({"cleanup_policy": "compact"}, {"cleanup_policy": "compact", "min_compaction_lag_ms": 10**12}),
+    ],
+    ids=str,
+)
+def test_what_was_planned_for_other_settings_takes_nothing_away(
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    beside: bool,
+) -> None:
+    """They are changed after the plan, and before its entry."""
+    topic = WrittenTopic(MemoryStore("test", clock), clock, **before)
+    for number in range(20):
+        topic.append(Row(b"%d" % number, key=b"%d" % (number % 4 if "cleanup_policy" in before else number)))
+    clock.advance(2 * HOUR_S)
+    changed: list[int] = []
+
+    def changing(method: Any) -> Any:
+        def first(*arguments: Any, **more: Any) -> Any:
+            if not changed:
+                changed.append(1)
+                admin = topic.fresh_log()
+                properties = topic_properties({name.replace("_", "."): value for name, value in after.items()})
+                admin.change(lambda head, _: TopicChange(head.partitions, properties), clock.monotonic() + 60)
+            return method(*arguments, **more)
+
+        return first
+
+    monkeypatch.setattr(TopicLog, "retain", changing(TopicLog.retain))
+    monkeypatch.setattr(Rewriter, "rewrite", changing(Rewriter.rewrite))
+    log = SharedTopicLog(topic.log, clock) if beside else None
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Throttle(clock), beside=log).run()
+    assert changed
+    assert len(seen_by_consumers(topic.store)) == 20
+
+
+def test_what_is_merged_with_older_records_expires_no_earlier_for_that(clock: ManualClock) -> None:
+    topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=5 * HOUR_MS)
+    for _ in range(3):
+        topic.append(Row(b"old"))
+    clock.advance(4 * HOUR_S)
+    topic.append(Row(b"young"))
+    assert topic.maintain()["files merged"] == 4
+    clock.advance(5 * HOUR_S - 1)
+    topic.maintain()
+    assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"old"] * 3 + [b"young"]
+    clock.advance(2)
+    topic.maintain()
+    assert seen_by_consumers(topic.store) == []
+
+
+# --- what cannot be read ---------------------------------------------------------------------------------------------
+
+
+def damage(topic: WrittenTopic, number: int, how: str) -> str:
+    """Of the file of that number; its key."""
+    key = topic.files[number].segment.key
+    if how == "lost":
+        topic.store.delete(key)
+    else:
+        data = topic.store.get(key)
+        topic.store.put(key, data[:10] + bytes([data[10] ^ 1]) + data[11:])
+    return key
+
+
+@pytest.mark.fault("C5")
+@pytest.mark.parametrize("how", ["flipped", "lost"])
+@pytest.mark.parametrize("share", [1.0, 0.1])
+def test_a_damaged_file_is_told_and_left_out_and_all_else_is_done(
+    topic: WrittenTopic, clock: ManualClock, how: str, share: float
+) -> None:
+    topic.configure(retention_ms=-1)
+    damaged = {damage(topic, number, how) for number in (3, 9, 10, 11, 12, 13, 14)}
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    clock.advance(HOUR_S)
+    told: list[str] = []
+    reads = FaultyStore(topic.store, clock=clock)
+    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock, share), told.append)
+    done = work.run()
+    assert done["failures"] == 7
+    assert all(any(key in line for line in told) for key in damaged)
+    assert done["files merged"] == 5 + 5
+    assert done["checkpoints"] == 1
+    assert done["files noted"] == 1 + 10
+    assert {file.segment.key for file in topic.files} >= damaged
+    assert [file.segment.rows for file in topic.files] == [1, 1, 1, 1, 5, *[1] * 6, 5]
+    reads.add(*(Rule("read", key, Fault.error_before(), times=None) for key in damaged))
+    for number in range(4):
+        topic.append(Row(b"%d" % number))
+    clock.advance(DAY_S)
+    done = work.run()
+    assert (done["failures"], done["files merged"], done["files deleted"]) == (0, 1 + 4, 11)
+    log_objects_deleted = 0
+    for _ in range(2):
+        clock.advance(SMALL.clean_up_grace_s)
+        log_objects_deleted += work.run()["log objects deleted"]
+    assert log_objects_deleted > 20
+    assert reads.effects.total() == 0, "nobody tries to read them again"
+
+
+@pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before()], ids=["refused", "unavailable"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a writer"])
+def test_a_file_that_the_store_does_not_hand_out_is_left_out_for_a_round(
+    topic: WrittenTopic, clock: ManualClock, fault: Fault, beside: bool
+) -> None:
+    """As one in a bad sector of the disk, or that somebody has moved to an archive."""
+    key = topic.files[3].segment.key
+    told: list[str] = []
+    reads = FaultyStore(topic.store, Rule("read", key, fault, times=None), clock=clock)
+    log = SharedTopicLog(topic.log, clock) if beside else None
+    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock), told.append, beside=log)
+    for _ in range(2):
+        assert work.run()["failures"] == 1
+        assert sum(key in line and "for now" in line for line in told) == 1
+        assert [file.segment.rows for file in topic.files] == [1, 1, 1, 1, 16]
+        told.clear()
+    reads.clear()
+    assert work.run()["failures"] == 0
+    assert [file.segment.rows for file in topic.files] == [20]
+
+
+def test_a_store_that_hands_out_no_file_is_not_asked_for_each_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
+    reads = FaultyStore(topic.store, Rule("read", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
+    done = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock)).run()
+    assert done["failures"] == reads.effects.total() == topic_pass.UNREAD_MAX + 1
+    assert done["checkpoints"] == 1
+
+
+@pytest.mark.fault("C5")
+def test_a_damaged_file_does_not_keep_those_before_it_from_being_compacted_by_key(topic: WrittenTopic) -> None:
+    topic.configure(cleanup_policy="compact")
+    for number in range(8):
+        topic.append(Row(b"%d" % number, b"key"))
+    key = damage(topic, 26, "flipped")
+    done = topic.maintain()
+    assert (done["failures"], done["records superseded"]) == (1, 5)
+    assert next(file.segment.key for file in topic.files if file.clean is None) == key
+    assert topic.maintain()["records superseded"] == 0
+
+
+@pytest.mark.fault("C5")
+def test_a_damaged_file_that_new_files_are_merged_beside_is_known_then() -> None:
+    clock = ManualClock(auto_advance=True)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    key = damage(topic, 1, "flipped")
+    work = topic.maintenance()
+    work._log.load()
+    with pytest.raises(Corrupt):
+        work._merge_new_files(-1)
+    failures: Counter[str] = Counter()
+    assert work._is_damage(Corrupt("damaged", path=key), failures)
+    assert not work._is_damage(Corrupt("damaged", path=key), failures)
+    assert failures == {"failures": 1}
+    work._merge_new_files(-1)
+    assert len(topic.files) == 4
+
+
+def test_a_store_that_refuses_new_files_does_not_keep_the_rest_from_being_done(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    faulty = FaultyStore(topic.store, Rule("put", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
+    done = topic_pass.TopicPass(faulty, "t", clock, SMALL, Throttle(clock)).run()
+    assert (done["failures"], done["files merged"]) == (1, 0)
+    assert (done["checkpoints"], done["files noted"]) == (1, 1)
+
+
+def test_where_no_checkpoint_can_be_made_the_rest_is_done_all_the_same(
+    topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    clock.advance(120)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # as in a container whose file system is read-only
+    done = topic.maintain()
+    assert (done["failures"], done["checkpoints"]) == (1, 0)
+    assert done["files noted"] > 0
+    clock.advance(2 * DAY_S)
+    assert topic.maintain()["files deleted"] > 0
+    assert "orphan.parquet" not in topic.stored()
+
+
+def test_a_damaged_log_ends_the_round(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meets_damage(*_: object, **__: object) -> None:
+        raise Corrupt("the entry is damaged", path="topics/t/_delta_log/00000000000000000021.json")
+
+    monkeypatch.setattr(Rewriter, "rewrite", meets_damage)
+    before = topic.fresh_log().version
+    with pytest.raises(Corrupt):
+        topic.maintain()
+    assert topic.fresh_log().version == before
+    assert not [entry.key for entry in topic.store.list("topics/t/_delta_log/") if "checkpoint" in entry.key]
+
+
+# --- pace ------------------------------------------------------------------------------------------------------------
+
+
+class Noted(Throttle):
+    """Notes how much it hurries, and how long it works without a step."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, share=0.1)
+        self.hurries: set[float] = set()
+
+    def step(self) -> None:
+        self.hurries.add(self.boost)
+        super().step()
+
+
+def test_what_has_left_a_topic_is_seen_to_though_merging_never_ends(topic: WrittenTopic, clock: ManualClock) -> None:
+    notes: list[int] = []
+
+    class Writing(Throttle):
+        """Others write as fast as this one merges, for 200 steps."""
+
+        def step(self) -> None:
+            super().step()
+            clock.advance(1)
+            if len(notes) < 200:
+                notes.append(len(list(topic.store.list(looks_folder("topics/t/")))))
+                for _ in range(SMALL.merge_files):
+                    topic.append(Row(b"new"))
+
+    topic.store.put("topics/t/orphan.parquet", b"x")
+    beside = SharedTopicLog(topic.log, clock)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock, 0.1), beside=beside).run(checkpoint=False)
+    assert notes[0] == 0
+    assert notes[-1] > 0
+    assert len(topic.files) < 10
+
+
+@pytest.mark.parametrize("config", [{}, {"retention_bytes": 5000}, {"cleanup_policy": "compact"}], ids=str)
+def test_a_round_ends_though_others_write_as_fast_as_it_works(
+    topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
+) -> None:
+    """Other topics want their turn. What was there when it began is done, all else is for the next round."""
+
+    class Writing(Throttle):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if self.steps > 500:
+                raise TooOften
+            for _ in range(SMALL.merge_files):
+                topic.append(Row(b"new", key=b"k"))
+
+    topic.configure(**config)
+    before = {file.path for file in topic.files}
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock)).run()
+    assert before.isdisjoint(topic.live())
+
+
+def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_and_in_them(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.file_compaction.MERGED_FILES_MAX", 8)
+    topic = WrittenTopic(MemoryStore("test", clock), clock, segment_bytes=1024 * 1024)
+    value = random.Random(0).randbytes(300)  # that of one file is small, of eight together it is not
+    rewrite = Rewriter.rewrite
+
+    def slowly(self: Rewriter, *arguments: Any, **more: Any) -> tuple[str, ...]:
+        for _ in range(SMALL.merge_files):
+            topic.append(Row(value))
+        return rewrite(self, *arguments, **more)
+
+    monkeypatch.setattr(Rewriter, "rewrite", slowly)
+    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Throttle(clock))
+    merged = []
+    for _ in range(12):
+        for _ in range(40):
+            topic.append(Row(value))
+        work.run()
+        merged.append(sum(file.segment.rows > 1 for file in topic.files))
+    assert max(merged) < 20
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"cleanup_policy": "compact"}, id="cleaning"),
+        pytest.param({"retention_bytes": 60_000}, id="retention"),
+        pytest.param({"cleanup_policy": "compact,delete", "retention_bytes": 60_000}, id="both"),
+    ],
+)
+def test_what_every_commit_makes_due_anew_leaves_merges_their_turn(
+    topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
+) -> None:
+    counts: list[int] = []
+
+    class Writing(Throttle):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if len(counts) < 300 and self.steps % 6 == 0:
+                topic.append(Row(b"new", key=b"%d" % (len(counts) % 5)))
+                counts.append(len(topic.files))
+
+    for number in range(40):
+        topic.append(Row(b"old", key=b"%d" % number))
+    topic.configure(**config)
+    beside = SharedTopicLog(topic.log, clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside)
+    while len(counts) < 300:
+        work.run(checkpoint=False)
+    assert max(counts[100:]) < 25
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "and made again with fewer partitions"])
+def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_else(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(topic_pass, "NEW_VERSIONS", 1)
+    topic = WrittenTopic(MemoryStore("test", clock), clock, partitions=3, cleanup_policy="compact")
+    for number in range(12):
+        topic.append(Row(b"v", key=b"%d" % number, partition=number % 3))
+
+    class Ending(Throttle):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if self.steps == 12:
+                topic.log.delete(clock.monotonic() + 60)
+                if again:
+                    create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
+
+    beside = SharedTopicLog(topic.log, clock)
+    pacer = Ending(clock, 0.1)
+    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer, beside=beside).run(checkpoint=False)
+    assert pacer.steps > 12
+    assert (done["records superseded"], done[topic_pass.FAILURES]) == (0, 0)
+    assert done["files noted"] == 12, "what is left of it is seen to"
+
+
+def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over(
+    topic: WrittenTopic, clock: ManualClock
+) -> None:
+    written_at: set[int] = set()
+
+    class Writing(Throttle):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            clock.advance(60)
+            self.steps += 1
+            written_at.update(entry.modified_ms for entry in topic.store.list(clock_key()))
+            if self.steps < 300:
+                for _ in range(SMALL.merge_files):
+                    topic.append(Row(b"new"))
+
+    beside = SharedTopicLog(topic.log, clock)
+    topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(checkpoint=False)
+    assert len(written_at) > 2, "it took more than five hours, a few of them without a break"
+    assert all(later - earlier >= HOUR_MS for earlier, later in pairwise(sorted(written_at)))
+
+
+def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_again(
+    topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_pass, "NEW_VERSIONS", 8)
+    files: list[int] = []
+
+    class Writing(Throttle):
+        steps = 0
+
+        def step(self) -> None:
+            super().step()
+            self.steps += 1
+            if self.steps < 1500 and self.steps % 2 == 0:
+                topic.append(Row(b"new", key=b"k"))
+                files.append(len(topic.files))
+
+    for _ in range(40):
+        topic.append(Row(b"old", key=b"k"))
+    topic.configure(cleanup_policy="compact")
+    beside = SharedTopicLog(topic.log, clock)
+    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside).run(checkpoint=False)
+    assert done["records superseded"] > 0
+    assert max(files) < 150
+
+
+def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_only_then(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE", 2500)
+    topic = WrittenTopic(MemoryStore("test", clock), clock)
+    settings, pacer = replace(SMALL, merge_files=4), Noted(clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, settings, pacer)
+    for number in range(2 * topic_pass.BACKLOG_MERGES * settings.merge_files):
+        topic.append(*(Row(b"%04d" % number * 50) for _ in range(8)), codec="zstd")
+    work.run()
+    assert max(pacer.hurries) == 2, "twice as many as may wait"
+    assert pacer.boost == 1, "when it is done"
+    assert len(topic.files) > 2 * topic_pass.BACKLOG_MERGES * settings.merge_files / 2, "they decode to too much"
+    pacer.hurries.clear()
+    for _ in range(4):
+        topic.append(Row(b"x"))
+    assert work.run()["files merged"] == 4
+    assert pacer.hurries == {1}, "though there are many files"
+
+
+def test_a_plan_of_very_much_is_made_with_pauses() -> None:
+    """It is made in a producer's process too, and again after each thing that is done."""
+    partitions = 50
+    files = [made_file(f"{n}", n, [(p, n, n + 1) for p in range(partitions)]) for n in range(5)]
+    head = TopicHead("id", (5,) * partitions, (0,) * partitions, 0)
+    for config in ({}, {"deltaq.retention.bytes": "1"}):
+        snapshot = TopicSnapshot(head, index_of(files), TopicSettings.from_properties(config))
+        pauses: list[None] = []
+        plan(snapshot, SMALL, 0, between=lambda: pauses.append(None))  # noqa: B023 - it is called before the next one
+        assert len(pauses) >= partitions
+
+
+def test_who_is_asked_to_end_does_so_in_the_middle_of_a_plan(topic: WrittenTopic, clock: ManualClock) -> None:
+    pacer = Throttle(clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer)
+    work._log.load()
+    pacer.stop()
+    with pytest.raises(Stopped):
+        work._plan()
+
+
+# --- what is newer ---------------------------------------------------------------------------------------------------
+
+
+def newer(topic: WrittenTopic, what: str) -> None:
+    """An entry as only a later deltaq or Delta would write it."""
+    log = DeltaLog(topic.store, topic.log.folder, topic.clock)
+    log.load()
+    head = topic.log.live_head.action()
+    body = json.loads(head.configuration)
+    known = ("domainMetadata", "deltaq")
+    kinds: dict[str, list[Action]] = {
+        "format": [replace(head, configuration=json.dumps({**body, "format": 2}))],
+        "writer feature": [Protocol(1, 7, writer_features=(*known, "rowTracking")), head],
+        "reader version": [Protocol(3, 7, writer_features=(*known, "deletionVectors")), head],
+    }
+    info = CommitInfo(topic.clock.unique_id(), topic.clock.time_ms(), "UPGRADE")
+    try:
+        log.commit(lambda state: Draft(info, kinds[what]), topic.clock.monotonic() + 60)
+    except Incompatible:
+        pass  # it is written, and already too new for us
+    assert len(list(topic.store.list("topics/t/_delta_log/"))) == 22
+
+
+@pytest.mark.fault("M9")
+@pytest.mark.parametrize("what", ["format", "writer feature", "reader version"])
+@pytest.mark.parametrize("known", [False, True])
+def test_maintenance_by_an_older_deltaq_is_refused_and_changes_nothing(
+    topic: WrittenTopic, clock: ManualClock, what: str, known: bool
+) -> None:
+    work = topic.maintenance()
+    if known:  # as it was before the upgrade
+        work._log.load()
+    newer(topic, what)
+    clock.advance(10 * DAY_S)
+    before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
+    for attempt in (work.run, work.plan):
+        with pytest.raises(Incompatible):
+            attempt()
+    assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
+
+
+# --- the store -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault("M1")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_round_that_dies_at_any_write_disturbs_nobody_and_is_done_again(clock: ManualClock, when: str) -> None:
+    deaths = 0
+    fault = {"before": Fault.crash_before(), "after": Fault.crash_after()}[when]
+    for crash in range(1, 100):
+        topic = WrittenTopic(MemoryStore("test", clock), clock, retention_bytes=9000)
+        for number in range(12):
+            topic.append(Row(b"%d" % number))
+        faulty = FaultyStore(topic.store, Rule("write", "*", fault, nth=crash), clock=clock)
+        work = topic_pass.TopicPass(faulty, "t", clock, SMALL, Throttle(clock))
+        with contextlib.suppress(Crash):
+            work.run()
+        found = seen_by_consumers(topic.store)
+        assert [(seen[1], seen[4]) for seen in found] == [(n, b"%d" % n) for n in range(topic.starts[0], 12)]
+        topic.fresh_log()
+        topic.maintain()
+        assert len(topic.files) == 1
+        clock.advance(HOUR_S)
+        for _ in range(3):  # what was young at one look goes by the next
+            topic.maintain()
+            clock.advance(DAY_S)
+        assert topic.stored() == topic.live()
+        if not faulty.crashed:
+            break
+        deaths += 1
+    assert deaths >= 5
+
+
+def test_a_table_that_names_no_columns_with_statistics_gets_deltaqs_own_named_once(clock: ManualClock) -> None:
+    store = MemoryStore("test", clock)
+    log = TopicLog(store, "t", clock)
+    log.create(1, "{}", topic_properties({}), clock.monotonic() + 60)
+    told: list[str] = []
+    work = TopicPass(store, "t", clock, SMALL, Throttle(clock), told.append)
+    assert work.plan()["actions planned"] == 1
+    log.catch_up()
+    assert not log.names_statistics, "planning changes nothing"
+    assert work.run()["tables corrected"] == 1
+    assert work.run()["tables corrected"] == 0
+    log.catch_up()
+    assert log.metadata.configuration[STATISTICS_PROPERTY] == "_partition,_offset,_timestamp"
+    assert [line.partition(": ")[2] for line in told] == [
+        "name the columns that have statistics, for other engines"
+    ] * 2
+    with pytest.raises(StalePlan):
+        log.name_statistics(clock.monotonic() + 60)

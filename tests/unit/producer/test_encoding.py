@@ -1,0 +1,37 @@
+"""From what producers hand in to columns: the same whichever way a batch of its size is encoded."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from deltaq.producer.encoding import KERNEL_ROWS_MIN, chosen_partitions, produced_ms, row_columns
+
+EPOCH_MS = 1_790_000_000_123.456
+
+
+def rows(count: int, timestamp: int = 0, partition: int = -1) -> list[Any]:
+    chance = random.Random(count)
+    return [(b"v", None, partition, timestamp, None, chance.random() * 1e6) for _ in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, KERNEL_ROWS_MIN - 1, KERNEL_ROWS_MIN, KERNEL_ROWS_MIN + 1])
+@pytest.mark.parametrize("timed", [0, 1, 2])
+def test_a_row_has_its_own_time_or_that_at_which_it_was_produced(count: int, timed: int) -> None:
+    batch = rows(count)
+    for at in range(min(timed, count)):
+        batch[at] = (*batch[at][:3], 1000 + at, *batch[at][4:])
+    columns = row_columns(batch, [0] * count, EPOCH_MS, None)
+    expected = [row[3] or produced_ms(row, EPOCH_MS) for row in batch]
+    assert columns.timestamps.to_pylist() == expected
+    assert columns.timestamp_bounds == (min(expected), max(expected))
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"), [([-1, -1], [0, 0]), ([-1, 0], [0, 0]), ([0, 3], [0, 3]), ([-1, 3], [0, 3])]
+)
+def test_a_topic_of_one_partition_takes_all_that_names_none(named: list[int], expected: list[int]) -> None:
+    batch = [row for partition in named for row in rows(1, partition=partition)]
+    assert chosen_partitions(batch, "consistent_random", 1, 0) == expected, "3 may have come to be meanwhile"

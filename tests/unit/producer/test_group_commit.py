@@ -1,0 +1,448 @@
+"""Writers that commit for each other: what they offer, in which order, and what is said when time is over."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
+from deltaq.clock import SYSTEM_CLOCK
+from deltaq.delta.actions import Entry, parse_entry
+from deltaq.producer import group_commit
+from deltaq.producer.sender import Sender
+from deltaq.producer.uploader import BATCHES_AHEAD_MAX
+from deltaq.store import MemoryStore, StoreUnavailable
+from deltaq.testing import Fault, FaultyStore, Rule
+from deltaq.topics.log import TopicLog
+from deltaq.topics.shared_files import SharedFile, parse_shared_file, writer_of
+from tests.doubles.reading import drain, eventually
+
+DATA = "topics/*.parquet"
+ENTRY = "topics/*_delta_log/*"
+TOKEN = re.compile(r"\(token ([^)]+)\)")
+EVER = None
+FOREVER = float("inf")
+
+
+class HeldStore(FaultyStore):
+    """Keeps back data files, by their number in the order in which they come, until they are let go."""
+
+    def __init__(self, *held: int) -> None:
+        super().__init__(MemoryStore("test"))
+        self.gates = {number: threading.Event() for number in held}
+        self.uploads = 0
+        self.puts: list[str] = []
+
+    def put(self, key, data, between=None):
+        if key.endswith(".parquet"):
+            self.puts.append(key)
+            self.uploads += 1
+            gate = self.gates.get(self.uploads)
+            assert gate is None or gate.wait(60)
+        super().put(key, data, between)
+
+
+class Reports(list[tuple[Any, Any]]):
+    """Collects (error, message)."""
+
+    def __call__(self, error, message) -> None:
+        self.append((error, message))
+
+    @property
+    def names(self) -> list[str | None]:
+        return [None if error is None else error.name() for error, _ in self]
+
+    @property
+    def tokens(self) -> list[str]:
+        return [found[1] for error, _ in self if error is not None and (found := TOKEN.search(error.str()))]
+
+
+@pytest.fixture(autouse=True)
+def crowd_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has met somebody else goes on as in a crowd, and waits for nobody."""
+    monkeypatch.setattr(group_commit, "COMPANY_S", 600.0)
+    monkeypatch.setattr(group_commit, "LOAD_MIN", 0.0)
+    monkeypatch.setattr(group_commit, "_PATIENCE", 0.0)
+    monkeypatch.setattr(group_commit, "_INTERVAL_MAX_S", 0.0)
+
+
+@contextmanager
+def in_company(
+    store: FaultyStore, reports: Reports | None = None, *, partitions: int = 1, **config: Any
+) -> Iterator[Producer]:
+    """A producer that has just met another one."""
+    Topic("t", partitions=partitions, store=store.inner).create()
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "deltaq.group.commit": "true"}
+    with Producer(conf, store=store, on_delivery=reports, **config) as producer:
+        producer.produce("t", "first")
+        producer.flush(60)
+        writer_in(producer)._uploads._turns.met(SYSTEM_CLOCK.monotonic())
+        yield producer
+
+
+def writer_in(producer: Producer) -> Sender:
+    return producer._lanes["t"].writer
+
+
+def entries(store: FaultyStore) -> list[Entry]:
+    keys = [entry.key for entry in store.inner.list("topics/t/_delta_log/") if entry.key.endswith(".json")]
+    return [parse_entry(store.inner.get(key), version, key) for version, key in enumerate(keys)]
+
+
+def offers_in(store: FaultyStore) -> list[SharedFile]:
+    """The files that any writer may commit, committed or not, by their numbers."""
+    keys = [entry.key.removeprefix("topics/t/") for entry in store.inner.list("topics/t/")]
+    found = [offer for key in keys if (offer := parse_shared_file(key)) is not None]
+    return sorted(found, key=lambda offer: offer.id.number)
+
+
+def commits_of(store: FaultyStore, writer: str) -> list[str]:
+    """What the entries of a writer were for, the first ones left out."""
+    found = [entry.info for entry in entries(store)[2:] if writer_of(entry.txn_id) == writer]
+    return [info.operation for info in found if info is not None]
+
+
+def values(store: FaultyStore, count: int) -> list[bytes]:
+    conf = {"bootstrap.servers": "memory://unused", "group.id": "reader", "enable.partition.eof": True}
+    with Consumer(conf, store=store.inner) as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        messages = drain(consumer, count + 1)
+    return [message.value() for message in messages if message.error() is None]
+
+
+class Neighbour:
+    """Another process that writes the topic, and takes along what it finds."""
+
+    def __init__(self, store: FaultyStore) -> None:
+        self.log = TopicLog(store.inner, "t", indexed=True)
+        self.log.load()
+
+    def commit(self) -> int:
+        """How many files of others are in one commit."""
+        self.log.catch_up()
+        return len(self.log.append(list, self.log.live_head.topic_id, FOREVER, shared=True).files)
+
+
+# --- whether ---
+
+
+def test_in_company_files_are_offered_and_whoever_commits_takes_them_along():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports) as producer:
+        for number in range(3):
+            producer.produce("t", str(number))
+            producer.flush(60)
+        assert writer_in(producer).log.awaited.paths == {}
+    assert [offer.id.number for offer in offers_in(store)] == [0, 1, 2]
+    assert reports.names == [None] * 4
+    assert values(store, 4) == [b"first", b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("other", ["true", "auto"])
+def test_a_producer_that_says_false_keeps_its_process_from_it(other):
+    store = FaultyStore(MemoryStore("test"), trace=True)
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
+    refusing, more = (Producer(conf, store=store, deltaq_group_commit=word) for word in ("false", other))
+    with in_company(store) as producer, refusing, more:
+        for one in (refusing, more, producer):
+            one.produce("t", "v")
+            one.flush(60)
+        neighbour = Neighbour(store)
+        assert neighbour.commit() == 0
+        for one in (producer, more, refusing):
+            one.produce("t", "v")
+            one.flush(60)
+    assert offers_in(store) == []
+    assert not [step for step in store.trace if step.operation == "list" and "shared/" in step.key]
+
+
+def test_on_a_local_disk_nothing_is_offered_unless_it_is_asked_for(tmp_path):
+    def says(word: str) -> bool:
+        with Producer({"bootstrap.servers": str(tmp_path)}, deltaq_group_commit=word) as producer:
+            return producer._buffer_settings.group_commit
+
+    assert [says("auto"), says("true"), says("false")] == [False, True, False]
+
+
+def test_on_a_remote_store_files_are_offered_unless_it_is_refused():
+    class Remote(MemoryStore):
+        is_remote = True
+
+    def says(word: str) -> bool:
+        conf = {"bootstrap.servers": "memory://unused", "deltaq.group.commit": word}
+        with Producer(conf, store=Remote("test")) as producer:
+            return producer._buffer_settings.group_commit
+
+    assert [says("auto"), says("true"), says("false")] == [True, True, False]
+
+
+# --- in which order ---
+
+
+def came(store: HeldStore, uploads: int) -> bool:
+    return store.uploads == uploads
+
+
+def test_of_batches_that_are_uploaded_at_once_none_is_added_before_the_one_before_it():
+    store = HeldStore(2)
+    with in_company(store, batch_num_messages=10) as producer:
+        for at in range(3):
+            for number in range(10 * at, 10 * at + 10):
+                producer.produce("t", str(number))
+            eventually(partial(came, store, at + 2))
+        eventually(lambda: len(offers_in(store)) == 2)
+        assert [(offer.id.number, offer.follows) for offer in offers_in(store)] == [(1, True), (2, True)]
+        neighbour = Neighbour(store)
+        assert neighbour.commit() == 0, "what comes before them is not there yet"
+        store.gates[2].set()
+        producer.flush(60)
+    found = [(offer.id.number, offer.follows, offer.segment.as_of) for offer in offers_in(store)]
+    assert found == [(0, False, 1), (1, True, 1), (2, True, 1)]
+    assert values(store, 31) == [b"first", *(b"%d" % number for number in range(30))]
+
+
+def test_what_is_behind_a_file_that_others_do_not_see_is_not_offered():
+    store = HeldStore(2)
+    with in_company(store, batch_num_messages=10) as producer:
+        writer = writer_in(producer)
+        turning = writer._uploads._turns
+        turning.met(float("-inf"))  # it takes itself for alone
+        for number in range(10):
+            producer.produce("t", str(number))
+        eventually(lambda: store.uploads == 2)
+        turning.met(SYSTEM_CLOCK.monotonic())
+        for number in range(10, 20):
+            producer.produce("t", str(number))
+        eventually(lambda: store.uploads == 3)
+        assert not any("shared/" in key for key in store.puts)
+        store.gates[2].set()
+        producer.flush(60)
+    assert values(store, 21) == [b"first", *(b"%d" % number for number in range(20))]
+
+
+# --- when time is over ---
+
+
+@pytest.mark.fault("P9")
+def test_what_is_there_and_was_never_acknowledged_is_withdrawn_before_it_is_called_a_failure():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports, message_timeout_ms=300) as producer:
+        store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
+        producer.produce("t", "lost")
+        producer.flush(60)
+        writer = writer_in(producer).log.writer
+        assert writer_in(producer).log.awaited.paths == {}
+    assert reports.names == [None, "_MSG_TIMED_OUT"]
+    assert reports.tokens == [], "it is certain"
+    assert len(offers_in(store)) == 1
+    assert commits_of(store, writer) == ["SETTLE"]
+    assert Neighbour(store).commit() == 0
+    assert values(store, 1) == [b"first"]
+
+
+def test_what_others_have_taken_along_is_delivered_though_its_upload_was_never_acknowledged():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports, message_timeout_ms=1000) as producer:
+        store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
+        producer.produce("t", "kept")
+        eventually(lambda: offers_in(store))
+        assert Neighbour(store).commit() == 1
+        producer.flush(60)
+        writer = writer_in(producer).log.writer
+    assert reports.names == [None, None]
+    assert reports[1][1].offset() == 1
+    assert commits_of(store, writer) == [], "there was nothing to withdraw"
+    assert values(store, 2) == [b"first", b"kept"]
+
+
+class Synced(MemoryStore):
+    """Notes the folders that are synced and the entries that are created. Syncs of the log fail a number of times."""
+
+    def __init__(self) -> None:
+        super().__init__("test")
+        self.steps: list[str] = []
+        self.failures = 0
+
+    def sync(self, folder: str) -> None:
+        super().sync(folder)
+        if self.failures and folder.endswith("_delta_log/"):
+            self.failures -= 1
+            raise StoreUnavailable("sync", folder, "I/O error")
+        self.steps.append(folder)
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        self.steps.append(key)
+        super().create(key, data, after)
+
+
+@pytest.mark.fault("P16")
+@pytest.mark.parametrize("failures", [0, 1, 7])
+def test_what_others_take_along_and_what_they_committed_is_synced_before_anything_rests_on_it(failures):
+    synced = Synced()
+    store, reports = FaultyStore(synced), Reports()
+    with in_company(store, reports, message_timeout_ms=20_000) as producer:
+        neighbour, create = Neighbour(store), store.create
+
+        def outrun(key, data, after=""):
+            del store.create
+            del synced.steps[:]
+            assert neighbour.commit() == 1
+            synced.failures = failures
+            create(key, data, after)
+
+        store.create = outrun  # type: ignore[method-assign]
+        producer.produce("t", "kept")
+        producer.flush(60)
+    assert reports.names == [None, None]
+    assert synced.failures == 0
+    (offer,) = offers_in(store)
+    folder = f"topics/t/{offer.segment.path}".rpartition("/")[0] + "/"
+    entry = "topics/t/_delta_log/00000000000000000002.json"
+    steps = [step for step in synced.steps if step.startswith("topics/")]
+    assert steps[:2] == [folder, entry]
+    assert "topics/t/_delta_log/" in steps[2:]
+
+
+@pytest.mark.fault("P9")
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_where_it_cannot_be_withdrawn_the_outcome_is_unknown_and_can_be_settled(is_taken):
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports, message_timeout_ms=300) as producer:
+        store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
+        store.add(Rule("create", ENTRY, Fault.error_before(), times=EVER))
+        store.add(Rule("get", ENTRY, Fault.error_before(), times=EVER))
+        producer.produce("t", "lost")
+        producer.flush(60)
+        assert reports.names == [None, "_MSG_TIMED_OUT"]
+        (token,) = reports.tokens
+        store.clear()
+        if is_taken:
+            assert Neighbour(store).commit() == 1
+        assert producer.resolve("t", token) == is_taken
+    assert Neighbour(store).commit() == 0
+    assert values(store, 1 + is_taken) == [b"first", b"lost"][: 1 + is_taken]
+
+
+@pytest.mark.fault("P9")
+def test_a_commit_without_an_answer_is_looked_for_when_time_is_over():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports, message_timeout_ms=300) as producer:
+        store.add(
+            Rule("create", ENTRY, Fault.error_after(), times=1), Rule("get", ENTRY, Fault.error_before(), times=EVER)
+        )
+        producer.produce("t", "kept")
+        eventually(lambda: len(entries(store)) == 3)
+        SYSTEM_CLOCK.sleep(0.4)
+        store.clear()
+        producer.flush(60)
+    assert reports.names == [None, None]
+    assert values(store, 2) == [b"first", b"kept"]
+
+
+def test_what_the_store_refuses_at_once_has_failed_and_nothing_is_withdrawn():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports) as producer:
+        store.add(Rule("put", DATA, Fault.refused(), times=1))
+        producer.produce("t", "lost")
+        producer.flush(60)
+        writer = writer_in(producer).log.writer
+        assert writer_in(producer).log.awaited.paths == {}
+    assert reports[1][0].code() == KafkaError._TRANSPORT
+    assert reports.tokens == []
+    assert commits_of(store, writer) == []
+
+
+def test_what_was_purged_while_it_was_uploaded_is_not_waited_for():
+    store, reports = HeldStore(2), Reports()
+    with in_company(store, reports) as producer:
+        producer.produce("t", "dropped")
+        eventually(lambda: store.uploads == 2)
+        producer.purge()
+        producer.flush(60)
+        store.gates[2].set()
+        eventually(lambda: offers_in(store))
+        writer = writer_in(producer)
+        eventually(lambda: writer.log.awaited.paths == {})
+        producer.produce("t", "next")
+        producer.flush(60)
+    assert reports.names == [None, "_PURGE_INFLIGHT", None]
+    assert [offer.follows for offer in offers_in(store)] == [False, False]
+    assert values(store, 2) == [b"first", b"next"]
+
+
+def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports) as producer:
+        writer = writer_in(producer)
+        writer._uploads._turns.met(float("-inf"))  # it takes itself for alone
+        neighbour, create = Neighbour(store), store.create
+
+        def outrun(key, data, after=""):
+            del store.create
+            neighbour.commit()
+            create(key, data, after)
+
+        store.create = outrun  # type: ignore[method-assign]
+        producer.produce("t", "late")
+        producer.flush(60)
+    assert reports.names == [None, None]
+    assert len(offers_in(store)) == 1
+    assert values(store, 2) == [b"first", b"late"]
+
+
+def test_what_nobody_else_can_commit_does_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    with in_company(store, reports, partitions=100) as producer:
+        monkeypatch.setattr(group_commit.GroupCommitPolicy, "patience_s", lambda *_, **__: 600.0)
+        for partition in range(100):
+            producer.produce("t", "wide", partition=partition)  # too many to be named in an offer
+        assert producer.flush(30) == 0
+    assert reports.names == [None] * 101
+    assert offers_in(store) == []
+
+
+def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class HeldLog(FaultyStore):
+        gate = threading.Event()
+
+        def create(self, key, data, after=""):
+            assert self.gate.wait(60)
+            super().create(key, data, after)
+
+    store = HeldLog(MemoryStore("test"))
+    store.gate.set()
+    with in_company(store) as producer:
+        store.gate.clear()
+        uploads = writer_in(producer)._uploads
+        producer.produce("t", "on its way")
+        eventually(lambda: uploads._batches.open, "the first")
+        producer.produce("t", "waits for that")
+        eventually(lambda: uploads._waits_for_landing, "the wait")
+        monkeypatch.setattr(group_commit, "COMPANY_S", 0.0)
+        store.gate.set()
+        eventually(lambda: producer.poll(0) is not None and not len(producer), "both")
+    assert values(store, 3) == [b"first", b"on its way", b"waits for that"]
+
+
+def test_who_waits_for_room_goes_on_when_lost_uploads_are_given_up():
+    store, reports = FaultyStore(MemoryStore("test")), Reports()
+    limits = {"batch_num_messages": 1, "message_timeout_ms": 300, "linger_ms": 5}
+    with in_company(store, reports, **limits) as producer:
+        store.add(Rule("put", DATA, Fault.error_before(), EVER), Rule("create", ENTRY, Fault.slow(), times=1))
+        batches, sent = writer_in(producer)._batches, 0
+        while len(batches.waiting) < BATCHES_AHEAD_MAX or not all(batch.failure for batch in batches.waiting):
+            producer.produce("t", "lost")
+            sent += 1
+            SYSTEM_CLOCK.sleep(0.02)
+        assert store.blocked == 1, "the first to be given up"
+        store.clear()
+        store.release()
+        eventually(lambda: producer.poll(0) is not None and not len(producer), "each is told")
+    assert len(reports) == 1 + sent
+    assert reports.names.count("_MSG_TIMED_OUT") > BATCHES_AHEAD_MAX

@@ -1,0 +1,383 @@
+"""Files that any writer may commit: their names, and the rules by which they may be added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq import OutcomeUnknown
+from deltaq.delta.actions import CommitInfo, Entry, encode_entry
+from deltaq.delta.log import HEAD_PROOF_S
+from deltaq.delta.schema import delta_schema
+from deltaq.maintenance.checkpoint import encode_checkpoint
+from deltaq.names import checkpoint_file, log_entry, log_start_marker
+from deltaq.store import MemoryStore, Store
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.columns import table_schema
+from deltaq.topics.log import CommitOutcome, CommittedByPeer, TopicLog
+from deltaq.topics.shared_files import SharedFile, SharedFileId, SharedFileTracker, parse_shared_file, shared_file_path
+from deltaq.topics.state import PendingSegment, TopicHead, appended
+
+WRITER, OTHER = "0123456789abcdef", "fedcba9876543210"
+TOPIC_ID = "5898bb7a1f1e439a9098cd76c8c5f14a"
+HEAD = TopicHead(TOPIC_ID, (0, 0), (0, 0), 0)
+FOREVER = float("inf")
+
+
+def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> PendingSegment:
+    rows = sum(count for _, count in shares)
+    return PendingSegment(
+        "", 1426, rows, 2**32 - 1, 884, 7, shares, 1_795_258_300_133, 1_795_258_300_140, 1, True, as_of
+    )
+
+
+def offer(number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed) -> SharedFile:
+    pending = segment(as_of, changed.get("shares", ((0, 3),)))
+    path = shared_file_path(SharedFileId(writer, number), pending, changed.get("topic_id", TOPIC_ID), follows=follows)
+    found = parse_shared_file(path or "")
+    assert found is not None
+    return found
+
+
+numbers = st.integers(0, 2**40)
+
+
+@given(
+    numbers, numbers, st.integers(0, 2**32 - 1), numbers, st.booleans(), st.booleans(),
+    st.lists(st.integers(1, 1000), min_size=1, max_size=20),
+)  # fmt: skip
+def test_a_name_says_all_that_a_commit_needs(number, size, crc32, as_of, timed, follows, counts):
+    shares = tuple((2 * partition, count) for partition, count in enumerate(counts))
+    pending = replace(segment(as_of, shares), size=size, crc32=crc32, timed=timed)
+    path = shared_file_path(SharedFileId(WRITER, number % 10**12), pending, TOPIC_ID, follows=follows)
+    assert path is not None
+    assert len(path.rpartition("/")[2]) <= 255
+    found = parse_shared_file(path)
+    assert found is not None
+    assert found.id == SharedFileId(WRITER, number % 10**12)
+    assert (found.segment, found.follows) == (replace(pending, path=path), follows)
+
+
+def test_what_does_not_fit_into_a_name_is_not_offered():
+    shares = tuple((partition, 1000) for partition in range(100))
+    assert shared_file_path(SharedFileId(WRITER, 0), segment(0, shares), TOPIC_ID, follows=False) is None
+
+
+@given(st.data())
+def test_a_name_that_was_changed_is_no_offer(data):
+    path = offer(12, 34).segment.path
+    at = data.draw(st.integers(0, len(path) - 1))
+    changed = path[:at] + data.draw(st.sampled_from("0aZ-_/.f")) + path[at + 1 :]
+    assert parse_shared_file(changed) is None or changed == path
+
+
+@pytest.mark.parametrize("path", ["", "c6122fd253ab4b4eb9f0b70a925483cb.parquet", "shared/x.parquet", "shared/", "ü"])
+def test_other_names_are_no_offers(path):
+    assert parse_shared_file(path) is None
+
+
+# --- what may be added -----------------------------------------------------------------------------------------------
+
+
+def entry(version: int, writer: str, *offers: SharedFile) -> Entry:
+    _, actions = appended(HEAD, version, [one.segment for one in offers], 0, log_append_time=False)
+    info = CommitInfo(writer + "0" * 16, 0, "WRITE")
+    return Entry(version, info, tuple(actions))
+
+
+def takable(
+    ledger: SharedFileTracker, *offers: SharedFile, version: int = 5, head: TopicHead = HEAD, own: str = OTHER
+) -> list[int]:
+    paths = [one.path for one in ledger.takable(offers, head, version, own)]
+    return [one.id.number for path in paths if (one := parse_shared_file(path)) is not None]
+
+
+def test_offers_are_taken_along_in_the_order_of_their_writer_and_once():
+    ledger = SharedFileTracker(-1)
+    both = offer(1, 3, follows=True), offer(0, 2)
+    assert takable(ledger, *both) == [0, 1]
+    ledger.note(entry(4, OTHER, both[1]))
+    assert takable(ledger, *both) == [1]
+    ledger.note(entry(5, OTHER, both[0]))
+    assert takable(ledger, *both) == []
+
+
+def test_an_offer_waits_for_the_one_before_it():
+    assert takable(SharedFileTracker(-1), offer(1, 3, follows=True)) == []
+    assert takable(SharedFileTracker(-1), offer(1, 3)) == [1], "its writer knew what became of the one before"
+
+
+def test_an_offer_whose_successor_is_in_the_log_is_left_out():
+    ledger = SharedFileTracker(-1)
+    ledger.note(entry(4, OTHER, offer(8, 3)))
+    assert takable(ledger, offer(7, 3)) == []
+
+
+def test_an_entry_of_a_writer_withdraws_what_it_has_offered_before():
+    ledger = SharedFileTracker(-1)
+    ledger.note(entry(4, WRITER))
+    assert takable(ledger, offer(0, 3)) == []
+    assert takable(ledger, offer(1, 4)) == [1]
+
+
+def test_what_may_have_been_added_before_our_knowledge_begins_is_left_out():
+    assert takable(SharedFileTracker(4), offer(0, 3), offer(1, 4)) == [1]
+    assert takable(SharedFileTracker(-1), offer(0, 6)) == [], "its writer knows entries that we do not know"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        replace(HEAD, topic_id="another"),
+        replace(HEAD, deleted=True),
+        replace(HEAD, uploads_from=4),
+        replace(HEAD, next_offsets=(0,), start_offsets=(0,)),
+    ],
+    ids=["another life", "deleted", "void", "a partition too many"],
+)
+def test_the_topic_decides_too(head):
+    about = offer(0, 3, shares=((1, 2),))
+    assert takable(SharedFileTracker(-1), about) == [0]
+    assert takable(SharedFileTracker(-1), about, head=head) == []
+
+
+def test_a_ledger_of_very_many_writers_forgets_all_and_is_careful_then(monkeypatch):
+    monkeypatch.setattr("deltaq.topics.shared_files.WRITERS_MAX", 3)
+    ledger = SharedFileTracker(-1)
+    for version in range(8):
+        ledger.note(entry(version, f"{version:016x}"))
+    assert ledger.since == 3
+    assert takable(ledger, offer(0, 2), version=7) == []
+
+
+# --- in a log --------------------------------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Two positions in one topic's log, and offers that are put there by hand."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore("test")
+        self.clock = ManualClock(auto_advance=True)
+        self.ours, self.theirs = (TopicLog(self.store, "t", self.clock, indexed=True) for _ in range(2))
+        self.topic_id = self.ours.create(1, delta_schema(table_schema(None)), {}, FOREVER).topic_id
+        self.theirs.load()
+        self.numbers = iter(range(100))
+
+    def offer(self, log: TopicLog, *, follows: bool = False) -> PendingSegment:
+        pending = segment(log.version)
+        path = shared_file_path(SharedFileId(log.writer, next(self.numbers)), pending, self.topic_id, follows=follows)
+        assert path is not None
+        log.awaited.expect(path, log.version)
+        self.store.put(log.folder + path, b"." * pending.size)
+        return replace(pending, path=path)
+
+    def append(self, log: TopicLog, *segments: PendingSegment, shared: bool = True) -> list[str]:
+        appended = log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
+        return [file.path for file in appended.files]
+
+
+def test_who_commits_takes_along_what_others_have_uploaded_and_they_learn_of_it():
+    crowd = Crowd()
+    first, second, mine = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True), crowd.offer(crowd.ours)
+    assert crowd.append(crowd.ours, mine) == [mine.path, first.path, second.path]
+    with pytest.raises(CommittedByPeer) as taken:
+        crowd.append(crowd.theirs, first, second)
+    offsets = [taken.value.landed[one.path].batches[0].base_offset for one in (first, second)]
+    assert offsets == [3, 6]
+    assert crowd.theirs.version == crowd.ours.version == 1, "nothing was written"
+
+
+def test_an_append_of_a_transaction_or_of_a_writer_alone_takes_nothing_along():
+    crowd = Crowd()
+    crowd.offer(crowd.theirs)
+    assert crowd.append(crowd.ours, shared=False) == []
+
+
+def test_an_offer_is_settled_as_not_done_and_nobody_adds_it_behind_that():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    token = crowd.theirs.offer_token(lost)
+    assert token is not None
+    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+    assert crowd.append(crowd.ours) == []
+    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+def test_an_offer_that_was_taken_along_is_settled_as_done():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    files = TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.offer_token(lost) or "", FOREVER)
+    assert files is not None
+    assert [file.path for file in files] == [lost.path]
+
+
+def test_an_offer_cannot_be_settled_when_the_entries_behind_it_are_gone():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours, shared=False)
+    crowd.store.put("topics/t/_deltaq/log_start/00000000000000000002", b"")
+    with pytest.raises(OutcomeUnknown):
+        crowd.ours.settle(crowd.theirs.offer_token(lost) or "", crowd.clock.monotonic() + 5)
+
+
+def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours, shared=False)
+    token = crowd.theirs.offer_token(lost) or ""
+    away = FaultyStore(crowd.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
+    with pytest.raises(OutcomeUnknown):
+        TopicLog(away, "t", crowd.clock).settle(token, crowd.clock.monotonic() + 5)
+    assert TopicLog(away, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+def cleaned_up(crowd: Crowd, start: int) -> None:
+    """The log begins at version `start`, and has a checkpoint at its end."""
+    log = TopicLog(crowd.store, "t", crowd.clock)
+    log.load()
+    state = log.copied_state()
+    crowd.store.put(checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state))
+    crowd.store.create(log_start_marker(log.folder, start), b"")
+    for version in range(start):
+        crowd.store.delete(log_entry(f"{log.folder}_delta_log/", version))
+
+
+@pytest.mark.fault("C4")
+def test_an_offer_is_settled_by_the_entries_from_the_start_of_the_log_on():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    for _ in range(3):
+        crowd.append(crowd.ours, shared=False)
+    cleaned_up(crowd, 1)
+    token = crowd.theirs.offer_token(lost) or ""
+    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+
+
+@pytest.mark.fault("C4")
+@pytest.mark.parametrize("has_it", [True, False], ids=["with the file", "without the file"])
+@pytest.mark.parametrize("start", [2, 3])
+def test_an_offer_is_not_settled_by_what_came_into_a_slot_after_that_was_cleaned_up(start, has_it):
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    for _ in range(3):
+        crowd.append(crowd.ours, shared=False)
+    cleaned_up(crowd, start)
+    _, actions = appended(crowd.ours.live_head, 1, [lost] if has_it else [], 0, log_append_time=False)
+    for version in range(1, start):
+        ghost = encode_entry(CommitInfo(crowd.clock.unique_id(), 0, "WRITE"), actions)
+        crowd.store.create(log_entry(f"{crowd.ours.folder}_delta_log/", version), ghost)
+    with pytest.raises(OutcomeUnknown, match="cleaned up"):
+        TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.offer_token(lost) or "", FOREVER)
+
+
+class AwayStore(FaultyStore):
+    """A remote store. The process stands still just before that creates `key`; meanwhile the world goes on."""
+
+    is_remote = True
+
+    def __init__(self, inner: Store, key: str, meanwhile: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._key = key
+        self._meanwhile = meanwhile
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        if key == self._key:
+            self._key = ""
+            self._meanwhile()
+        super().create(key, data)
+
+
+def away(crowd: Crowd, meanwhile: Callable[[], object]) -> TopicLog:
+    """A writer that stands still before it fills slot 1, for so long that the slot is cleaned up."""
+
+    def others_go_on() -> None:
+        meanwhile()
+        for _ in range(3):
+            crowd.append(crowd.theirs, shared=False)
+        cleaned_up(crowd, 3)
+        crowd.clock.advance(HEAD_PROOF_S + 1)
+
+    store = AwayStore(crowd.store, log_entry("topics/t/_delta_log/", 1), others_go_on)
+    log = TopicLog(store, "t", crowd.clock, indexed=True)
+    log.load()
+    return log
+
+
+@pytest.mark.fault("C4")
+def test_that_a_file_taken_along_is_in_the_table_is_no_proof_of_the_commit_that_took_it():
+    crowd = Crowd()
+    theirs = crowd.offer(crowd.theirs)
+    log = away(crowd, lambda: crowd.append(crowd.theirs, theirs, shared=False))
+    mine = replace(segment(), path="mine.parquet")
+    with pytest.raises(OutcomeUnknown):
+        crowd.append(log, mine)
+    crowd.theirs.catch_up()
+    assert theirs.path in crowd.theirs.index.files
+    assert mine.path not in crowd.theirs.index.files
+
+
+@pytest.mark.fault("C4")
+def test_that_an_offer_is_in_the_table_is_no_proof_of_its_writers_own_commit():
+    crowd = Crowd()
+    log = away(crowd, lambda: crowd.append(crowd.theirs))
+    mine = crowd.offer(log)
+    with pytest.raises(CommittedByPeer) as taken:
+        crowd.append(log, mine)
+    crowd.theirs.catch_up()
+    assert taken.value.landed == {mine.path: crowd.theirs.index.files[mine.path]}
+    assert log.version == crowd.theirs.version, "nothing was written"
+
+
+def test_what_is_withdrawn_by_its_writer_is_not_taken_along():
+    crowd = Crowd()
+    offered = crowd.offer(crowd.theirs)
+    assert crowd.theirs.withdraw([offered], FOREVER) == CommitOutcome({}, frozenset())
+    assert crowd.append(crowd.ours) == []
+    behind = crowd.offer(crowd.theirs)
+    assert crowd.append(crowd.ours) == [behind.path]
+
+
+def test_what_was_taken_along_before_it_was_withdrawn_has_its_offsets():
+    crowd = Crowd()
+    taken, left = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True)
+    crowd.store.delete(crowd.ours.folder + left.path)  # it is not there yet
+    assert crowd.append(crowd.ours) == [taken.path]
+    fate = crowd.theirs.withdraw([taken, left], FOREVER)
+    assert {path: file.batches[0].base_offset for path, file in fate.landed.items()} == {taken.path: 0}
+    crowd.store.put(crowd.ours.folder + left.path, b"." * left.size)
+    assert crowd.append(crowd.ours) == []
+
+
+def test_nothing_is_withdrawn_where_all_is_there():
+    crowd = Crowd()
+    taken = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    crowd.theirs.catch_up()
+    assert list(crowd.theirs.withdraw([taken], FOREVER).landed) == [taken.path]
+    assert crowd.theirs.version == 1, "nothing was written"
+
+
+def test_what_cannot_be_seen_any_more_cannot_be_withdrawn():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    crowd.theirs._ledger = SharedFileTracker(crowd.ours.version)
+    crowd.theirs.awaited.landed.clear()
+    assert crowd.theirs.withdraw([lost], FOREVER) == CommitOutcome({}, frozenset({lost.path}))
+
+
+def test_what_was_missed_cannot_be_told():
+    crowd = Crowd()
+    lost = crowd.offer(crowd.theirs)
+    crowd.append(crowd.ours)
+    crowd.theirs._ledger = SharedFileTracker(crowd.ours.version)
+    crowd.theirs.awaited.landed.clear()
+    with pytest.raises(CommittedByPeer) as taken:
+        crowd.theirs.check_taken([lost])
+    assert taken.value.unseen == {lost.path}

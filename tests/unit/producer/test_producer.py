@@ -491,9 +491,10 @@ def test_what_another_thread_is_at_is_waited_for_by_flush_and_close(root, end):
 
 
 def test_callbacks_on_two_threads_that_flush_do_not_wait_for_each_other(root):
-    both, left = threading.Barrier(2, timeout=20), []
+    both, left, called = threading.Barrier(2, timeout=20), [], threading.Semaphore(0)
 
     def flushing(error, message):
+        called.release()
         both.wait()
         left.append(producer.flush())
         both.wait()
@@ -503,6 +504,7 @@ def test_callbacks_on_two_threads_that_flush_do_not_wait_for_each_other(root):
         for topic, poller in zip("ab", pollers, strict=True):
             poller.start()
             producer.produce(topic, "v", on_delivery=flushing)
+            assert called.acquire(timeout=20)  # or one poller could take both reports
         for poller in pollers:
             poller.join(60)
     assert left == [0, 0]

@@ -1,7 +1,7 @@
-"""What keeps topics and groups small and quick whatever their age: checkpoints, log clean-up, retention, compaction.
+"""Maintenance of topics and groups: checkpoints, log clean-up, retention, compaction, removal of orphan files.
 
-Producers and consumers do it in the background for what they write. `run` does it for a whole root, as does
-`python -m deltaq.maintenance ROOT`.
+It bounds the size of a topic and the time to open it, whatever the topic's age. Producers and consumers maintain in the
+background what they write. `run` and `python -m deltaq.maintenance ROOT` maintain a whole root.
 """
 
 from __future__ import annotations

@@ -12,18 +12,19 @@ from deltaq.maintenance.run import FAILURES, run
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; its exit status: 0, 1 if something failed or was cut short, 2 for a root that cannot be used.
+    """Run the command and return its exit status.
 
-    Raises SystemExit(2) for a wrong argument, SystemExit(1) when nobody reads any more what it says.
+    0: success, or a service that was interrupted. 1: something failed, or `--once` was interrupted. 2: the root cannot
+    be used. Raises SystemExit(2) for a wrong argument and SystemExit(1) if standard output is closed.
     """
     parser = argparse.ArgumentParser(
         prog="python -m deltaq.maintenance",
-        description="Keep the topics and groups under a root in good order: checkpoints, retention, compaction, "
-        "clean-up. Safe beside producers, consumers and other maintenance.",
+        description="Maintain all topics and groups under a root: checkpoints, retention, compaction, clean-up. "
+        "Safe to run beside producers, consumers and other maintenance.",
     )
     parser.add_argument("root", metavar="ROOT", help="folder or URL of the root, as in bootstrap.servers")
-    parser.add_argument("--once", action="store_true", help="do what is due now, and end")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be done first")
+    parser.add_argument("--once", action="store_true", help="run one round, then exit")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done first; change nothing")
     parser.add_argument("--interval", type=float, default=60.0, metavar="S", help="seconds between rounds (60)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of clients, such as store.endpoint"
@@ -41,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error.args[0].str()}\n")
         return 2
     except KeyboardInterrupt:
-        return int(given.once)  # a service has no other end, but a job has one
+        return int(given.once)  # a service ends only by an interrupt; a job that was interrupted is incomplete
     return 1 if done[FAILURES] else 0
 
 
@@ -50,12 +51,13 @@ def _tell(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at exit, and would complain then.
+        # Python flushes standard output again at exit, and would report the broken pipe once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
 
 
 if __name__ == "__main__":
-    # As Ctrl-C: what is half done is tidied up. In a container, where it would be ignored, the service ends at once.
+    # Handle SIGTERM like Ctrl-C, so that unfinished work is cleaned up. As PID 1 in a container, a process without a
+    # handler would ignore SIGTERM.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     raise SystemExit(main())

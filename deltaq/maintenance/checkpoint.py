@@ -1,12 +1,12 @@
-"""Write Delta checkpoints. The only door to `deltalake`, which is loaded when the first one is written.
+"""Writes Delta checkpoints. The only module that imports `deltalake`, which it loads for the first checkpoint.
 
-A checkpoint is made from our own state, which was checked entry by entry as it grew, and not from what delta-rs would
-find in the log. delta-rs turns it into the Parquet file that every Delta reader knows: it is given a scratch log in a
-temporary folder, whose only entry is the whole state. Nothing in a checkpoint names its version, so the one of the
-scratch log's version 0 will do for any.
+A checkpoint is made from deltaq's own table state, which was checked entry by entry, and not from what delta-rs finds
+in the log. delta-rs only encodes it as the Parquet file that every Delta reader knows: it gets a scratch log in a
+temporary folder, whose only entry is the whole state. A checkpoint file does not contain its version, so that of the
+scratch log's version 0 serves for any version.
 
-There are no tombstones in it: they would grow with the age of the table, and only a vacuum by other tools, which may
-not write the table, would miss them.
+Checkpoints contain no tombstones. Tombstones would grow with the age of the table, and only a vacuum by another tool
+would need them, but other tools may not write the table.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["CheckpointFailed", "encode_checkpoint", "point_to_checkpoint", "writ
 
 
 class CheckpointFailed(Exception):
-    """No checkpoint could be made of a state. Nothing is lost: the log's entries say the same."""
+    """A checkpoint could not be made. Nothing is lost: the log's entries hold the same state."""
 
 
 def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: None) -> bytes:
-    """A classic Delta checkpoint of `state` as a Parquet file, read back and found to say the same.
+    """Encode `state` as a classic Delta checkpoint, a Parquet file, and verify it by reading it back.
 
-    `between` is called now and then, so that it need not take all of the interpreter's time; what it raises passes.
-    Raises CheckpointFailed if it could not be made, or says something else.
+    `between` is called between pieces of work, so that the caller can yield; its exceptions propagate. Raises
+    CheckpointFailed if encoding fails or the result differs from `state`.
     """
     entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), _paced(state.actions(), between))
     between()
@@ -45,8 +45,8 @@ def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: N
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # delta-rs has a family of exceptions of its own, and a full disk under the scratch log is no better. A panic,
-        # such as each call ends with in a child of a process that had called it before the fork, is no Exception.
+        # delta-rs has exceptions of its own, and the scratch log's disk may be full. A Rust panic is not an Exception:
+        # every call of delta-rs panics in a forked child whose parent had used it before the fork.
         raise CheckpointFailed(f"version {state.version}: {type(error).__name__}: {error}") from error
     try:
         found = parse_checkpoint(data, state.version, "a new checkpoint", between)
@@ -69,7 +69,7 @@ def _paced(actions: Iterable[Action], between: Callable[[], None]) -> Iterator[A
 def _by_delta_rs(entry: bytes) -> bytes:
     from deltalake import DeltaTable  # noqa: PLC0415 - large, and most programs never write a checkpoint
 
-    folder = tempfile.mkdtemp(prefix="deltaq-checkpoint-")  # not one that the exit of the process removes under us
+    folder = tempfile.mkdtemp(prefix="deltaq-checkpoint-")  # a TemporaryDirectory may be removed early, at exit
     try:
         log = Path(folder, names.LOG_FOLDER)
         log.mkdir()
@@ -83,10 +83,10 @@ def _by_delta_rs(entry: bytes) -> bytes:
 def write_checkpoint(
     store: Store, log_folder: str, state: TableState, between: Callable[[], None] = lambda: None
 ) -> None:
-    """Put a checkpoint of `state` into the log, and point to it unless there is a newer one.
+    """Write a checkpoint of `state` into the log, and move `_last_checkpoint` to it unless that names a newer one.
 
-    Several processes may do so at once; the first one's stays. `between` is as in `encode_checkpoint`. Raises
-    CheckpointFailed, StoreError.
+    Several processes may write the same checkpoint at once; the first one's is kept. `between` is as in
+    `encode_checkpoint`. Raises CheckpointFailed, StoreError.
     """
     data = encode_checkpoint(state, between)
     key = names.checkpoint_file(log_folder, state.version)
@@ -94,14 +94,14 @@ def write_checkpoint(
         store.create(key, data)
     except ObjectExists:
         if read_checkpoint(store, log_folder, state.version) is None:
-            store.put(key, data)  # it is damaged, and would stay so for ever
+            store.put(key, data)  # the existing one is damaged, and nothing else would ever replace it
     files = len(state.files)
     about = {"size": len(state.actions()), "sizeInBytes": len(data), "numOfAddFiles": files}
     _point(store, log_folder, state.version, about)
 
 
 def point_to_checkpoint(store: Store, log_folder: str, checkpoint: Checkpoint) -> None:
-    """Make sure that `_last_checkpoint` names `checkpoint`, which was read from the log, or a newer one.
+    """Ensure that `_last_checkpoint` names `checkpoint`, which was read from the log, or a newer one.
 
     Raises StoreError.
     """
@@ -110,14 +110,14 @@ def point_to_checkpoint(store: Store, log_folder: str, checkpoint: Checkpoint) -
 
 
 def _point(store: Store, log_folder: str, version: int, about: dict[str, int]) -> None:
-    """Move `_last_checkpoint` forward, never back. Two that do so at once may; the next one mends that."""
+    """Move `_last_checkpoint` forward only. Two processes at once may move it back; the next checkpoint corrects it."""
     pointed = pointed_version(store, log_folder)
     if pointed is None or pointed < version or (pointed > version and not _exists(store, log_folder, pointed)):
         store.put(names.last_checkpoint(log_folder), json.dumps({"version": version, **about}).encode())
 
 
 def _exists(store: Store, log_folder: str, version: int) -> bool:
-    """Whether there is a checkpoint of `version`: a damaged pointer may name any number."""
+    """Whether there is a checkpoint of `version`; a damaged pointer may name any number."""
     try:
         store.get_range(names.checkpoint_file(log_folder, version), 0, 1)
     except ObjectMissing:

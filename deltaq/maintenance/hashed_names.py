@@ -1,4 +1,7 @@
-"""Sets of very many file names in little memory: a busy topic has millions of files a day."""
+"""Large sets of file names as 64-bit hashes: a busy topic has millions of files a day.
+
+A name with the same hash as a member is taken for a member. Then a file is not removed, which is safe.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,9 @@ __all__ = ["HashedNames", "SeenLive"]
 
 
 class SeenLive:
-    """The names that were live whenever somebody looked. Each takes eight bytes, and to add some costs what they are,
-    not what was added before.
+    """All names that were live at some call of `add`, at 8 bytes each.
 
-    A name that has by chance the hash of one that was live passes for live too.
+    The cost of an `add` depends on the number of new names, not on those added before.
     """
 
     def __init__(self, live: frozenset[str] = frozenset()) -> None:
@@ -25,18 +27,18 @@ class SeenLive:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, but for what is live now."""
+        """Memory of the hashes; the newest set of live names is not included."""
         return sum(part.nbytes for part in self._hashes)
 
     def add(self, live: frozenset[str]) -> None:
-        """These are live now."""
+        """Add the names that are live now."""
         new = live - self._newest
         self._newest = live
         if new:
             self._append(_hashes(new))
 
     def absorb(self, other: SeenLive) -> None:
-        """What another one has seen later."""
+        """Add all names of `other`, which was filled later than this one."""
         self._newest = other._newest
         for part in other._hashes:
             self._append(part)
@@ -48,7 +50,7 @@ class SeenLive:
             self._hashes[-1] = pa.concat_arrays([self._hashes[-1], last])
 
     def among(self, names: Collection[str]) -> frozenset[str]:
-        """Which of the names have been live."""
+        """Those of the names that have been live."""
         wanted = _hashes(names)
         parts = (part.filter(pc.is_in(part, value_set=wanted)) for part in self._hashes)
         found = {number for part in parts for number in part.to_pylist()}
@@ -56,7 +58,7 @@ class SeenLive:
 
 
 class HashedNames:
-    """Names to be asked for one by one. Each takes eight bytes; one that has the hash of another passes for it."""
+    """An immutable set of names for membership tests, at 8 bytes each."""
 
     def __init__(self, several: Iterable[Collection[str]]) -> None:
         parts = [_hashes(names) for names in several]

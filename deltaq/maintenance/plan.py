@@ -1,4 +1,4 @@
-"""What a topic needs now, as a pure function of what it is."""
+"""The maintenance that is due for a topic, as a pure function of the topic's state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
 
 
 class Kind(Enum):
-    """What may be due, most urgent first."""
+    """Kinds of maintenance of records and files, most urgent first."""
 
     RETENTION = auto()
     TRIM = auto()
@@ -33,11 +33,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
-    """A living topic at one version. `index` must not change while this is in use.
+    """An existing topic at one version. `index` must not change while this is in use.
 
-    `damaged` and `unmergeable` are paths: of files that cannot be read, and of those that a merge cannot make fewer.
-    `until` is the version up to which files are merged; None for all. What came later must not be planned in the place
-    of what was there before: one merge is planned at a time, of the smallest files first.
+    `damaged` and `unmergeable` are paths: of files that cannot be read, and of files whose number a merge cannot
+    reduce. `until` is the version up to which files are merged; None for all. One merge is planned at a time, with the
+    smallest files first, so without this bound newer files could displace older ones for ever.
     """
 
     head: TopicHead
@@ -55,10 +55,10 @@ def plan(
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     between: Callable[[], object] = lambda: None,
 ) -> dict[Kind, Action]:
-    """What should be done to the records and files of a topic, most urgent first; new files decode to about
-    `decoded_max` bytes at most. `between` is called between two pieces of what may be much to look at.
+    """The actions that are due for the records and files of a topic, most urgent first.
 
-    One thing changes what the others see: do the first, and plan anew.
+    New files decode to at most about `decoded_max` bytes. `between` is called between pieces of work. Each action
+    invalidates the others: carry out the first one, then plan again.
     """
     head, index, topic, damaged = snapshot.head, snapshot.index, snapshot.topic, snapshot.damaged
     left_out = damaged | snapshot.unmergeable

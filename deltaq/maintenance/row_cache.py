@@ -1,7 +1,7 @@
-"""What a writer has just written, kept for whoever looks after the topic beside it.
+"""Cache of the rows that a producer has just written, for background maintenance in the same process.
 
-A writer that commits often makes small files. Merging them soon is most of what maintenance does there, and reading
-them again was most of what that took.
+A producer that commits often writes small files. Merging them is most of the work of maintenance, and reading them back
+was most of the cost of a merge.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from deltaq.clock import Clock
 __all__ = ["RowCache"]
 
 FILE_BYTES_MAX = 256 * 1024
-"""Rows that take more memory are not kept: of a larger file, reading costs little beside the rest of a merge."""
+"""Maximum memory of one file's rows. Reading a larger file costs little compared with the rest of its merge."""
 
 BYTES_MAX = 32 * 1024 * 1024
-"""Memory that the rows of one topic take at most. The oldest go first: they may not be merged in time."""
+"""Maximum memory of one topic's rows. The oldest are dropped first."""
 
 COLUMN_BYTES = 1024
-"""What a column of a few rows takes beside its values, in Arrow and in Python: of small batches nearly all."""
+"""Memory of a column apart from its values, in Arrow and in Python; in a small batch it is nearly all."""
 
 
 class RowCache:
@@ -34,8 +34,8 @@ class RowCache:
         self._rows: dict[str, tuple[pa.RecordBatch, int]] = {}
 
     def keep(self, path: str, rows: pa.RecordBatch) -> None:
-        """File `path` was written with `rows`."""
-        size = rows.get_total_buffer_size()  # a few rows may hold on to all the memory that they are a part of
+        """Add the `rows` that were written to file `path`, unless they are larger than `FILE_BYTES_MAX`."""
+        size = rows.get_total_buffer_size()  # a slice keeps the whole buffer alive that it is a part of
         if size > FILE_BYTES_MAX:
             return
         size += COLUMN_BYTES * (1 + rows.num_columns)
@@ -46,19 +46,19 @@ class RowCache:
                 self._drop(next(iter(self._rows)))
 
     def rows(self, path: str) -> pa.RecordBatch | None:
-        """What is in file `path`, if that is still known."""
+        """The rows of file `path`; None if they are not in the cache."""
         with self._lock:
             found = self._rows.get(path)
             return None if found is None else found[0]
 
     def forget(self, paths: Iterable[str]) -> None:
-        """Nobody will ask for the rows of these files any more."""
+        """Drop the rows of these files."""
         with self._lock:
             for path in paths:
                 self._drop(path)
 
     def forget_all_but(self, paths: Container[str]) -> None:
-        """As `forget`, for all files but these."""
+        """Drop the rows of all files but these."""
         with self._lock:
             for path in [path for path in self._rows if path not in paths]:
                 self._drop(path)

@@ -1,4 +1,4 @@
-"""Maintenance as a service or a scheduled job: all topics and groups under a root, round after round."""
+"""Maintenance of all topics and groups under a root, as a service or a scheduled job."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ P = TypeVar("P")
 _ROOT_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
 
 OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
-"""Kafka's default."""
+"""Milliseconds; Kafka's default of `offsets.retention.minutes`."""
 
 
 class Maintenance:
-    """Maintenance of one root. Two at once, anywhere, do no harm. Not thread-safe.
+    """Maintenance of one root. Several instances, in any processes, may run at once. Not thread-safe.
 
-    `tell` takes a line about each thing that is done. What goes wrong with one topic or group is told too and counted;
-    the others have their turn all the same, and the next round tries again. So is a wall clock that is not the store's:
-    then nothing is removed because of its age. `offsets_retention_ms` is Kafka's
+    `tell` receives a line for each action. A failure of one topic or group is reported and counted under `FAILURES`;
+    the round goes on with the others, and the next round tries again. A wall clock that differs from the store's is
+    reported and counted likewise; nothing is then removed because of its age. `offsets_retention_ms` is Kafka's
     `offsets.retention.minutes` in milliseconds.
     """
 
@@ -64,18 +64,18 @@ class Maintenance:
 
     @property
     def is_of_use(self) -> bool:
-        """Whether the last round found anything to look after."""
+        """Whether the last round found a topic or a group."""
         return bool(self._topics or self._groups)
 
     def plan(self) -> Counter[str]:
-        """Tell what a round would do first of each kind of work, and change nothing. Raises Unavailable."""
+        """Report the first action of each kind that a round would take. Changes nothing. Raises Unavailable."""
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.plan)
         return done + self._attempt("probes", self._plan_of_probes)
 
     def round(self) -> Counter[str]:
-        """Do what is due, everywhere, once; what was done, in numbers. Raises Unavailable, Stopped."""
+        """Do all that is due under the root, once. Returns counts by kind of action. Raises Unavailable, Stopped."""
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.run)
@@ -87,9 +87,10 @@ class Maintenance:
         return done
 
     def finish(self) -> Counter[str]:
-        """Behind the last round: wait until what that has seen may go if it is still so, and look again.
+        """After the last round: wait for the grace period, then remove what has not changed since that round.
 
-        Without it, whoever makes only one round would never remove what must be seen twice. Raises Stopped.
+        Log entries and heartbeats are removed only if the same instance has seen them twice. A job of a single round
+        would never remove them. Raises Stopped.
         """
         done: Counter[str] = Counter()
         passes: list[tuple[str, TopicPass | GroupPass]] = [*self._topics.items(), *self._groups.items()]
@@ -106,7 +107,7 @@ class Maintenance:
         yield from self._kept(names.GROUPS_FOLDER, self._groups, self._group_pass)
 
     def _kept(self, folder: str, passes: dict[str, P], begun: Callable[[str], P]) -> Iterator[tuple[str, P]]:
-        """What is to be done for each thing in a folder: that of the round before, since it remembers what it saw."""
+        """The passes of the names in a folder. Those of the previous round are reused: they remember what they saw."""
         try:
             found = self._store.list_folders(folder)
         except StoreError as error:
@@ -118,7 +119,7 @@ class Maintenance:
                 try:
                     passes[name] = begun(name)
                 except InvalidConfig:
-                    continue  # a folder of somebody else's: nothing of ours can have that name
+                    continue  # a foreign folder: the name is not valid for a topic or a group
             yield name, passes[name]
 
     def _topic_pass(self, topic: str) -> TopicPass:
@@ -163,7 +164,7 @@ class Maintenance:
             self._tell(f"{name}: {error}")
         except Stopped:
             raise
-        except Exception as error:  # noqa: BLE001 - a defect, or a strange table, must not concern the other topics
+        except Exception as error:  # noqa: BLE001 - a defect, or a malformed table, must not stop the other topics
             _log.exception("maintenance failed of=%r", name)
             self._tell(f"{name}: {type(error).__name__}: {error}")
         return Counter({FAILURES: 1})
@@ -181,19 +182,20 @@ def run(
     clock: Clock = SYSTEM_CLOCK,
     settings: MaintenanceSettings = DEFAULT_SETTINGS,
 ) -> Counter[str]:
-    """Keep everything under `root` in good order: a round each `interval_s` seconds, for ever, or just `once`.
+    """Maintain all topics and groups under `root`: one round every `interval_s` seconds for ever, or one with `once`.
 
-    With `dry_run`, only tell what would be done first. `conf` is a producer's configuration, for its settings `store.*`
-    and `offsets.retention.minutes`, which should be the same wherever the root is maintained; another root in it is
-    refused. `tell` takes the lines of progress. Returns, after `once`, what was done in numbers; `failures` counts what
-    failed.
+    With `dry_run`, report what would be done first and change nothing. `conf` is a producer's configuration, of which
+    `store.*` and `offsets.retention.minutes` are used; use the same values wherever the root is maintained. A `conf`
+    that names another root is refused. `tell` receives each line of progress.
 
-    Raises InvalidConfig for a root or an option that cannot be used, and, with `once` or `dry_run`, Unavailable if the
-    store does not answer. Without them that is told, and tried again in the next round.
+    With `once` or `dry_run`, returns the number of actions of each kind; `failures` is the number of failures.
+
+    Raises InvalidConfig for a root or an option that cannot be used. If the store does not answer, raises Unavailable
+    with `once` or `dry_run`; without them the error is reported, and the next round tries again.
     """
     root = os.fspath(root)
     for key in _ROOT_SETTINGS:
-        if (conf or {}).get(key, root) != root:  # not shown: it might hold credentials
+        if (conf or {}).get(key, root) != root:  # the value is not shown: it may hold credentials
             raise InvalidConfig(f"{key} names another root than the one to be maintained: leave it out", key=key)
     config = parse_client_config("producer", {**(conf or {}), "bootstrap.servers": root})
     store = open_root(config, clock) if store is None else store

@@ -1,4 +1,4 @@
-"""How fast maintenance goes: at full speed by itself, or in a producer with most of the time left to others."""
+"""Throttling of maintenance: full speed in a process of its own, a small share of the time in a producer's process."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from deltaq.clock import Clock
 __all__ = ["Stopped", "Throttle"]
 
 PAUSE_S_MAX = 60.0
-"""Longest pause between two steps: a process that stood still for an hour has not worked for so long."""
+"""Longest pause between two steps. A process that was suspended for an hour did not work for an hour."""
 
 REST_S = 1.0
-"""How long a pause or rest goes on at most when it is stopped: less than the exit of a process waits."""
+"""Longest time that a pause or rest continues after `stop`; less than the exit of a process waits."""
 
 STEP_S_MIN = 0.001
-"""Smaller steps go on without a pause until they have taken so long together: to wake up disturbs others too."""
+"""Steps are added up until they have taken this long, then followed by one pause: each wake-up has a cost too."""
 
-BREATH_S = 0.001
-"""How long others go first between two of many small things."""
+PAUSE_S = 0.001
+"""Length of `pause`."""
 
 
 class Stopped(Exception):
-    """Maintenance was asked to end. What is half done is harmless, and done by whoever comes next."""
+    """Maintenance was asked to end. Unfinished work is harmless; the next round, in any process, completes it."""
 
 
 class Throttle:
-    """Takes a pause after each step, so that working takes at most `share` of the time (above 0, up to 1).
+    """Sleeps after each step, so that work takes at most `share` of the time (above 0, up to 1).
 
-    `boost` raises that share for as long as there is more to do than it allows.
+    `boost` multiplies the share while there is a backlog.
     """
 
     def __init__(self, clock: Clock, share: float = 1.0) -> None:
@@ -38,34 +38,34 @@ class Throttle:
 
     @property
     def shares_time(self) -> bool:
-        """Whether it takes pauses: others want the processor, and the disk."""
+        """Whether it sleeps at all, because it shares processor and disk with a client."""
         return self._share < 1
 
     def stop(self) -> None:
-        """Make the next `step` raise Stopped, and a `rest` soon. From any thread."""
+        """Make the next `step` raise Stopped, and a `rest` within `REST_S`. May be called from any thread."""
         self._stopped = True
 
     def begin(self) -> None:
-        """Work begins now; what was before was rest."""
+        """Start counting work from now; the time before does not count."""
         self._worked_from = self._clock.monotonic()
 
     def pause(self) -> None:
-        """Between two of many small things that must get done nevertheless: let others go first. Raises Stopped."""
+        """Yield to other threads for `PAUSE_S` between small pieces of work that cannot wait longer. Raises Stopped."""
         if self._stopped:
             raise Stopped
         if self._share * self.boost < 1:
-            self._clock.sleep(BREATH_S)
-            self._worked_from += BREATH_S
+            self._clock.sleep(PAUSE_S)
+            self._worked_from += PAUSE_S
 
     def rest(self, seconds: float) -> None:
-        """Let so many seconds pass. Raises Stopped."""
+        """Sleep for so many seconds. Raises Stopped."""
         self._sleep(seconds)
         if self._stopped:
             raise Stopped
         self.begin()
 
     def step(self) -> None:
-        """A piece of work is done. Raises Stopped."""
+        """Report a finished piece of work, and sleep as long as the share requires. Raises Stopped."""
         if self._stopped:
             raise Stopped
         share = self._share * self.boost
@@ -77,7 +77,7 @@ class Throttle:
             raise Stopped
 
     def _sleep(self, seconds: float) -> None:
-        """Less if it is stopped meanwhile."""
+        """Sleep; ends early after `stop`."""
         until = self._clock.monotonic() + seconds
         while not self._stopped and (left_s := until - self._clock.monotonic()) > 0:
             self._clock.sleep(min(REST_S, left_s))

@@ -1,10 +1,10 @@
-"""Maintenance beside a writer: what it writes stays in good order without anybody running anything.
+"""Background maintenance in a producer's process, so that topics need no maintenance service.
 
-The writer whose commit becomes a version that is a multiple of the checkpoint interval sees to the topic: so of all
-writers, wherever they are, one does, and nobody asks who. What it needs to know is the state that it has just written.
+The writer whose commit becomes a version that is a multiple of the checkpoint interval maintains the topic. So exactly
+one of all writers does, without coordination, and it already holds the table state that a checkpoint needs.
 
-What nobody writes to needs care too: deleted topics, groups without members, topics of which only the age changes. So
-whoever is first to note an hour in the root looks after all of it once.
+Deleted topics, groups without members and topics that only grow older need maintenance too, though no commit triggers
+it. So each hour, the first process to create the hour's marker in the root maintains the whole root once.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = ["BackgroundTopicMaintenance", "checkpoint_if_due", "claim_root_mainte
 _log = logging.getLogger("deltaq.maintenance")
 
 DUTY_PERIOD_MS = 3600 * 1000
-"""How often a root is looked after as a whole, by one of those who write to it."""
+"""How often one of the processes that write to a root maintains the whole root."""
 
 EXIT_WAIT_S = 2.0
-"""How long the exit of the process waits for each thread."""
+"""Maximum seconds that the exit of the process waits for each thread."""
 
 
 def claim_root_maintenance(store: Store, clock: Clock) -> bool:
-    """Whether it falls to the caller to look after the root now: it is the first to ask in this period.
+    """Claim the maintenance of the root for this period; True if the caller is the first to claim it.
 
-    Nothing rests on it, nor on the clocks that tell the period. Raises StoreError.
+    Two claims of one period, as by processes whose clocks differ, are harmless. Raises StoreError.
     """
     key = duty_key(max(0, clock.time_ms() // DUTY_PERIOD_MS))
     try:
@@ -59,9 +59,10 @@ def claim_root_maintenance(store: Store, clock: Clock) -> bool:
 
 
 def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings = DEFAULT_SETTINGS) -> None:
-    """For a writer whose process may end with its commit: write a checkpoint now if that commit's version asks for one.
+    """Write a checkpoint in the calling thread if the version of the log's last commit requires one.
 
-    Whatever fails is only logged: others will write one.
+    For writers whose process may end right after the commit. A failure is only logged: a later commit's checkpoint
+    replaces this one.
     """
     if log.version % settings.checkpoint_interval == 0:
         try:
@@ -71,10 +72,10 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
 
 
 class BackgroundTopicMaintenance:
-    """Keeps one topic in good order on behalf of the writer of a process. Thread-safe.
+    """Maintains one topic in the process of its writer. Thread-safe.
 
-    Its threads live as long as their work; at most one writes a checkpoint, one does the rest for the topic, and one
-    looks after the root. What it commits to the topic, it commits in the turn of the writer `beside` it.
+    Its threads end with their work. At most one thread writes checkpoints, one does the other maintenance of the topic,
+    and one maintains the root. Commits to the topic are made under the lock of the writer's log, `beside`.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class BackgroundTopicMaintenance:
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
         self._pacer = Throttle(clock, settings.background_share)
-        self._checkpoint_pacer = Throttle(clock, settings.background_share)  # each is for one thread
+        self._checkpoint_pacer = Throttle(clock, settings.background_share)  # one for each thread
         self._duty_pacer = Throttle(clock, settings.background_share)
         self._first_hand = RowCache(clock)
         self._pass = TopicPass(store, topic, clock, settings, self._pacer, first_hand=self._first_hand, beside=beside)
@@ -104,15 +105,15 @@ class BackgroundTopicMaintenance:
         self._duty_at = self._due_at
 
     def due_in_s(self) -> float:
-        """Seconds until `look_after` should be called, even if nothing is written."""
+        """Seconds until `look_after` is due, even if nothing is written."""
         return max(0.0, self._due_at - self._clock.monotonic())
 
     def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
-        """The file `path` has `rows` in it, and will be in the topic if its commit succeeds."""
+        """Keep `rows` for the next merge: the writer has uploaded them as file `path`, which is not committed yet."""
         self._first_hand.keep(path, rows)
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """The writer's commit became `version`; `state()` is a copy of the table's state then."""
+        """Note that the writer's commit became `version`; `state()` returns a copy of the table state at it."""
         if version % self._settings.checkpoint_interval:
             return
         now_s = self._clock.monotonic()
@@ -120,11 +121,11 @@ class BackgroundTopicMaintenance:
             now, self._checkpointed_at = state(), now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(now))
         self._look_after_topic(checkpoint=False)
-        if now_s >= self._duty_at:  # with so many commits nobody asks it to `look_after` the topic
+        if now_s >= self._duty_at:  # frequent commits postpone `look_after`, so the root's maintenance starts here
             self._begin_duty()
 
     def look_after(self) -> None:
-        """Do what is due, in the background, unless that is under way: for a topic to which little is written."""
+        """Start all due maintenance in the background unless it is running. For topics that are rarely written."""
         self._look_after_topic(checkpoint=True)
         self._begin_duty()
 
@@ -148,10 +149,13 @@ class BackgroundTopicMaintenance:
                 self._store, self._clock, self._settings, self._duty_pacer, offsets_retention_ms=retention_ms
             )
             maintenance.round()
-            maintenance.finish()  # it is of the same object that sees things twice: the next duty may be anybody's
+            maintenance.finish()  # now, since the next hour may fall to a process that has seen nothing yet
 
     def stop(self, timeout_s: float) -> None:
-        """The process is about to exit: end the threads, with what is half done left to others. May be called again."""
+        """End the threads before the process exits, waiting at most `timeout_s` for each. Idempotent.
+
+        Unfinished work is left to the next round of any process.
+        """
         with self._lock:
             self._stopped = True
             threads = list(self._threads.values())
@@ -161,7 +165,7 @@ class BackgroundTopicMaintenance:
             thread.join(timeout_s)
 
     def _rest(self) -> None:
-        # Not all at the same moment: writers that were started together would go on together.
+        # With jitter: writers that were started together must not maintain at the same moments.
         self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
 
     def _is_at(self, task: str) -> bool:
@@ -178,18 +182,18 @@ class BackgroundTopicMaintenance:
                     lambda: self._undisturbing(task, work), f"deltaq-{task}-{self._topic}"
                 )
             except RuntimeError as error:
-                # Python starts no more threads once it ends. What was just committed is so all the same.
+                # Python starts no threads while it exits. The error must not reach the writer, whose commit succeeded.
                 _log.info("%s of topic %r is left to others: %s", task, self._topic, error)
 
     def _undisturbing(self, task: str, work: Callable[[], object]) -> None:
-        """Whatever fails is tried again by the next one, here or elsewhere."""
+        """Run `work` and log its failure. The next round, in any process, tries again."""
         try:
             work()
         except Stopped:
             pass
         except (KafkaException, StoreError, CheckpointFailed) as error:
             log_failure(self._store, task, f"topic {self._topic!r}", error)
-        except Exception:  # noqa: BLE001 - a defect here must not concern whoever writes
+        except Exception:  # noqa: BLE001 - a defect of maintenance must not affect the writer
             _log.exception("%s of topic %r failed", task, self._topic)
 
 
@@ -197,30 +201,32 @@ class BackgroundTopicMaintenance:
 
 
 class _AtWork:
-    """The caretakers of this process that have begun something. A thread keeps its caretaker, which may be all that
-    does: the writer is gone once its producers are."""
+    """The instances of this process that have started a thread, so that they can be stopped at exit.
+
+    The thread alone may keep an instance alive: the writer is gone once its producers are.
+    """
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()
-        self._caretakers: WeakSet[BackgroundTopicMaintenance] = WeakSet()
+        self._started: WeakSet[BackgroundTopicMaintenance] = WeakSet()
 
-    def add(self, caretaker: BackgroundTopicMaintenance) -> None:
+    def add(self, maintenance: BackgroundTopicMaintenance) -> None:
         with self._lock:
-            self._caretakers.add(caretaker)
+            self._started.add(maintenance)
 
     def stop(self) -> None:
         with self._lock:
-            caretakers = tuple(self._caretakers)
-        for timeout_s in (0.0, EXIT_WAIT_S):  # all are told before any is waited for
-            for caretaker in caretakers:
-                caretaker.stop(timeout_s)
+            started = tuple(self._started)
+        for timeout_s in (0.0, EXIT_WAIT_S):  # stop all of them before waiting for the first
+            for maintenance in started:
+                maintenance.stop(timeout_s)
 
 
 _AT_WORK = _AtWork()
 
 
 def _forget_all() -> None:
-    """A forked child has neither the threads of its parent's caretakers nor a say in their locks."""
+    """In a forked child: the parent's threads do not exist here, and its locks may be held for ever."""
     global _AT_WORK
     _AT_WORK = _AtWork()
 
@@ -230,7 +236,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _stop_all() -> None:
-    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    """At exit: a thread inside Arrow's C++ or the store's Rust aborts the process when Python finalizes."""
     _AT_WORK.stop()
 
 

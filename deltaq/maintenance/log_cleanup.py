@@ -1,14 +1,15 @@
-"""Keep a log short: remove entries and checkpoints that nobody needs any more. Topics and groups alike.
+"""Log clean-up: removes the log entries and checkpoints that a newer checkpoint replaces, of topics and groups alike.
 
-A log that is cleaned up re-opens its old slots, so clean-up takes two steps, and crashes between them do no harm
-(`docs/internals/format.md`, "Committing"; decisions 0007, 0018, 0019):
+Removing an entry frees its slot, and a slow writer could fill the slot again. So clean-up takes two steps, and a crash
+between them does no harm (`docs/internals/format.md`, "Committing"; decisions 0007, 0018, 0019):
 
-1. *Mark.* Choose a version that has a readable checkpoint, and create the log-start marker which says that everything
-   below may be gone.
-2. *Sweep.* When `clean_up_grace_s` have passed since this cleaner saw the marker, remove what lies below it. The time
-   is counted by this process alone, on a clock that counts suspended time: no clocks are compared.
+1. *Mark.* Choose a version that has a readable checkpoint, and create a log-start marker at it. The marker says that
+   all entries below may be gone.
+2. *Sweep.* Remove what lies below the marker once `clean_up_grace_s` have passed since this instance first saw it. The
+   time is measured in this process alone, on a clock that includes suspension, so no clocks are compared.
 
-Several cleaners at once are harmless: a marker stays until there is a higher one, and what lies below it is nobody's.
+Several instances may clean up the same log at once: a marker is kept until there is a higher one, and no client uses
+what lies below it.
 """
 
 from __future__ import annotations
@@ -47,19 +48,19 @@ _VERSION_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class LogListing:
-    """What there is of a log: the keys of each version, lowest first, and the versions of the log-start markers."""
+    """The objects of a log: the keys of each version, lowest first, and the versions of the log-start markers."""
 
     keys: Mapping[int, Sequence[str]]
     markers: Sequence[int]
 
     @property
     def start(self) -> int:
-        """The log's start: 0 if nothing was ever removed."""
+        """The log's start; 0 if nothing was ever removed."""
         return max(self.markers, default=0)
 
     @property
     def has_more(self) -> bool:
-        """Whether there is something below the log's start."""
+        """Whether objects are left below the log's start."""
         return min(self.keys, default=self.start) < self.start
 
     @property
@@ -73,7 +74,7 @@ class LogListing:
 
     @property
     def starts(self) -> list[int]:
-        """The versions at which the log could start, lowest first: they have a checkpoint and an entry."""
+        """The versions at which the log could start, lowest first: those with a checkpoint and an entry."""
         checkpoints = set(self.checkpoints)
         return [
             version
@@ -84,14 +85,14 @@ class LogListing:
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """What cleaning up a log would come to: its new start (None: it stays where it is), and how many objects would go
-    once the grace period is over."""
+    """The effect of a clean-up: the log's new start (None: unchanged), and the number of objects that would be removed
+    after the grace period."""
 
     start: int | None
     removed: int
 
     def words(self) -> Iterator[str]:
-        """That for people; nothing if nothing is due."""
+        """The plan as lines of text; none if nothing is due."""
         if self.start is not None:
             yield f"let the log start at version {self.start}"
         if self.removed:
@@ -106,12 +107,12 @@ def plan_log_start(
     settings: MaintenanceSettings,
     unfit: frozenset[int] = frozenset(),
 ) -> int | None:
-    """The version at which the log is to start from now on; None if it stays where it is.
+    """The new start of the log; None if it is unchanged.
 
     It is the newest checkpointed version whose entry is older than the log retention, or that lies beyond the newest
-    `keep_entries_max`; never one within the newest `keep_entries_min`. `head` is the newest version, `time_of(version)`
-    an entry's time in epoch milliseconds (None if it cannot be told), which is asked of a few; `unfit` are versions
-    whose checkpoint is of no use.
+    `keep_entries_max`; never one within the newest `keep_entries_min`. `head` is the newest version. `time_of(version)`
+    is an entry's time in epoch milliseconds (None if unknown); it is called for a few versions. `unfit` are versions
+    whose checkpoint cannot be used.
     """
     newest = head + 1 - settings.keep_entries_min
     possible = [version for version in listing.starts if listing.start < version <= newest and version not in unfit]
@@ -128,10 +129,10 @@ def plan_log_start(
 
 
 def plan_removal(listing: LogListing, start: int, settings: MaintenanceSettings) -> list[str]:
-    """The keys that may go, lowest version first, if everything below `start` may; 0 for a log that stays whole.
+    """The keys to remove, lowest version first: everything below `start` (0: nothing), and surplus checkpoints above.
 
-    Of the checkpoints from there on stay the newest, those at markers, and the first in each span of
-    `keep_checkpoint_interval` versions.
+    Of the checkpoints from `start` on, it keeps the newest `keep_checkpoints`, those at markers, and the first in each
+    span of `keep_checkpoint_interval` versions.
     """
     below = [key for version, keys in sorted(listing.keys.items()) if version < start for key in keys]
     checkpoints = [version for version in listing.checkpoints if version >= start]
@@ -152,11 +153,10 @@ def plan_removal(listing: LogListing, start: int, settings: MaintenanceSettings)
 
 
 class LogCleanup:
-    """Keeps logs short, and remembers when it first saw which marker. Not thread-safe. `settings` may be replaced.
+    """Cleans up logs, and remembers when it first saw each marker. Not thread-safe. `settings` may be replaced.
 
-    `between` is called between two pieces of what may be very much to list or to remove. Every method raises what that
-    does, and StoreError if the store does not answer. What was done until then is done, and the next call goes on from
-    there.
+    `between` is called between pieces of work; its exceptions propagate. Every method raises StoreError if the store
+    does not answer. After an exception, the next call continues where this one stopped.
     """
 
     def __init__(
@@ -170,12 +170,11 @@ class LogCleanup:
         self._clock = clock
         self.settings = settings
         self._between = between
-        self._seen: dict[str, tuple[int, float]] = {}  # table folder -> its newest marker, and when that was seen
-        self._waiting: set[str] = set()  # table folders of which something may go later
+        self._seen: dict[str, tuple[int, float]] = {}  # table folder -> newest marker, and uptime when first seen
+        self._waiting: set[str] = set()  # table folders with objects that wait for the grace period
 
     def plan(self, log: DeltaLog) -> LogPlan:
-        """What `mark`, and `sweep` once the grace period is over, would do to a log at its newest version. Changes
-        nothing."""
+        """What `mark`, and `sweep` after the grace period, would do to a log at its newest version. Changes nothing."""
         listing = _listing(self._store, log.folder, self._between)
         start = None
         if not listing.has_more:
@@ -189,13 +188,13 @@ class LogCleanup:
         return LogPlan(start, len(passed) + len(plan_removal(after, after.start, self.settings)))
 
     def mark(self, log: DeltaLog) -> int | None:
-        """Step one, for a log at its newest version: the new start of the log, or None if it stays where it is.
+        """Step 1, for a log at its newest version. Returns the new start of the log, or None if it is unchanged.
 
-        Raises CheckpointFailed too.
+        Also raises CheckpointFailed.
         """
         listing = _listing(self._store, log.folder, self._between)
         if listing.has_more:
-            return None  # one after the other: whoever marked again and again would never see one old enough
+            return None  # sweep first: with a new marker each time, none would ever become old enough
         checkpoint = self._checkpoint_at_the_end(log, listing) or self._checkpoint_to_start_at(log, listing)
         if checkpoint is None or checkpoint.version <= listing.start:
             return None
@@ -203,16 +202,16 @@ class LogCleanup:
         try:
             self._store.create(names.log_start_marker(log.folder, checkpoint.version), b"")
         except ObjectExists:
-            pass  # another cleaner came to the same conclusion
+            pass  # another instance made the same choice
         self._seen[log.folder] = checkpoint.version, self._clock.uptime()
         self._waiting.add(log.folder)
         _log.info("the log starts later log=%r version=%d", log.folder, checkpoint.version)
         return checkpoint.version
 
     def sweep(self, table_folder: str, limit: int | None = None) -> int:
-        """Step two: how many objects were removed, of which there may be a `limit`.
+        """Step 2. Returns the number of objects removed, at most `limit`.
 
-        Checkpoints that are too many go at once, what lies below the log's start when it is time.
+        Surplus checkpoints are removed at once, objects below the log's start after the grace period.
         """
         listing = _listing(self._store, table_folder, self._between)
         start = self._removable_below(table_folder, listing)
@@ -222,11 +221,11 @@ class LogCleanup:
         return len(keys)
 
     def is_waiting(self, table_folder: str) -> bool:
-        """Whether `sweep` will remove something once the grace period is over, as far as this cleaner has seen."""
+        """Whether, as far as this instance has seen, `sweep` will remove objects after the grace period."""
         return table_folder in self._waiting
 
     def _delete(self, keys: Sequence[str]) -> None:
-        # The lowest entry goes before the others: whoever opens a log that has it would read on from there.
+        # Remove the lowest entry before the others: a client that opens a log in which it remains reads on from it.
         first = next((at for at, key in enumerate(keys) if names.entry_version(key) is not None), 0) + 1
         for key in keys[:first]:
             self._store.delete(key)
@@ -235,7 +234,7 @@ class LogCleanup:
             self._between()
 
     def _removable_below(self, folder: str, listing: LogListing) -> int:
-        """The log's start, if what lies below it may go now; otherwise 0."""
+        """The log's start if the objects below it may be removed now; otherwise 0."""
         start = listing.start
         self._waiting.discard(folder)
         if not self._is_old_enough(folder, start):
@@ -243,7 +242,7 @@ class LogCleanup:
             return 0
         if not listing.has_more:
             return start
-        # Once more, since from now on there is no way back: it may have been damaged, or thinned by another cleaner.
+        # Removal is final, so verify the checkpoint again: it may be damaged, or another instance may have removed it.
         others = [version for version in reversed(listing.checkpoints) if version > start]
         if any(self._usable(folder, version) for version in (start, *others)):
             return start
@@ -251,7 +250,7 @@ class LogCleanup:
         return 0
 
     def _is_old_enough(self, folder: str, start: int) -> bool:
-        """Whether the log's start was promised long enough ago for everybody to know. Notes one that is new to us."""
+        """Whether the grace period of the log's start is over. Starts it when the marker is first seen."""
         version, seen_at = self._seen.get(folder, (0, 0.0))
         if version != start:
             version, seen_at = self._seen[folder] = start, self._clock.uptime()
@@ -276,8 +275,8 @@ class LogCleanup:
             unfit |= {version}
 
     def _end(self, log: DeltaLog, listing: LogListing) -> int | None:
-        """The last version of a log whose topic or group is no more: it alone has to stay, as a stub. None if that
-        lives, or ended within the log retention."""
+        """The last version of the log of a deleted topic or an unused group, of which only that version is kept, as a
+        stub. None if the topic or group is in use, or has ended within the log retention."""
         version = log.state.version
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
@@ -298,13 +297,16 @@ class LogCleanup:
         return found
 
     def _usable(self, folder: str, version: int) -> Checkpoint | None:
-        """The checkpoint, if what it replaces may go: it can be read, and is vouched for by a checksum."""
+        """The checkpoint, if the entries that it replaces may be removed: it is readable and sealed by a checksum."""
         found = read_checkpoint(self._store, folder + names.LOG_FOLDER, version)
         return found if found is not None and found.is_sealed else None
 
 
 def entry_time_ms(store: Store, table_folder: str, version: int) -> int | None:
-    """The writer's time of a log entry, in epoch milliseconds; None if it is missing or damaged. Raises StoreError."""
+    """The time that a log entry's writer put into it, in epoch milliseconds; None if the entry is missing or damaged.
+
+    Raises StoreError.
+    """
     key = names.log_entry(table_folder + names.LOG_FOLDER, version)
     try:
         entry = parse_entry(store.get(key), version, key)
@@ -327,9 +329,9 @@ def _listing(store: Store, folder: str, between: Callable[[], object] = lambda: 
 
 
 def _version(name: str) -> int | None:
-    """The version that an object in a log's folder belongs to; None for `_last_checkpoint` and whatever is in folders.
+    """The version that an object in a log's folder belongs to; None for `_last_checkpoint` and objects in subfolders.
 
-    Entries, checkpoints of every kind, checksums and compacted entries all begin with it.
+    The names of entries, checkpoints of every kind, checksums and compacted entries all begin with the version.
     """
     digits, dot, _ = name.partition(".")
     if "/" in name or not dot or len(digits) != _VERSION_DIGITS or not (digits.isascii() and digits.isdigit()):
@@ -338,7 +340,7 @@ def _version(name: str) -> int | None:
 
 
 def _is_over(state: TableState) -> bool:
-    """Whether the table is that of a deleted topic, or of a group without members and offsets."""
+    """Whether the state is that of a deleted topic, or of a group without members and offsets."""
     try:
         head = strict_json(state.domains.get(DELTAQ_DOMAIN, "{}"))
     except ValueError:

@@ -1,9 +1,10 @@
-"""Which records have had their time: retention by time and by bytes, and what an administrator deletes. Pure rules.
+"""Retention by time and by bytes, and deletion of records by an administrator. Pure rules.
 
-Source: Kafka's topic settings `retention.ms` and `retention.bytes`. As there, records leave a partition from its oldest
-on. What is Kafka's segment is here a batch, the share that a partition has in a file: otherwise a partition without new
-records would keep those of all others with which it shares a file. What is then dead in a file that stays is cut out
-by the next rewrite (`file_compaction.plan_trim`), so a removal must free at least as much as it makes to be rewritten.
+Source: Kafka's topic settings `retention.ms` and `retention.bytes`. As in Kafka, the oldest records of a partition are
+removed first. The unit of removal, Kafka's segment, is a batch: the rows of one partition in a file. With whole files,
+a partition without new records would keep the records of all partitions with which it shares a file. Expired records in
+a file that remains are removed by a rewrite (`file_compaction.plan_trim`), so a removal must free at least as many
+bytes as it causes to be rewritten.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from deltaq.topics.state import Batch, DataFile, TopicHead
 __all__ = ["file_time_ms", "plan_deletion", "plan_retention"]
 
 EXPIRED_FILES_MAX = 256
-"""Files that one entry of retention removes at most, but for those of one entry, which go together. The writer in whose
-process it is made waits 5 to 10 ms for it."""
+"""Maximum number of files that one retention entry removes; files of one entry are removed together, even if there are
+more. The writer in the same process waits 5 to 10 ms for such an entry."""
 
 
 def file_time_ms(file: DataFile) -> int:
-    """How old a file counts for: as its newest record says, but no younger than its upload.
+    """The time of a file for retention, in epoch milliseconds: that of its newest record, but at most its upload time.
 
-    A record that claims to be of the year 2262 would otherwise keep all that come after it for ever.
+    Otherwise a record with a timestamp in the year 2262 would keep all later records for ever.
     """
     return min(file.max_timestamp_ms, file.modified_ms)
 
@@ -39,18 +40,19 @@ def plan_retention(
     now_ms: int,
     between: Callable[[], object] = lambda: None,
 ) -> Trimmed | None:
-    """What retention removes now; None if there is nothing. Without `delete` in the topic's `cleanup.policy` these are
-    just the files of which nothing can be read any more. `between` is called between two partitions.
+    """What retention removes now; None if nothing.
 
-    Of very much it is the oldest part: plan anew for what comes next.
+    Without `delete` in the topic's `cleanup.policy`, these are only the files without readable records. If there are
+    more than `EXPIRED_FILES_MAX` files, the plan covers the oldest: plan again after it. `between` is called between
+    partitions.
     """
     runs: list[list[Batch]] = [[] for _ in head.start_offsets]
     if "delete" in settings.cleanup_policy:
         runs = _worth_it(index, head, _expired(index, head, settings, now_ms, between), between)
     paths = _emptied(index, _starts_after(runs, head))
     if len(paths) > EXPIRED_FILES_MAX:
-        # In the order of versions the log is in order for each partition. So whatever of these files is dead once all
-        # of them have gone is dead once the older ones have.
+        # Within each partition, offsets grow with the version. So a file that is empty after the removal of all these
+        # batches is also empty after the removal of those up to its own version.
         versions = sorted(index.files[path].segment.version for path in paths)
         until = versions[EXPIRED_FILES_MAX - 1]
         runs = [list(takewhile(lambda batch: index.files[batch.path].segment.version <= until, run)) for run in runs]
@@ -60,18 +62,18 @@ def plan_retention(
 
 
 def _starts_after(runs: Sequence[Sequence[Batch]], head: TopicHead) -> tuple[int, ...]:
-    """Where partitions begin without these batches at their beginnings."""
+    """The partitions' start offsets after the removal of these batches from their beginnings."""
     return tuple(run[-1].next_offset if run else start for run, start in zip(runs, head.start_offsets, strict=True))
 
 
 def plan_deletion(index: OffsetIndex, head: TopicHead, before: Mapping[int, int]) -> Trimmed:
-    """What goes when partitions begin at the offsets `before`: the files that hold nothing else."""
+    """The removal of all records below the offsets `before`, and of the files that contain no others."""
     starts = tuple(max(start, before.get(partition, 0)) for partition, start in enumerate(head.start_offsets))
     return Trimmed(starts, _emptied(index, starts))
 
 
 def _emptied(index: OffsetIndex, starts: Sequence[int]) -> tuple[str, ...]:
-    """The files of which nothing can be read any more when partitions begin at `starts`."""
+    """The files without readable records when partitions begin at `starts`."""
     files = index.files.items()
     gone = (path for path, file in files if all(batch.next_offset <= starts[batch.partition] for batch in file.batches))
     return tuple(sorted(gone))
@@ -80,7 +82,7 @@ def _emptied(index: OffsetIndex, starts: Sequence[int]) -> tuple[str, ...]:
 def _expired(
     index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int, between: Callable[[], object]
 ) -> list[list[Batch]]:
-    """Of each partition the batches at its beginning that are too old, or have `retention.bytes` in newer ones."""
+    """For each partition, the batches at its beginning that are too old, or exceed `retention.bytes`."""
 
     def is_old(batch: Batch) -> bool:
         return 0 <= settings.retention_ms < now_ms - file_time_ms(index.files[batch.path])
@@ -89,7 +91,7 @@ def _expired(
     row_bytes = {path: _row_bytes(file) for path, file in index.files.items()} if settings.retention_bytes >= 0 else {}
     for partition, start in enumerate(head.start_offsets):
         if settings.retention_bytes < 0:
-            runs.append(list(takewhile(is_old, index.batches(partition, start))))  # of all others nobody asks
+            runs.append(list(takewhile(is_old, index.batches(partition, start))))  # newer batches are not visited
         else:
             batches = list(index.batches(partition, start))
             beyond = _beyond(batches, row_bytes, settings.retention_bytes)
@@ -99,7 +101,7 @@ def _expired(
 
 
 def _beyond(batches: Sequence[Batch], row_bytes: Mapping[str, float], bytes_max: int) -> int:
-    """How many batches, from the oldest on, a partition could do without and have `bytes_max` in the others."""
+    """The number of oldest batches that can be removed while the others still hold at least `bytes_max` bytes."""
     newer = 0.0
     for older in range(len(batches), 0, -1):
         if bytes_max <= newer:
@@ -112,11 +114,12 @@ def _beyond(batches: Sequence[Batch], row_bytes: Mapping[str, float], bytes_max:
 def _worth_it(
     index: OffsetIndex, head: TopicHead, expired: list[list[Batch]], between: Callable[[], object]
 ) -> list[list[Batch]]:
-    """All of it, or what is left without the files of which more would stay than go, and without what is behind these:
-    whichever frees more bytes than it makes to be rewritten.
+    """The part of `expired` whose removal gains most: bytes freed minus bytes to be rewritten.
 
-    Without a limit a file would be rewritten for each of its partitions. With one for each file alone, a file that is
-    mostly another partition's could hold up any amount behind it.
+    The candidates are all of `expired`, and then, step by step, what is left without the files of which more remains
+    than expires, and without the batches behind these files. Without such a limit a file would be rewritten once for
+    each of its partitions. With a limit for each file alone, one file with mostly another partition's records could
+    keep any number of expired records behind it.
     """
     best, best_gain = expired, float("-inf")
     while True:
@@ -132,7 +135,7 @@ def _worth_it(
 
 
 def _gains(index: OffsetIndex, head: TopicHead, going: list[list[Batch]]) -> dict[str, int]:
-    """By how many rows more goes than stays, for each file from which something goes."""
+    """For each file from which batches are removed, the number of rows removed minus the number of rows that remain."""
     gone: Counter[str] = Counter()
     for batch in chain.from_iterable(going):
         gone[batch.path] += batch.rows

@@ -416,7 +416,7 @@ def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: Writt
     care = caretaker(topic, held)
     care.look_after()
     before = background._AT_WORK
-    assert care in before._caretakers
+    assert care in before._started
     with before._lock:  # as another thread may hold it at that moment
         child = os.fork()
         if child == 0:

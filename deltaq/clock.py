@@ -1,7 +1,7 @@
-"""Time, waiting, threads, randomness and ids: the one module that may touch them.
+"""Time, waiting, threads, randomness and ids. No other module of deltaq uses them directly.
 
-Everything in deltaq that depends on time or chance takes a `Clock`. The system clock is the default; a simulator
-supplies its own and thereby owns every sleep, wait, thread and random number of the program under test.
+Code that depends on time or randomness takes a `Clock`. The system clock is the default. A simulation passes its own
+clock and so controls every sleep, wait, thread and random number of the program under test.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["SYSTEM_CLOCK", "Clock", "Condition", "Lock", "SystemClock", "Thread"
 
 
 def checked_timeout(timeout: object) -> float:
-    """How many seconds a caller is willing to wait; infinity for None and for negative numbers, as in Kafka.
+    """A caller's timeout in seconds; infinity for None and for negative numbers, as in Kafka.
 
-    TypeError for what is no number. ValueError for NaN: no deadline made of it would ever be over.
+    TypeError for a value that is not a number. ValueError for NaN: a deadline computed from it would never expire.
     """
     if timeout is None:
         return math.inf
@@ -34,7 +34,7 @@ def checked_timeout(timeout: object) -> float:
 
 
 def this_thread() -> int:
-    """What tells the thread that asks from all others that live. Under a test's clock, too, they are the system's."""
+    """The identifier of the calling thread, unique among live threads. Clocks of tests use system threads too."""
     return threading.get_ident()
 
 
@@ -65,22 +65,22 @@ class Clock(Protocol):
     """Source of time, waiting, threads, randomness and ids."""
 
     def time_ms(self) -> int:
-        """Wall-clock time in milliseconds since 1970-01-01 UTC; may jump, so never used for safety."""
+        """Wall-clock time in milliseconds since 1970-01-01 UTC. It may jump, so no safety property depends on it."""
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never goes back; may stand still while the machine sleeps."""
 
     def uptime(self) -> float:
-        """Seconds since an arbitrary start; never goes back and counts the time the machine was suspended."""
+        """Seconds since an arbitrary start; never goes back, and includes time during which the machine slept."""
 
     def sleep(self, seconds: float) -> None:
-        """Block the calling thread."""
+        """Block the calling thread for this long."""
 
     def lock(self) -> Lock:
-        """A new lock."""
+        """A new lock, not re-entrant."""
 
     def condition(self) -> Condition:
-        """A new condition variable with a re-entrant lock of its own."""
+        """A new condition variable with its own re-entrant lock."""
 
     def start_thread(self, target: Callable[[], None], name: str) -> Thread:
         """Start a daemon thread that runs `target`."""
@@ -92,18 +92,18 @@ class Clock(Protocol):
         """A new id: 32 lower-case hexadecimal digits, never given twice."""
 
 
-# Not the generator that all of a program shares: its seeds are its own, and a test's must not be disturbed.
+# A generator of our own: the program may seed the shared one, and a test's sequence must not change because of deltaq.
 _CHANCE = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_CHANCE.seed)
 
 
 class _SystemCondition:
-    """`threading.Condition` that a signal handler's exception cannot leave locked.
+    """A `threading.Condition` that an exception from a signal handler cannot leave locked.
 
-    Such an exception may come after any call, so also between the lock that `threading.Condition.__enter__` has taken
-    and the `with` block, or between the block and the release. Here `with` finds the methods of the lock itself, which
-    are not written in Python: no exception comes in between.
+    Python runs signal handlers between bytecodes, so such an exception can be raised after
+    `threading.Condition.__enter__` has taken the lock and before the `with` block begins, or between the block and the
+    release. Here `with` finds the methods of the lock itself. They are implemented in C, where no handler runs.
     """
 
     __slots__ = ("__enter__", "__exit__", "__weakref__", "_condition", "_lock", "notify_all")
@@ -123,8 +123,8 @@ class _SystemCondition:
         try:
             return self._condition.wait(timeout)
         finally:
-            # An exception right behind the release of the lock leaves it released.
-            if not self._lock._is_owned():  # type: ignore[attr-defined]  # what `threading.Condition` itself calls
+            # An exception raised right after `wait` released the lock leaves it released.
+            if not self._lock._is_owned():  # type: ignore[attr-defined]  # `threading.Condition` calls it too
                 self._lock.acquire()
 
 
@@ -134,11 +134,11 @@ class SystemClock:
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Bound to the C function itself: it is called once per produced message.
+    # Bound to the C function without a Python frame: it is called once per produced message.
     monotonic = staticmethod(time.monotonic)
 
     def uptime(self) -> float:
-        # CLOCK_MONOTONIC stops while a laptop sleeps, and a paused writer must notice that it slept.
+        # CLOCK_MONOTONIC stops while the machine sleeps, and a writer must notice how long it was suspended.
         boottime = getattr(time, "CLOCK_BOOTTIME", None)
         return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 

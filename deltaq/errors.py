@@ -1,7 +1,7 @@
-"""What can go wrong: Kafka's error codes, and the few exceptions that a caller would handle differently.
+"""Errors: Kafka's error codes, and the exceptions that a caller handles differently from each other.
 
 Every exception of deltaq is a `KafkaException` whose `args[0]` is a `KafkaError`, so code written for confluent-kafka
-keeps working. The named subclasses carry the facts as attributes; the docstring of each says what to do about it.
+keeps working. The subclasses carry details as attributes; the docstring of each names the remedy.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _TEXTS: dict[int, str] = {}
 
 
 def printable(text: str) -> str:
-    """The text with line breaks, escapes and the like written as in a Python string.
+    """The text with line breaks and other unprintable characters escaped as in a Python string.
 
-    For what others chose (a name, a file, a server's answer): shown as it is, it could forge lines of a log file or
+    Use it for text from outside (a name, a file, a server's answer): unescaped, it could forge lines of a log file or
     move the cursor of a terminal.
     """
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _code(value: int, text: str) -> int:
-    """Declare an error code with the text it has when nobody gives a better one."""
+    """Declare an error code with its default text."""
     _TEXTS[value] = text
     return value
 
 
 class KafkaError:
-    """One error as a value: a code, a text and three flags. Not an exception; see `KafkaException`.
+    """An error as a value: a code, a text and three flags. `KafkaException` is the exception that carries it.
 
-    Negative codes arise in the client, positive ones would come from a Kafka broker; numbers, names and texts are
-    those of librdkafka. Equal to, ordered with and hashed like its integer code.
+    Negative codes arise in the client; positive codes are those of a Kafka broker. Numbers, names and texts are
+    those of librdkafka. Compares, orders and hashes like its integer code.
     """
 
     __slots__ = ("_code", "_fatal", "_reason", "_retriable", "_txn_requires_abort")
@@ -317,7 +317,7 @@ class KafkaError:
         return _NAMES.get(self._code, f"ERR_{self._code}?")
 
     def str(self) -> builtins.str:
-        """The text for people."""
+        """The text: the reason given, or else the default text of the code."""
         return _TEXTS.get(self._code, f"Err-{self._code}?") if self._reason is None else self._reason
 
     def fatal(self) -> bool:
@@ -342,7 +342,7 @@ class KafkaError:
         return hash(self._code)
 
     def __eq__(self, other: object) -> bool:
-        # False rather than NotImplemented: an object equal to anything must not win by reflection.
+        # False, not NotImplemented: the reflected comparison of an object that equals everything would be true.
         code = _code_of(other)
         return code is not None and self._code == code
 
@@ -363,7 +363,7 @@ class KafkaError:
         return NotImplemented if code is None else self._code >= code
 
 
-# Dunder names are left out: newer Pythons keep integers of their own in a class (`__firstlineno__`).
+# Dunder names are left out: newer Python versions add integer attributes to a class (`__firstlineno__`).
 _NAMES: dict[int, str] = {
     value: name for name, value in vars(KafkaError).items() if isinstance(value, int) and not name.startswith("__")
 }
@@ -376,16 +376,16 @@ def _code_of(other: object) -> int | None:
 
 
 class KafkaException(Exception):
-    """Base of everything deltaq raises about topics, groups and stores; `args[0]` is the `KafkaError`."""
+    """Base class of every exception about topics, groups and stores; `args[0]` is the `KafkaError`."""
 
     @property
     def error(self) -> KafkaError:
-        """`args[0]`, typed; UNKNOWN if somebody built the exception from something else."""
+        """`args[0]`, typed; UNKNOWN if the exception was built from something other than a `KafkaError`."""
         first = self.args[0] if self.args else None
         return first if isinstance(first, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(self))
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The subclasses take data, not `args`: rebuild without calling their constructors.
+        # The constructors of the subclasses do not take `args`, so unpickling must not call them.
         return _rebuild, (type(self), self.args), self.__dict__
 
 
@@ -394,7 +394,7 @@ def _rebuild(cls: type[KafkaException], args: tuple[object, ...]) -> KafkaExcept
 
 
 class InvalidConfig(KafkaException):
-    """A setting or an argument is unusable; nothing was done. Correct what `key` names and call again."""
+    """A setting or an argument is invalid, and the call had no effect. Correct the setting that `key` names."""
 
     def __init__(self, reason: str, *, key: str | None = None, code: int = KafkaError._INVALID_ARG) -> None:
         super().__init__(KafkaError(code, reason))
@@ -402,7 +402,7 @@ class InvalidConfig(KafkaException):
 
 
 class UnknownTopic(KafkaException):
-    """The topic, or this partition of it, does not exist. Create it, or correct the name or the partition number."""
+    """The topic or the partition does not exist. Create it, or correct the topic name or the partition number."""
 
     def __init__(
         self,
@@ -419,7 +419,7 @@ class UnknownTopic(KafkaException):
 
 
 class TopicExists(KafkaException):
-    """There is a topic of this name already. Use it as it is, or choose another name."""
+    """A topic of this name already exists. Use it, or choose another name."""
 
     def __init__(self, topic: str, *, reason: str | None = None) -> None:
         super().__init__(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, reason or f"topic {topic!r} already exists"))
@@ -427,18 +427,18 @@ class TopicExists(KafkaException):
 
 
 class QueueFull(KafkaException, BufferError):
-    """The producer's buffer is full; the message was not taken. Call `poll()` to make room, then produce it again."""
+    """The producer's queue is full, and the message was not queued. Call `poll()`, then produce the message again."""
 
     def __init__(self) -> None:
         super().__init__(KafkaError(KafkaError._QUEUE_FULL, retriable=True))
 
     def __str__(self) -> str:
-        # What a BufferError of confluent-kafka says; programs compare it.
+        # The text of confluent-kafka's BufferError: programs compare it.
         return self.error.str()
 
 
 class MessageTooLarge(KafkaException):
-    """The message is larger than allowed and was not taken. Split it, or raise the limit of topic and client."""
+    """The message exceeds the size limit and was not queued. Split it, or raise the limits of the topic and client."""
 
     def __init__(self, *, size: int, limit: int, topic: str | None = None) -> None:
         where = "" if topic is None else f" of topic {topic!r}"
@@ -450,7 +450,7 @@ class MessageTooLarge(KafkaException):
 
 
 class InvalidValue(KafkaException):
-    """The value does not fit the schema of the topic and was not taken. Correct the field that `field` names."""
+    """The value does not match the topic's schema and was not queued. Correct the field that `field` names."""
 
     def __init__(self, reason: str, *, field: str | None = None, topic: str | None = None) -> None:
         prefix = "" if field is None else f"field {field!r}: "
@@ -460,10 +460,10 @@ class InvalidValue(KafkaException):
 
 
 class Fenced(KafkaException):
-    """Another instance has taken over this role; what was refused did not happen.
+    """Another instance has replaced this one, and the refused operation had no effect.
 
-    A producer (fatal) must be closed: a newer one uses its `transactional.id`. A consumer lost the partition or its
-    membership: drop the work in hand, it will be delivered again to the present owner.
+    Close a producer (the error is fatal): a newer producer uses its `transactional.id`. A consumer has lost the
+    partition or its membership: discard unfinished work, which is delivered again to the new owner.
     """
 
     def __init__(self, reason: str, *, code: int = KafkaError._FENCED, fatal: bool = True) -> None:
@@ -471,8 +471,8 @@ class Fenced(KafkaException):
 
 
 class GroupInUse(KafkaException):
-    """Another consumer holds this group, and a group has one member at a time. Close that one, wait until its session
-    has timed out, use another `group.id`, or choose partitions with `assign()`."""
+    """The group already has a live member, and a group has one member at a time. Close the other consumer, wait until
+    its session times out, use another `group.id`, or choose partitions with `assign()`."""
 
     def __init__(self, group: str, *, reason: str | None = None) -> None:
         text = reason or f"group {group!r} already has a live member"
@@ -481,9 +481,10 @@ class GroupInUse(KafkaException):
 
 
 class OutcomeUnknown(KafkaException):
-    """The store did not say whether the write happened: it may be there now, appear later, or never.
+    """The store did not confirm the write: it may have happened, may still happen, or may never happen.
 
-    `Producer.resolve(topic, token)` finds out and settles it; producing again before that may double the messages.
+    Call `Producer.resolve(topic, token)` to make the outcome final. Producing the messages again before that may
+    duplicate them.
     """
 
     def __init__(self, reason: str, *, token: str, topic: str | None = None) -> None:
@@ -493,9 +494,9 @@ class OutcomeUnknown(KafkaException):
 
 
 class OffsetOutOfRange(KafkaException):
-    """The requested offset is no longer, or not yet, in the topic.
+    """The requested offset is below the start or above the end of the partition.
 
-    Seek to an offset from `earliest` to `latest`, or set `auto.offset.reset` to have it done.
+    Seek to an offset from `earliest` to `latest`, or set `auto.offset.reset` to `earliest` or `latest`.
     """
 
     def __init__(self, *, topic: str, partition: int, requested: int, earliest: int, latest: int) -> None:
@@ -512,44 +513,44 @@ class OffsetOutOfRange(KafkaException):
 
 
 class Corrupt(KafkaException):
-    """Stored bytes are damaged, and reading stops rather than skip them.
+    """Stored data is damaged. Reading stops, because skipping the data would lose records silently.
 
     Restore `path` from a backup, or seek past it and accept the loss.
     """
 
     def __init__(self, reason: str, *, path: str, version: int | None = None) -> None:
         where = path if version is None else f"{path} (version {version})"
-        # Both may come from the damaged file itself and hold anything.
+        # Path and reason may quote the damaged file.
         super().__init__(KafkaError(KafkaError._BAD_MSG, printable(f"{where}: {reason}")))
         self.path = path
         self.version = version
 
 
 class Incompatible(KafkaException):
-    """The table was written by a newer deltaq or by something else. Upgrade deltaq, or use another root or topic."""
+    """The table was written by a newer deltaq or by other software. Upgrade deltaq, or use another root or topic."""
 
     def __init__(self, reason: str, *, path: str | None = None) -> None:
-        told = reason if path is None else f"{path}: {reason}"
-        super().__init__(KafkaError(KafkaError.UNSUPPORTED_VERSION, printable(told)))
+        text = reason if path is None else f"{path}: {reason}"
+        super().__init__(KafkaError(KafkaError.UNSUPPORTED_VERSION, printable(text)))
         self.path = path
 
 
 class Unavailable(KafkaException):
-    """The store did not answer, or refused. Check address, network and permissions; a repetition may succeed."""
+    """The store did not answer or refused the request. Check address, network and permissions, then retry."""
 
     def __init__(self, reason: str, *, retriable: bool = True) -> None:
         super().__init__(KafkaError(KafkaError._TRANSPORT, reason, retriable=retriable))
 
 
 class UnsafeStore(KafkaException):
-    """The store does not honour "create only if absent", so two producers could overwrite each other. Use another."""
+    """The store does not honour create-if-absent, so producers could overwrite each other. Use another store."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
 
 
 class WrongState(KafkaException):
-    """The call does not fit what was done before. Correct the order of calls in the program."""
+    """The call is not allowed in the current state of the client. Correct the order of calls in the program."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(KafkaError(KafkaError._STATE, reason))

@@ -31,7 +31,7 @@ OFFSET_END = -1
 OFFSET_STORED = -1000
 OFFSET_INVALID = -1001
 OFFSET_TAIL_BASE = -2000
-"""librdkafka's spelling of "the last n records" is this number - n."""
+"""`OFFSET_TAIL_BASE - n` stands for the last n records, as in librdkafka."""
 
 TIMESTAMP_NOT_AVAILABLE = 0
 TIMESTAMP_CREATE_TIME = 1
@@ -39,10 +39,10 @@ TIMESTAMP_LOG_APPEND_TIME = 2
 
 
 class Message:
-    """A record, a delivery report or an event. Everything is a method, as in `confluent_kafka`.
+    """A record, a delivery report or an event. All fields are read by methods, as in `confluent_kafka`.
 
-    `value()` is bytes or None (a tombstone); for a typed topic a dict, or an instance of the model that the client was
-    handed. Check `error()` of what `poll` returns. Built by clients; the constructor is for tests.
+    `value()` is bytes or None (a tombstone); for a typed topic, a dict or an instance of the client's model. Check
+    `error()` of each message that `poll` returns. Clients build messages; the constructor is for tests.
     """
 
     __slots__ = (
@@ -111,7 +111,7 @@ class Message:
         return self._timestamp
 
     def error(self) -> KafkaError | None:
-        """None for a record; otherwise what this message reports instead of one."""
+        """None for a record; otherwise the error or event that this message reports."""
         return self._error
 
     def latency(self) -> float | None:
@@ -119,19 +119,19 @@ class Message:
         return self._latency
 
     def leader_epoch(self) -> int | None:
-        """None in all that deltaq returns: a log without brokers has no leader."""
+        """Always None in messages from deltaq: a log without brokers has no leader."""
         return self._leader_epoch
 
     def delivery_count(self) -> int | None:
-        """None: deliveries are counted in share groups only, which deltaq does not have."""
+        """Always None: Kafka counts deliveries in share groups only, and deltaq has none."""
         return None
 
     def deserialized_key(self) -> Any:
-        """None in all that deltaq returns: `key()` is what there is."""
+        """Always None in messages from deltaq: use `key()`."""
         return None
 
     def deserialized_value(self) -> Any:
-        """None in all that deltaq returns: `value()` is an instance of the model already, where there is one."""
+        """Always None in messages from deltaq: use `value()`, which is a model instance where the client has a model."""
         return None
 
     def set_headers(self, value: list[tuple[str, bytes | None]] | None) -> None:
@@ -140,12 +140,12 @@ class Message:
         self._headers = value
 
     def set_key(self, value: Any) -> None:
-        """Replace the key, for instance by what it deserializes to."""
+        """Replace the key, for instance by its deserialized form."""
         self._materialise()
         self._key = value
 
     def set_value(self, value: Any) -> None:
-        """Replace the value, for instance by what it deserializes to."""
+        """Replace the value, for instance by its deserialized form."""
         self._materialise()
         self._value = value
 
@@ -160,7 +160,7 @@ class Message:
         self._error = value
 
     def _materialise(self) -> None:
-        """Make the fields of this object the ones that count."""
+        """Copy the fields into this object, so that they can be replaced."""
 
     def _fields(self) -> tuple[object, ...]:
         return (
@@ -181,7 +181,7 @@ class Message:
         return len(value) if isinstance(value, bytes | str) else 0
 
     def __bool__(self) -> bool:
-        # `if msg:` asks whether there is a message; a length of 0 must not say no.
+        # `if msg:` tests whether `poll` returned a message; without this, an empty value would count as no message.
         return True
 
     def __eq__(self, other: object) -> bool:
@@ -199,7 +199,7 @@ class Message:
 
 
 class FetchedRecords(Protocol):
-    """Records of one partition that were fetched together, decoded when they are looked at."""
+    """Records of one partition that were fetched together, decoded on access."""
 
     topic: str
     topic_id: str
@@ -213,7 +213,7 @@ class FetchedRecords(Protocol):
 
 
 class FetchedMessage(Message):
-    """A consumed record: a row of `records`, so that a million of them cost little until they are looked at."""
+    """A consumed record: a reference to a row of `records`, decoded on access so that unread records cost little."""
 
     __slots__ = ("_records", "_row")
 
@@ -253,7 +253,7 @@ class FetchedMessage(Message):
 
     @property
     def topic_id(self) -> str | None:
-        """Which of the topics that had this name in turn the record is of; None if fields were replaced."""
+        """The id of the topic: a topic created again under the same name has another. None if fields were replaced."""
         return None if self._records is None else self._records.topic_id
 
     def _materialise(self) -> None:
@@ -264,7 +264,7 @@ class FetchedMessage(Message):
 
 
 class Outcome(Protocol):
-    """What became of records that were written together. A row is (value, key, partition, timestamp, headers, ...)."""
+    """The outcome of records that were written together. A row is (value, key, partition, timestamp, headers, ...)."""
 
     topic: str
     error: KafkaError | None
@@ -274,7 +274,7 @@ class Outcome(Protocol):
 
 
 class DeliveredMessage(Message):
-    """What a delivery callback gets: a row as it was produced, so that a million of them cost little."""
+    """The message of a delivery callback: refers to the row as it was produced, so that a report costs little."""
 
     __slots__ = ("_outcome", "_row")
 
@@ -320,7 +320,7 @@ def event(
 ) -> Message:
     """An event as `poll` returns it: its value is the error's text."""
     no_time = TIMESTAMP_NOT_AVAILABLE, -1
-    text = error.str().encode(errors="backslashreplace")  # it may quote what a damaged file says
+    text = error.str().encode(errors="backslashreplace")  # it may quote a damaged file
     return Message(topic, partition, offset, None, text, error=error, timestamp=no_time)
 
 

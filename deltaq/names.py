@@ -1,7 +1,7 @@
-"""Names and the keys they stand for: the only place that turns a topic, a group or a version into a path, or back.
+"""Names of topics, groups and versions, and the store keys built from them. No other module builds or parses keys.
 
-All keys are relative to the root, `/`-separated; a folder ends in `/`. The functions that build keys check the name
-they are given, so no key can point outside its folder.
+All keys are relative to the root, `/`-separated; a folder ends in `/`. The functions that build keys check the names
+passed to them, so no key can point outside its folder.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ TRANSACTIONS_FOLDER = "transactions/"
 SCHEMAS_FOLDER = "schemas/"
 
 NAME_CHARS_MAX = 249
-"""Longest name in characters: Kafka's limit, which leaves a file system's 255 bytes room for a suffix."""
+"""Maximum name length in characters: Kafka's limit. It leaves room for a suffix in a file name of 255 bytes."""
 
 VERSION_MAX = 2**63 - 1
 """Greatest version of a Delta log: the protocol keeps versions in 64-bit signed integers."""
 
 LOG_FOLDER = "_delta_log/"
-"""The folder, inside that of a table, which holds the table's log."""
+"""The folder of the log, inside the folder of the table."""
 
 OFFER_FILE_BYTES_MAX = 255
-"""Longest name of one file: that of Linux's file systems."""
+"""Maximum length of a shared file's name: the limit of Linux file systems, in bytes."""
 
 _OURS = "_deltaq/"
 _SHARED = "shared/"
@@ -83,38 +83,38 @@ _OFFER_FOLDER_VERSIONS = 64
 _LOOK_PARTS = 1_000_000
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\x7f]")
-# `_delta_log` beside the topics would make Delta readers take the folder of all topics for a table.
+# A topic named `_delta_log` would make Delta readers treat the folder of all topics as a table.
 _RESERVED = frozenset({".", "..", "_delta_log"})
 _RULE = f"use 1 to {NAME_CHARS_MAX} of the characters A-Z a-z 0-9 '.' '_' '-', and not '.', '..' or '_delta_log'"
 
 
 def check_topic(name: object) -> str:
-    """The topic name itself if it is one. InvalidConfig (TOPIC_EXCEPTION) otherwise; TypeError if not a str."""
+    """Return a valid topic name. InvalidConfig (TOPIC_EXCEPTION) if it is invalid; TypeError if not a str."""
     return _check(name, "topic name", "topic", KafkaError.TOPIC_EXCEPTION)
 
 
 def check_group(name: object) -> str:
-    """The group id itself if it is one. InvalidConfig (INVALID_GROUP_ID) otherwise; TypeError if not a str."""
+    """Return a valid group id. InvalidConfig (INVALID_GROUP_ID) if it is invalid; TypeError if not a str."""
     return _check(name, "group.id", "group.id", KafkaError.INVALID_GROUP_ID)
 
 
 def check_client_id(name: object) -> str:
-    """The client id itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    """Return a valid client id. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
     return _check(name, "client.id", "client.id", KafkaError._INVALID_ARG)
 
 
 def check_instance_id(name: object) -> str:
-    """The group instance id itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    """Return a valid group instance id. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
     return _check(name, "group.instance.id", "group.instance.id", KafkaError._INVALID_ARG)
 
 
 def check_transactional_id(name: object) -> str:
-    """The transactional id itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    """Return a valid transactional id. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
     return _check(name, "transactional.id", "transactional.id", KafkaError._INVALID_ARG)
 
 
 def check_subject(name: object) -> str:
-    """The schema subject itself if it is one. InvalidConfig (_INVALID_ARG) otherwise; TypeError if not a str."""
+    """Return a valid schema subject. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
     return _check(name, "subject", "subject", KafkaError._INVALID_ARG)
 
 
@@ -127,12 +127,12 @@ def _check(name: object, what: str, key: str, code: int) -> str:
 
 
 def _shown(name: str) -> str:
-    """The name for an error text: escaped, since it may hold anything, and cut, since it may be long."""
+    """The name for an error text: escaped, and cut to 60 characters."""
     return ascii(name) if len(name) <= 60 else f"{name[:60]!a}... ({len(name)} characters)"
 
 
 def case_twin(name: str, existing: Iterable[str]) -> str | None:
-    """The name among `existing` that differs from `name` only in case; on case-folding stores both are one folder."""
+    """A name in `existing` that differs from `name` only in case. On case-folding stores both are the same folder."""
     folded = name.lower()
     return next((other for other in existing if other != name and other.lower() == folded), None)
 
@@ -158,7 +158,7 @@ def group_log(group: str) -> str:
 
 
 def member_folder(group: str) -> str:
-    """`groups/<group>/_members/`, where the heartbeat objects are."""
+    """`groups/<group>/_members/`, the folder of the heartbeat objects."""
     return group_folder(group) + "_members/"
 
 
@@ -170,7 +170,7 @@ def member_key(group: str, member_id: str) -> str:
 def member_id(client_id: str, unique_id: str) -> str:
     """`<client id>-<unique id>`, a new member's id. It names a heartbeat object, so a long client id is cut to fit.
 
-    The client id is there for people to recognise; the unique id alone tells members apart.
+    The unique id distinguishes members; the client id is for people.
     """
     return f"{client_id[: NAME_CHARS_MAX - 1 - len(unique_id)] or 'deltaq'}-{unique_id}"
 
@@ -191,12 +191,12 @@ def schema_folder(subject: str) -> str:
 
 
 def log_entry(log_folder: str, version: int) -> str:
-    """`<log_folder>00000000000000000007.json`, the commit `version`. ValueError outside 0..VERSION_MAX."""
+    """`<log_folder>00000000000000000007.json`, the log entry of `version`. ValueError outside 0..VERSION_MAX."""
     return f"{log_folder}{_digits(version)}.json"
 
 
 def entry_version(key: str) -> int | None:
-    """The version of the commit that `key` (or a bare file name) stands for; None if it is something else."""
+    """The version of the log entry that `key` (or a bare file name) names; None if it names no log entry."""
     return _version(key, ".json")
 
 
@@ -206,7 +206,7 @@ def checkpoint_file(log_folder: str, version: int) -> str:
 
 
 def checkpoint_version(key: str) -> int | None:
-    """The version of the single-file checkpoint that `key` stands for; None if it is something else."""
+    """The version of the single-file checkpoint that `key` names; None if it names no such checkpoint."""
     return _version(key, ".checkpoint.parquet")
 
 
@@ -216,50 +216,50 @@ def last_checkpoint(log_folder: str) -> str:
 
 
 def log_start_folder(table_folder: str) -> str:
-    """`<table_folder>_deltaq/log_start/`, where the log-start markers are."""
+    """`<table_folder>_deltaq/log_start/`, the folder of the log-start markers."""
     return f"{table_folder}{_OURS}log_start/"
 
 
 def log_start_marker(table_folder: str, version: int) -> str:
-    """The marker which says that log entries below `version` may be gone. ValueError outside 0..VERSION_MAX."""
+    """The marker that allows removal of log entries below `version`. ValueError outside 0..VERSION_MAX."""
     return log_start_folder(table_folder) + _digits(version)
 
 
 def log_start_version(key: str) -> int | None:
-    """The version of the log-start marker that `key` stands for; None if it is something else."""
+    """The version of the log-start marker that `key` names; None if it names no such marker."""
     return _version(key, "")
 
 
 def looks_folder(table_folder: str) -> str:
-    """`<table_folder>_deltaq/unreferenced/`, where it is noted which files are to be removed."""
+    """`<table_folder>_deltaq/unreferenced/`, the folder of the orphan scans: lists of files to be removed."""
     return f"{table_folder}{_OURS}unreferenced/"
 
 
 def duty_folder() -> str:
-    """`_deltaq/maintenance/`, where it is noted who looks after the whole root in which hour."""
+    """`_deltaq/maintenance/`, the folder of the hourly claims to maintain the root."""
     return f"{_OURS}maintenance/"
 
 
 def duty_key(period: int) -> str:
-    """The note of one period, which whoever creates it looks after. ValueError outside 0..VERSION_MAX."""
+    """The claim of one period: the process that creates it maintains the root. ValueError outside 0..VERSION_MAX."""
     return duty_folder() + _digits(period)
 
 
 def clock_key() -> str:
-    """`_deltaq/clock`, which maintainers write to see what time it is for the store."""
+    """`_deltaq/clock`, the object that maintenance writes to read the store's clock from its modification time."""
     return f"{_OURS}clock"
 
 
 def look_key(table_folder: str, version: int, part: int = 0) -> str:
-    """A note of files that were not in the table at a version; there may be several. ValueError outside 0..VERSION_MAX,
-    or from a million parts on."""
+    """One part of an orphan scan: files that the table did not name at `version`. ValueError for a version outside
+    0..VERSION_MAX, or a part outside 0..999,999."""
     if not 0 <= part < _LOOK_PARTS:
-        raise ValueError(f"part {part} of a look is outside 0..{_LOOK_PARTS - 1}")
+        raise ValueError(f"part {part} of an orphan scan is outside 0..{_LOOK_PARTS - 1}")
     return f"{looks_folder(table_folder)}{_digits(version)}-{part:06d}"
 
 
 def look_part(key: str) -> tuple[int, int] | None:
-    """Version and part of the note that `key` stands for; None if it is something else."""
+    """Version and part of the orphan scan that `key` names; None if it names no orphan scan."""
     digits, _, part = key.rpartition("/")[2].partition("-")
     version = _version(digits, "")
     is_part = len(part) == 6 and part.isascii() and part.isdigit()
@@ -282,31 +282,34 @@ def _version(key: str, suffix: str) -> int | None:
 
 
 def data_file_name(unique_id: str) -> str:
-    """`<unique id>.parquet`: the name of a data file inside its table's folder, and its `add.path`."""
+    """`<unique id>.parquet`: the name of a data file in its table's folder, which is also its `add.path`."""
     return _check(unique_id, "unique id", "unique_id", KafkaError._INVALID_ARG) + ".parquet"
 
 
 def offers_folder(table_folder: str) -> str:
-    """`<table_folder>shared/`, where the data files are that any writer may commit."""
+    """`<table_folder>shared/`, the folder of shared files: data files that any writer may commit."""
     return table_folder + _SHARED
 
 
 def offer_file(version: int, name: str) -> str:
-    """`shared/<20 digits>/<name>`, relative to the table's folder: few enough in each folder to be listed quickly."""
+    """`shared/<20 digits>/<name>`, a shared file relative to the table's folder.
+
+    Each folder holds the files of 64 versions, which keeps its listing short.
+    """
     return f"{_SHARED}{_digits(version - version % _OFFER_FOLDER_VERSIONS)}/{name}"
 
 
 def offers_after(table_folder: str, version: int) -> str:
-    """What a listing starts after that is to have all offers of `version` and later ones."""
+    """The `start_after` of a listing that returns the shared files of `version` and later."""
     return table_folder + offer_file(version, _digits(version))
 
 
 def data_key(table_folder: str, add_path: str) -> str:
     """The key of the data file that an `add` or `remove` action of a log names.
 
-    `add_path` is URL-encoded, as the Delta protocol has it, and decoded exactly once. Logs may be damaged or hostile
-    and maintenance deletes what they name, so ValueError unless the path is relative, has no `.`, `..` or empty part,
-    no scheme, backslash or control character, and stays outside the log and outside deltaq's own folder.
+    `add_path` is URL-encoded, as the Delta protocol requires, and decoded exactly once. A log may be damaged or
+    hostile, and maintenance deletes the files that it names. So ValueError unless the path is relative, has no `.`,
+    `..` or empty part, no scheme, backslash or control character, and lies outside `_delta_log/` and `_deltaq/`.
     """
     try:
         path = unquote_to_bytes(add_path).decode("utf-8")
@@ -322,6 +325,6 @@ def data_key(table_folder: str, add_path: str) -> str:
 
 
 def holds_data(path: str) -> bool:
-    """Whether a path, relative to a table's folder, is none of the log and none of deltaq's own."""
-    # Compared without case: a case-folding store would open the log under any spelling.
+    """Whether a path, relative to a table's folder, lies outside the log and outside deltaq's own folder."""
+    # Compared without case: a case-folding store opens the log under any spelling.
     return f"{path.partition('/')[0].lower()}/" not in (LOG_FOLDER, _OURS)

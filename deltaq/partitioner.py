@@ -1,7 +1,7 @@
-"""Which partition a message goes to: the hash functions and partitioners of librdkafka, bit for bit.
+"""The partition of each message: the hash functions and partitioners of librdkafka, bit for bit.
 
-A key must meet the same partition whichever client produced it, or per-key order is lost when a service migrates.
-Everything here is pure; the producer decides which partition the rows without a key get.
+A key must map to the same partition with every Kafka client. Otherwise a service that migrates loses the order per
+key. All functions are pure; the producer chooses the partition of rows without a key and passes it as `sticky`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def consistent(key: bytes, partition_count: int) -> int:
 
 
 def murmur2(key: bytes, partition_count: int) -> int:
-    """MurmurHash2 of the key modulo the count: what the Java client does with keyed messages."""
+    """MurmurHash2 of the key modulo the count: the Java client's default for keyed messages."""
     return _murmur2(key) % _positive(partition_count)
 
 
 def fnv1a(key: bytes, partition_count: int) -> int:
-    """FNV-1a of the key modulo the count, as the Go client Sarama does it (absolute value of the signed hash)."""
+    """FNV-1a of the key modulo the count, as in the Go client Sarama (absolute value of the signed hash)."""
     return _fnv1a(key) % _positive(partition_count)
 
 
@@ -53,17 +53,17 @@ def assign_partitions(
 ) -> list[int]:
     """The partition (0..count-1) of each row of a batch, given the keys of the rows.
 
-    librdkafka's rules for rows without a key: `consistent`, `murmur2` and `fnv1a` hash a missing key like an empty
-    one; the other partitioners give it the batch's `sticky` partition, and `consistent_random` treats an empty key
-    as missing. With `spread` (`sticky.partitioning.linger.ms=0`) such rows go round all partitions instead, starting
-    at `sticky`, and so do rows with a key under `random`: even, where librdkafka draws each at random.
+    Rows without a key follow librdkafka: `consistent`, `murmur2` and `fnv1a` hash a missing key like an empty key. The
+    other partitioners assign the batch's `sticky` partition, and `consistent_random` treats an empty key as missing.
+    With `spread` (`sticky.partitioning.linger.ms=0`) such rows, and rows with a key under `random`, are assigned round
+    robin from `sticky` on. librdkafka draws a random partition for each; round robin is even.
 
     InvalidConfig for an unknown partitioner; ValueError if `sticky` is not a partition.
     """
     if not 0 <= sticky < _positive(count):
         raise ValueError(f"sticky partition {sticky} is outside 0..{count - 1}")
     if partitioner == "consistent_random" and not spread:
-        # The default, and the hot path: one comprehension.
+        # The default partitioner is the hot path.
         return [crc32(key) % count if key else sticky for key in keys]
     if partitioner not in PARTITIONERS:
         raise InvalidConfig(
@@ -73,7 +73,7 @@ def assign_partitions(
     if name == "random":
         return [sticky if key is None and not spread else (sticky + row) % count for row, key in enumerate(keys)]
     hash_of = _HASHES[name]
-    # Keys repeat within a batch, and the hashes in Python cost more than the look-up.
+    # Keys repeat within a batch, and hashing in Python costs more than a dictionary lookup.
     partition_of = {key: hash_of(key or b"") % count for key in set(keys)}
     if not keyless_at_random:
         return [partition_of[key] for key in keys]
@@ -107,7 +107,7 @@ def _murmur2(key: bytes) -> int:
 
 
 def _fnv1a(key: bytes) -> int:
-    """FNV-1a, 32 bits, read as a signed integer of which the absolute value is taken."""
+    """The absolute value of FNV-1a, 32 bits, read as a signed integer."""
     hashed = 0x811C9DC5
     for byte in key:
         hashed = (hashed ^ byte) * 0x01000193 & _UINT32

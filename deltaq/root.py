@@ -11,9 +11,9 @@ __all__ = ["open_root"]
 
 
 def open_root(config: ClientConfig, clock: Clock) -> Store:
-    """The store that `bootstrap.servers` names. Does no I/O. InvalidConfig for a URL or option that cannot be used."""
+    """The store that `bootstrap.servers` names. Does no I/O. InvalidConfig for an invalid URL or option."""
     try:
         return open_store(config.root, config.store_options, clock)
     except ValueError as error:
-        # Not chained: the text is safe to show, the traceback's values may not be.
+        # Not chained: the error text holds no secrets, but values in the traceback may.
         raise InvalidConfig(str(error), key="bootstrap.servers") from None

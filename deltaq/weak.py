@@ -1,4 +1,4 @@
-"""Callbacks that do not keep what they belong to: threads outlive the clients that started them."""
+"""Callbacks that hold their owner by a weak reference, so that a thread does not keep a dropped client alive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def weakly(method: Callable[P, R], otherwise: R) -> Callable[P, R]:
-    """The bound `method` as long as its object lives; from then on, what gives `otherwise`."""
+    """A function that calls the bound `method` while its object lives, and returns `otherwise` afterwards."""
     reference = WeakMethod(method)
 
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:

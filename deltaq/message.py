@@ -131,7 +131,7 @@ class Message:
         return None
 
     def deserialized_value(self) -> Any:
-        """Always None in messages from deltaq: use `value()`, which is a model instance where the client has a model."""
+        """Always None in messages from deltaq: use `value()`, a model instance where the client has a model."""
         return None
 
     def set_headers(self, value: list[tuple[str, bytes | None]] | None) -> None:

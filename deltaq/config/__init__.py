@@ -1,4 +1,4 @@
-"""Configuration with Kafka's names: what can be set, on clients and on topics, and how it is checked."""
+"""Configuration of clients and topics, with Kafka's names."""
 
 from __future__ import annotations
 

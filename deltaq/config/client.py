@@ -1,4 +1,4 @@
-"""From what a user passes to `Producer`, `Consumer` or `AdminClient` to a checked, typed, immutable configuration."""
+"""Parses the arguments of `Producer`, `Consumer` and `AdminClient` into a checked, typed, immutable configuration."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _SETTING_OF: Mapping[str, Setting] = {name: s for s in CLIENT_SETTINGS.values() 
 """Each setting under its name and its aliases."""
 
 _KEY_OF_KEYWORD: Mapping[str, str] = {name.replace(".", "_"): name for name in (*_SETTING_OF, _LEGACY_TOPIC_CONFIG)}
-"""`linger_ms` -> `linger.ms`: how a setting is spelled as a keyword argument."""
+"""Keyword argument -> setting: `linger_ms` -> `linger.ms`."""
 
 _warned: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What every client is told. Attributes are Kafka's names with `_` for `.`; units are in the names.
+    """The configuration common to all clients. Attributes are Kafka's names with `_` for `.`; units are in the names.
 
-    `root` is the URL or path that `bootstrap.servers` gave, `store_options` the settings `store.*` without that
-    prefix. Neither is shown in full: both may hold secrets.
+    `root` is the URL or path from `bootstrap.servers`; `store_options` are the settings `store.*` without that prefix.
+    `repr` masks both, because they may hold secrets.
     """
 
     root: str = field(repr=False)
@@ -52,7 +52,7 @@ class ClientConfig:
 
     def __repr__(self) -> str:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}
-        # User information and queries of URLs carry keys and signatures.
+        # User information and query of a URL may carry keys and signatures.
         root = re.sub(r"//[^/]*@", "//***@", self.root).partition("?")[0]
         parts = [f"root={root!r}", f"store_options={{{', '.join(f'{key!r}: ***' for key in self.store_options)}}}"]
         return f"{type(self).__name__}({', '.join([*parts, *(f'{k}={v!r}' for k, v in shown.items())])})"
@@ -60,12 +60,12 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class AdminConfig(ClientConfig):
-    """What an admin client is told."""
+    """The configuration of an admin client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig(ClientConfig):
-    """What a producer is told. 0 is "no limit" in `queue_buffering_max_messages` and `message_timeout_ms`;
+    """The configuration of a producer. 0 means no limit in `queue_buffering_max_messages` and `message_timeout_ms`;
     `deltaq_group_commit` is `auto`, `true` or `false`."""
 
     transactional_id: str | None
@@ -87,7 +87,7 @@ class ProducerConfig(ClientConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConsumerConfig(ClientConfig):
-    """What a consumer is told. `auto_offset_reset` is `earliest`, `latest` or `error`."""
+    """The configuration of a consumer. `auto_offset_reset` is `earliest`, `latest` or `error`."""
 
     group_id: str
     auto_offset_reset: str
@@ -136,11 +136,11 @@ def parse_client_config(
 
 
 def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, object] | None = None) -> ClientConfig:
-    """The configuration that a client's arguments ask for; nothing passed in is changed.
+    """The configuration from a client's arguments, which are not modified.
 
-    `kwargs` win over `conf` and may be spelled `linger_ms` as well as `linger.ms`. Raises InvalidConfig for an unknown
-    key, a value that is not allowed and settings that contradict each other, ValueError for a consumer without
-    `group.id`, TypeError for arguments that are no configuration at all.
+    `kwargs` take precedence over `conf` and may be spelled `linger_ms` or `linger.ms`. InvalidConfig for an unknown
+    key, an invalid value, or settings that contradict each other; ValueError for a consumer without `group.id`;
+    TypeError if `conf` is not a mapping.
     """
     if conf is None and kwargs:
         conf = {}
@@ -155,7 +155,7 @@ def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, obj
             given[_SETTING_OF[key].name] = None if value is None else _checked(_SETTING_OF[key], key, value)
         else:
             raise unknown_setting(key, _SETTING_OF)
-    # None is the default, whatever was said before it.
+    # None selects the default, and overrides an earlier value.
     given = {name: value for name, value in given.items() if value is not None}
     options = {name: value for name, value in store_options.items() if value is not None}
     _check_required(kind, given)
@@ -171,11 +171,11 @@ def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, obj
 
 
 def _merged(conf: Mapping[Any, object], kwargs: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    """All (key, value) pairs, the ones that win last, with Kafka's spelling of keywords."""
+    """All (key, value) pairs with Kafka's spelling; a later pair overrides an earlier one of the same key."""
     pairs = [(str(key), value) for key, value in conf.items()]
     pairs += [(_key_of_keyword(keyword), value) for keyword, value in kwargs.items()]
     for key, nested in pairs:
-        # The legacy dict of topic settings comes first: what stands beside it is more specific.
+        # The legacy dict of topic settings comes first, so that settings outside it take precedence.
         if key == _LEGACY_TOPIC_CONFIG and nested is not None:
             if not isinstance(nested, Mapping):
                 raise TypeError(f"{key} must be a dict, not {type(nested).__name__}")
@@ -222,7 +222,7 @@ def _store_option(key: str, value: object) -> str | None:
 
 def _check_required(kind: ClientKind, values: Mapping[str, object]) -> None:
     if kind == "consumer" and not values.get("group.id"):
-        # A ValueError with this text is what confluent-kafka raises.
+        # confluent-kafka raises a ValueError with this text.
         raise ValueError("Failed to create consumer: group.id must be set")
     root = values.get("bootstrap.servers")
     remedy = "set it to the root of the topics, e.g. /data/events, s3://bucket/prefix or memory://test"
@@ -233,7 +233,7 @@ def _check_required(kind: ClientKind, values: Mapping[str, object]) -> None:
 
 
 def _warn_of_no_effect(kind: ClientKind, values: Mapping[str, SettingValue]) -> None:
-    """Say once per process that a setting does nothing, unless it only repeats the default."""
+    """Warn once per process about each setting without effect, unless its value is the default."""
     for name, value in values.items():
         setting = CLIENT_SETTINGS[name]
         if value == setting.default or name in _warned:
@@ -253,7 +253,7 @@ def _warn_of_no_effect(kind: ClientKind, values: Mapping[str, SettingValue]) -> 
 
 
 def _fit_producer(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Refuse contradictions and adapt what was not given, by librdkafka's rules."""
+    """Reject contradictory settings and derive unset ones, by librdkafka's rules."""
     if values["transactional.id"] is not None:
         if not values["enable.idempotence"] and "enable.idempotence" in given:
             raise InvalidConfig("`transactional.id` requires `enable.idempotence=true`", key="enable.idempotence")
@@ -295,11 +295,11 @@ def _check_idempotent(values: Mapping[str, Any], given: frozenset[str]) -> None:
 
 
 def _fit_consumer(values: dict[str, Any], given: frozenset[str]) -> None:
-    """Refuse contradictions and adapt what was not given; by librdkafka's rules, and one more."""
+    """Reject contradictory settings and derive unset ones, by librdkafka's rules and one more (heartbeat interval)."""
     session_ms = values["session.timeout.ms"]
     if values["max.poll.interval.ms"] < session_ms:
         raise InvalidConfig("`max.poll.interval.ms` must be >= `session.timeout.ms`", key="max.poll.interval.ms")
-    # librdkafka leaves this one to the broker. Without a broker, such a member would be declared dead again and again.
+    # librdkafka leaves this check to the broker. Here, such a member would be removed from its group again and again.
     if values["heartbeat.interval.ms"] >= session_ms:
         raise InvalidConfig("`heartbeat.interval.ms` must be < `session.timeout.ms`", key="heartbeat.interval.ms")
     strategy = values["partition.assignment.strategy"]

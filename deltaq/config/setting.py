@@ -1,4 +1,4 @@
-"""One configuration setting: its name, what it may be, and the check that a value passes or is refused by."""
+"""A configuration setting: its name, allowed values and validation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ _WORDS_OF_TRUTH = {"true": True, "t": True, "1": True, "false": False, "f": Fals
 class Setting:
     """A row of the configuration tables.
 
-    `name` is Kafka's, with the unit last; `low` and `high` bound numbers, both included; `choices` are the words
-    allowed; `synonyms` maps further spellings of a value to the plain one.
+    `name` is Kafka's, with the unit last. `low` and `high` are inclusive bounds of numbers. `choices` are the allowed
+    words. `synonyms` maps alternative spellings of a value to the canonical one.
 
-    `effect` is `honoured` for a setting that the code reads; `always` for one whose strongest demand deltaq meets
-    whatever it says; `none` for one that is accepted for the sake of shared configurations. `doc` says why.
+    `effect` is `honoured` for a setting that the code reads; `always` if deltaq provides the setting's strongest
+    guarantee whatever the value; `none` for a setting that is accepted only so that programs can share a
+    configuration with Kafka clients. `doc` gives the reason.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Setting:
 
     @property
     def honoured(self) -> bool:
-        """Whether the value makes a difference."""
+        """Whether the value has an effect."""
         return self.effect == "honoured"
 
     @property
@@ -60,13 +61,14 @@ class Setting:
 
     @property
     def range(self) -> str:
-        """What is allowed, for people: `0..900000`, `none, gzip`, or nothing."""
+        """The allowed values as text: `0..900000`, `none, gzip`, or empty."""
         return f"{self.low}..{self.high}" if self.high != math.inf else ", ".join(self.choices)
 
     def parse(self, value: object, key: str | None = None, code: int = KafkaError._INVALID_ARG) -> SettingValue:
-        """The typed value of what a user wrote: the value itself, or a string (or number) that stands for it.
+        """The typed value of a user's input: the value itself, or a string or number that denotes it.
 
-        `key` is the spelling the user chose. None, and for strings nothing, is the default. Raises InvalidConfig.
+        `key` is the user's spelling of the name. None, and for strings the empty string, select the default. Raises
+        InvalidConfig.
         """
         if value is None:
             return self.default
@@ -78,7 +80,7 @@ class Setting:
             raise InvalidConfig(str(error), key=key, code=code) from None
 
     def _text(self, value: object, key: str) -> str:
-        """Everything a user may write, as the string that Kafka's clients would make of it. Raises ValueError."""
+        """The input as the string that Kafka's clients would convert it to. Raises ValueError."""
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, list | tuple) and self.kind == "list":
@@ -87,11 +89,11 @@ class Setting:
             return str(value).strip()
         if isinstance(value, os.PathLike):
             return str(os.fspath(value))
-        # Not shown: it might be a secret of a type nobody expected.
+        # The value is not shown: it may be a secret.
         raise ValueError(_refusal(key, f"expected {self.kind}, got {type(value).__name__}"))
 
     def _typed(self, text: str, key: str) -> SettingValue:
-        """The value that the text stands for. Raises ValueError."""
+        """The value that the text denotes. Raises ValueError."""
         if self.kind == "boolean":
             if text.lower() not in _WORDS_OF_TRUTH:
                 raise ValueError(f'Expected bool value for "{key}": true or false')
@@ -104,7 +106,7 @@ class Setting:
         return (text or self.default) if self.kind == "string" else self._chosen(text, key)
 
     def _chosen(self, text: str, key: str) -> str | tuple[str, ...]:
-        """The choice, or the list of choices without repetitions, in the spelling of the table. Raises ValueError."""
+        """The choice, or the list of choices without duplicates, in the spelling of the table. Raises ValueError."""
         known = {choice.lower(): choice for choice in self.choices}
         words = [word.strip().lower() for word in text.split(",")] if self.kind == "list" else [text.lower()]
         if not known.keys() >= set(words):
@@ -112,7 +114,7 @@ class Setting:
         return tuple(dict.fromkeys(known[word] for word in words)) if self.kind == "list" else known[words[0]]
 
     def check_callable(self, value: object) -> object:
-        """A callback (or logger) as it is, or None. The kinds of error are those of confluent-kafka."""
+        """Return a valid callback or logger, or None. The exception types are those of confluent-kafka."""
         if value is None:
             return None
         if self.kind == "logger":
@@ -128,8 +130,8 @@ class Setting:
 def _integer(text: str, key: str) -> int:
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 16)
-    whole = text.removesuffix(".0")  # 6000.0 is an integer, 6000.7 a mistake
-    # Kafka's numbers fit 64 bits; Python refuses to read far longer ones with an error of its own.
+    whole = text.removesuffix(".0")  # 6000.0 is accepted, 6000.7 is not
+    # Kafka's numbers fit 64 bits; for far longer ones `int` raises an error of its own.
     if not _INTEGER.fullmatch(whole) or len(whole) > 20:
         raise ValueError(_refusal(key, "expected an integer", text))
     return int(whole)
@@ -151,12 +153,12 @@ def _refusal(key: str, remedy: str, text: str | None = None) -> str:
 
 
 def _shown(text: str) -> str:
-    """A wrong key or value for an error text: in quotes, escaped since it may hold anything, and cut."""
+    """An invalid key or value for an error text: quoted, escaped and cut to 60 characters."""
     return f'"{ascii(text[:60])[1:-1]}"'
 
 
 def unknown_setting(key: object, known: Iterable[str], code: int = KafkaError._INVALID_ARG) -> InvalidConfig:
-    """The error for a key that nobody knows, with the nearest one that somebody does."""
+    """The error for an unknown key, with the most similar known key as a hint."""
     text = str(key)
     names = sorted(known)
     dotted = text.replace("_", ".")

@@ -1,4 +1,4 @@
-"""Topic settings: checked when they are set, kept as table properties `deltaq.<name>`, read back typed."""
+"""Topic settings: validated when set, stored as table properties `deltaq.<name>`, read back as typed values."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PROPERTY_PREFIX = "deltaq."
 class TopicSettings:
     """The settings of a topic that have an effect, by Kafka's names with `_` for `.`; units are in the names.
 
-    -1 is "no limit" in the two retentions. `cleanup_policy` holds `delete`, `compact` or both; `compression_type` is a
-    codec or `producer`; `message_timestamp_type` is `CreateTime` or `LogAppendTime`.
+    -1 means no limit in `retention_ms` and `retention_bytes`. `cleanup_policy` holds `delete`, `compact` or both;
+    `compression_type` is a codec or `producer`; `message_timestamp_type` is `CreateTime` or `LogAppendTime`.
     """
 
     partitions: int
@@ -40,10 +40,10 @@ class TopicSettings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> TopicSettings:
-        """The settings that a table's properties hold; what they do not say has its default.
+        """The settings from a table's properties, with defaults for settings that have no property.
 
-        Properties of others, and settings that only a later deltaq knows, are passed over. Raises InvalidConfig
-        (INVALID_CONFIG) for a value that is not allowed.
+        Properties of other software, and settings of a later deltaq, are ignored. Raises InvalidConfig
+        (INVALID_CONFIG) for an invalid value.
         """
         wanted = {f.name for f in fields(cls)}
         values: dict[str, Any] = {
@@ -55,10 +55,10 @@ class TopicSettings:
 
 
 def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
-    """The table properties that stand for the topic settings in `config`, values checked and in one spelling.
+    """The table properties for the topic settings in `config`, with values validated and in canonical spelling.
 
-    A value of None, the default, gives no property. Raises InvalidConfig (INVALID_CONFIG) for an unknown setting or a
-    value that is not allowed.
+    A value of None selects the default and gives no property. Raises InvalidConfig (INVALID_CONFIG) for an unknown
+    setting or an invalid value.
     """
     properties = {}
     for key, value in config.items():
@@ -71,7 +71,7 @@ def topic_properties(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def check_topic_properties(properties: Mapping[str, str]) -> None:
-    """Refuse settings that contradict each other. Raises InvalidConfig (INVALID_CONFIG)."""
+    """Raises InvalidConfig (INVALID_CONFIG) for settings that contradict each other."""
     settings = TopicSettings.from_properties(properties)
     if settings.file_delete_delay_ms < settings.metadata_max_retention_ms:
         raise InvalidConfig(
@@ -90,7 +90,7 @@ def check_topic_properties(properties: Mapping[str, str]) -> None:
 
 
 def topic_config(properties: Mapping[str, str]) -> dict[str, str]:
-    """Every topic setting with the value in force, as Kafka's admin client shows it. Raises InvalidConfig."""
+    """Every topic setting with its effective value, as Kafka's admin client shows it. Raises InvalidConfig."""
     return {name: _text(_value(name, properties)) for name in TOPIC_SETTINGS}
 
 

@@ -1,4 +1,4 @@
-"""The only door to bytes: what deltaq needs from storage, and the stores that provide it."""
+"""Storage: the store contract and its implementations. No other module of deltaq reads or writes stored bytes."""
 
 from deltaq.store.contract import (
     CreateUnsupported,

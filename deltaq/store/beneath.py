@@ -1,9 +1,10 @@
-"""Opening what lies below a folder without following a symbolic link on the way.
+"""Opens paths below a folder without following symbolic links.
 
-Linux does that in one system call (`openat2`, since 5.6); elsewhere, and where a sandbox forbids it, the way is walked
-folder by folder. Each call lets another thread take over the interpreter, so it is their number that costs.
+Linux does this in one system call (`openat2`, since 5.6). On other systems, and where a sandbox forbids that call, the
+path is opened folder by folder. One call is preferred because each call releases the interpreter lock, and the number
+of releases is the main cost.
 
-Source: openat2(2), linux/openat2.h. The number of the call is the same on all of the processors named here.
+Source: openat2(2), linux/openat2.h. The system call number is the same on all processors named here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 __all__ = ["FOLDER", "child_folder", "open_beneath"]
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-"""Flags of a folder that is to be opened."""
+"""Flags for opening a folder."""
 
 _OPENAT2 = 437
 _PROCESSORS = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x"}
@@ -35,9 +36,9 @@ class _How(ctypes.Structure):
 
 
 def open_beneath(folder: int, parts: Sequence[str], flags: int) -> int:
-    """A descriptor of what the names `parts` lead to from the open `folder`; `flags` as for `os.open`.
+    """A descriptor of the path `parts` below the open `folder`; `flags` as for `os.open`.
 
-    OSError as `os.open` raises it; ELOOP for a symbolic link, wherever on the way or at its end.
+    OSError as from `os.open`; ELOOP if any part of the path is a symbolic link.
     """
     if _WORKS:
         return _openat2(folder, "/".join(parts), flags)
@@ -60,14 +61,14 @@ def child_folder(folder: int, name: str) -> int:
     try:
         return os.open(name, FOLDER, dir_fd=folder)
     except NotADirectoryError:
-        # Linux answers so for a link too, and a link must not pass for something missing.
+        # Linux reports ENOTDIR for a link too, and a link must not be taken for a missing folder.
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
 
 
 def _openat2(folder: int, path: str, flags: int) -> int:
-    # Without O_NOFOLLOW: it would have a link at the end pass for something that is no folder.
+    # Without O_NOFOLLOW: with it, a link at the end of the path is reported as ENOTDIR instead of ELOOP.
     how = _How(flags & ~os.O_NOFOLLOW, 0, _NO_MAGIC_LINKS | _NO_SYMLINKS | _BENEATH)
     name = os.fsencode(path)
     while True:

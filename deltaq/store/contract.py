@@ -1,7 +1,7 @@
-"""What deltaq needs from storage: a few operations on objects, each with every outcome named.
+"""The store contract: the operations on objects that deltaq needs, and every outcome that each may have.
 
-A store holds immutable-by-convention objects under keys (`topics/orders/_delta_log/00000000000000000007.json`).
-Only `create` is relied on for safety: of all processes that create one key, at most one succeeds.
+A store holds objects under keys (`topics/orders/_delta_log/00000000000000000007.json`); by convention they are
+immutable. Safety rests on `create` alone: of all processes that create one key, at most one succeeds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class StoreError(Exception):
-    """An operation did not succeed. `operation` and `key` say which; no message ever carries a secret."""
+    """A failed operation, named by `operation` and `key`. The text never contains a secret."""
 
     def __init__(self, operation: str, key: str, reason: str) -> None:
         super().__init__(f"{operation} of {key!r}: {reason}")
@@ -36,38 +36,38 @@ class StoreError(Exception):
 
 
 class ObjectMissing(StoreError):
-    """`get`: there is no such object (now).
+    """`get`: the object does not exist.
 
-    `create`: the object that the new one was to follow is gone, and nothing was created.
+    `create`: the object named by `after` does not exist, and nothing was created.
     """
 
 
 class ObjectExists(StoreError):
     """`create`: the store refused because the key is, or may be, taken.
 
-    Not a proof that somebody else's object is there: a retry inside the network may have met our own write, and some
-    stores answer so for two writes in flight of which neither succeeds. Read the key to find out.
+    This does not prove that another writer's object exists. A retry inside the network may have met our own write, and
+    some stores answer so to two concurrent writes of which neither succeeds. Read the key to find out.
     """
 
 
 class StoreUnavailable(StoreError):
-    """No usable answer. A read may be repeated; a write **may or may not have happened, or may still happen**."""
+    """The store gave no usable answer. A read can be repeated; a write **may have happened, or may still happen**."""
 
 
 class StoreRefused(StoreError):
-    """A definite no: nothing was changed, and repeating will not help until somebody acts.
+    """The store refused the operation and changed nothing. A retry fails too until the cause is removed.
 
-    Credentials or permission missing, no such bucket, disk full, object too large, key not allowed.
+    Causes: missing credentials or permission, no such bucket, disk full, object too large, key not allowed.
     """
 
 
 class CreateUnsupported(StoreRefused):
-    """`create`: this store has no way of refusing a taken key, so it cannot hold deltaq's data. Use another store."""
+    """`create`: the store cannot refuse a taken key, so it cannot hold deltaq's data. Use another store."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectEntry:
-    """One object of a listing: its key relative to the store's root, size in bytes, time of last change in epoch ms."""
+    """An object in a listing: key relative to the store's root, size in bytes, time of last change in epoch ms."""
 
     key: str
     size: int
@@ -76,8 +76,8 @@ class ObjectEntry:
 
 @dataclass(frozen=True, slots=True)
 class PollInterval:
-    """How to poll this store for a new object: seconds between two looks, when busy and when idle; and for how long
-    after something was found one still counts as busy."""
+    """How often to poll this store for a new object: seconds between two polls while busy and while idle. A reader
+    counts as busy for `steady_s` seconds after it found an object."""
 
     busy_s: float
     idle_s: float
@@ -85,29 +85,29 @@ class PollInterval:
 
 
 class Watch(Protocol):
-    """Wakes a reader that waits for new objects. A hint only: correctness rests on looking again after `timeout_s`."""
+    """Wakes a reader that waits for new objects. It may miss changes, so the reader also polls after `timeout_s`."""
 
     def add(self, prefix: str) -> None:
-        """Watch for objects directly in the folder `prefix` (ending in `/`) too. It need not exist yet.
+        """Also watch the objects directly in the folder `prefix` (ending in `/`). It need not exist yet.
 
-        What changes after `add` ends the next `wait`, also when it changes before that `wait` begins.
+        A change after `add` ends the next `wait`, even if it happens before that `wait` begins.
         """
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until something may have changed in a watched folder or `wake` was called; False if time is over."""
+        """Block until a watched folder may have changed or `wake` was called; False after `timeout_s` seconds."""
 
     def wake(self) -> None:
-        """End a present or the next `wait`; callable from any thread."""
+        """End the current `wait`, or else the next one. Callable from any thread."""
 
     def close(self) -> None:
-        """Release what the watch holds. Idempotent."""
+        """Release the watch's resources. Idempotent."""
 
 
 class Store(Protocol):
     """Objects under one root. Thread-safe.
 
     Keys are relative, `/`-separated, of printable ASCII without backslash, without empty, `.` or `..` parts
-    (`deltaq/store/keys.py` has the whole grammar). Any other key is StoreRefused, before anything is touched.
+    (`deltaq/store/keys.py` has the whole grammar). Any other key is StoreRefused before the storage is accessed.
     """
 
     @property
@@ -116,11 +116,11 @@ class Store(Protocol):
 
     @property
     def pace(self) -> PollInterval:
-        """How often a waiting reader should look for a new object."""
+        """How often a waiting reader should poll for a new object."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether each operation waits for a network, so that several at once are worth their threads."""
+        """Whether each operation is a network request, so that parallel operations are worth their threads."""
 
     @property
     def case_sensitive(self) -> bool:
@@ -130,13 +130,14 @@ class Store(Protocol):
         """The whole object. ObjectMissing, StoreUnavailable, StoreRefused."""
 
     def peek(self, key: str) -> bytes:
-        """As `get`, of a small object that somebody may be writing at this moment.
+        """As `get`, for a small object that another client may be writing at this moment.
 
-        Some servers let a reader of such a key sleep for much longer than the write takes: who peeks asks again.
+        Some servers delay a read of such a key for much longer than the write takes. `peek` gives up such a read early
+        and repeats it.
         """
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Bytes `[start, start+length)`; fewer, or none, if the object ends before.
+        """Bytes `[start, start+length)`; fewer, or none, if the object is shorter.
 
         ObjectMissing, StoreUnavailable, StoreRefused.
         """
@@ -144,16 +145,16 @@ class Store(Protocol):
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         """Create or replace the object, atomically and durably. StoreUnavailable (outcome unknown), StoreRefused.
 
-        A store that writes a large object piece by piece calls `between` after each one, for a writer who is in no
-        hurry and lets others go first. What that raises, which may be no OSError, passes; the object is as it was.
+        A store that writes a large object piece by piece calls `between` after each piece, so that a background writer
+        can pause. An exception of `between` must not be an OSError; it is passed on and leaves the object unchanged.
         """
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
-        """Create the object only if the key is free, atomically and durably; one attempt, never retried inside.
+        """Create the object only if the key is free, atomically and durably. One attempt; the store does not retry.
 
-        `after` is the key of an object in the same folder that the new one follows. Where that costs no request, a
-        store creates nothing if it is gone (ObjectMissing), so that a removed folder does not come back with one object
-        in it. Other stores ignore it.
+        `after` is the key of an object in the same folder that the new object follows. A store that can check this
+        without a request creates nothing if that object is gone (ObjectMissing), so that a removed folder does not
+        reappear with one object in it. Other stores ignore `after`.
 
         ObjectExists, ObjectMissing, StoreUnavailable (outcome unknown), StoreRefused.
         """
@@ -165,9 +166,9 @@ class Store(Protocol):
         """
 
     def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        """Some of what `list` has of a folder (empty, or ending in `/`), in one request; anything may be missing.
+        """A partial listing of a folder (empty, or ending in `/`) in one request; any object may be missing from it.
 
-        For whoever gains by what it sees, and loses nothing by what it does not. StoreUnavailable, StoreRefused.
+        For optimisations that stay correct when an object is missed. StoreUnavailable, StoreRefused.
         """
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
@@ -177,23 +178,23 @@ class Store(Protocol):
         """
 
     def delete(self, key: str) -> None:
-        """Remove the object; a missing one is fine. StoreUnavailable, StoreRefused."""
+        """Remove the object; no error if it does not exist. StoreUnavailable, StoreRefused."""
 
     def sync(self, folder: str) -> None:
-        """Make durable what is to be seen directly in `folder` (ending in `/`), whichever process wrote it.
+        """Make the objects that are visible directly in `folder` (ending in `/`) durable, whichever process wrote them.
 
-        On a file system an object is seen before the write that made it returns, and a power failure may take it back
-        until then. A reader that does something durable because of such an object syncs its folder first. Nothing where
-        objects are durable before they are seen. ObjectMissing (no such folder), StoreUnavailable, StoreRefused.
+        On a file system an object becomes visible before its write returns, and until then a power failure may remove
+        it. A reader that acts durably on such an object syncs the folder first. No effect on stores where an object is
+        durable before it is visible. ObjectMissing (no such folder), StoreUnavailable, StoreRefused.
         """
 
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
-        """Remove the unfinished files that interrupted writes have left under the root; how many.
+        """Remove the unfinished files that interrupted writes left under the root; returns their number.
 
-        A file counts as left behind once it is a day old by the store's own clock. Maintenance calls this, as no
-        listing shows such files. 0 where an interrupted write leaves nothing. `between` is called now and then, and
-        what it raises passes. StoreUnavailable, StoreRefused.
+        A file is removed once it is a day old by the store's own clock. Maintenance calls this because no listing
+        shows such files. 0 on stores where an interrupted write leaves nothing. `between` is called from time to time,
+        and its exceptions are passed on. StoreUnavailable, StoreRefused.
         """
 
     def watch(self) -> Watch:
-        """A new watch with no folders yet."""
+        """A new watch without folders."""

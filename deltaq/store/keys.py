@@ -1,7 +1,7 @@
-"""Which keys a store accepts: the same on every store, so that data can move from one to another.
+"""The grammar of keys. It is the same for every store, so that data can be moved between stores.
 
-Narrower than any of them: printable ASCII only, because file systems differ in what they do to other letters (they
-normalise, fold, or refuse them), and no backslash, which some clients take for a separator.
+The grammar is narrower than that of any store. Keys are printable ASCII, because file systems normalise, case-fold or
+refuse other characters. A backslash is not allowed, because some clients treat it as a separator.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from deltaq.store.contract import StoreRefused
 __all__ = ["RESERVED_PREFIX", "check_folder", "check_key", "check_prefix", "is_key"]
 
 KEY_LENGTH_MAX = 600
-"""Characters. Names of 249 characters make keys of up to 540."""
+"""In characters. Names of 249 characters make keys of up to 540."""
 
 PREFIX_LENGTH_MAX = 1024 - 1 - KEY_LENGTH_MAX
-"""Characters. S3, GCS and Azure allow 1024 bytes for the root's own prefix, a slash and the key."""
+"""In characters. S3, GCS and Azure allow 1024 bytes for the root's prefix, a slash and the key."""
 
 PART_LENGTH_MAX = 255
-"""Characters between two slashes: the limit of file names on the usual file systems."""
+"""Maximum characters between two slashes: the limit for file names on common file systems."""
 
 RESERVED_PREFIX = ".~"
-"""A name that begins so is an unfinished file of the local store. `~` is in no topic, group or client name."""
+"""Prefix of the local store's unfinished files. `~` is not allowed in names of topics, groups and clients."""
 
 _PART = rf"(?!\.\.?(?:/|\Z))(?!\.~)[ -.0-\[\]-~]{{1,{PART_LENGTH_MAX}}}"
 _KEY = re.compile(rf"{_PART}(?:/{_PART})*")
@@ -34,7 +34,7 @@ def is_key(text: str) -> bool:
 
 
 def check_key(operation: str, key: str) -> None:
-    """StoreRefused, saying why, if `key` is not a key."""
+    """StoreRefused with the reason if `key` is not a valid key."""
     if not is_key(key):
         raise StoreRefused(operation, key, f"not a key: {_fault(key)}")
 
@@ -53,7 +53,7 @@ def check_folder(operation: str, folder: str) -> None:
 
 
 def _fault(text: str) -> str:
-    """What is wrong with it, in words."""
+    """The reason why `text` is not a valid key."""
     parts = text.split("/")
     if len(text) > KEY_LENGTH_MAX:
         return f"longer than {KEY_LENGTH_MAX} characters"

@@ -1,4 +1,4 @@
-"""From a root URL to the store it names."""
+"""Parses a root URL and opens the store that it names."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Location", "open_store", "parse_location"]
 _SCHEMES = ("file", "memory", "s3", "gs", "az")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
-# Not a path: nobody means a folder of such a name, and it may hold a password.
+# `host:port` is not accepted as a path: it is a Kafka broker address, and may hold a password.
 _BROKERS = re.compile(r"[^/\\]+:\d{1,5}(,[^/\\]+:\d{1,5})*,?")
 _ENVIRONMENT = ("AWS_", "AZURE_", "GOOGLE_", "MINIO_S3_")
 
-# One object per place, as long as anybody holds it: what is shared per store (a group commit, a probe) can key on it.
+# One object per location, held weakly, so that state shared per store (group commit, probe) can be keyed by the object.
 _open: WeakValueDictionary[str, Store] = WeakValueDictionary()
 _lock = SYSTEM_CLOCK.lock()
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a store is. `name` is an absolute path, the name of a memory store, or a bucket; never holds a secret."""
+    """The location of a store. `name` is an absolute path, a memory store's name or a bucket, and never a secret."""
 
     scheme: str
     name: str
@@ -44,11 +44,11 @@ class Location:
 def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clock = SYSTEM_CLOCK) -> Store:
     """The store at `url`: a path, `file:///path`, `memory://name`, `s3://bucket/prefix`, `gs://…` or `az://…`.
 
-    Nothing is contacted or made yet. `options` are the `store.*` keys of a configuration without that prefix, for
-    object stores only (`deltaq/store/object_options.py` has the list). Opened twice in one process with equal options,
-    a place gives the same object; a `memory://` store even whatever the clock, which is that of the first opener.
+    Does no I/O. `options` are the `store.*` keys of a configuration without that prefix, for object stores only
+    (`deltaq/store/object_options.py` lists them). Two calls in one process with equal URL, options and clock return the
+    same object. A `memory://` store is the same object whatever the clock, and keeps the clock of the first call.
 
-    ValueError, naming the value unless it may be secret, and what to do about it.
+    ValueError with the remedy. Its text contains the value unless that may be secret.
     """
     location, options = parse_location(url), dict(options or {})
     if location.scheme in {"file", "memory"} and options:
@@ -62,13 +62,13 @@ def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clo
     store = _open.get(identity)
     if store is None:
         made = _make(location, options, clock)
-        with _lock:  # of two threads that open it at once, both get the same
+        with _lock:  # two threads that open it at once get the same object
             store = _open.setdefault(identity, made)
     return store
 
 
 def parse_location(url: str) -> Location:
-    """Take a root URL or path apart. ValueError if it names no place, or holds credentials (which are not echoed)."""
+    """Parse a root URL or path. ValueError if it is invalid or holds credentials, which the text does not contain."""
     scheme, separator, rest = url.partition("://")
     if not separator and _BROKERS.fullmatch(url):
         raise ValueError(
@@ -129,7 +129,7 @@ def _parse_named(scheme: str, rest: str) -> Location:
 
 
 def _identity(location: Location, options: Mapping[str, object], clock: Clock) -> str:
-    """What makes two openings the same, as a hash: it would otherwise hold the secrets of options and environment."""
+    """The identity of an opened store. It is a hash because options and environment hold secrets."""
     facts: list[tuple[str, object]] = [("location", location), ("clock", id(clock)), *sorted(options.items())]
     if location.scheme != "file":
         facts += sorted((name, value) for name, value in os.environ.items() if name.startswith(_ENVIRONMENT))
@@ -139,7 +139,7 @@ def _identity(location: Location, options: Mapping[str, object], clock: Clock) -
 def _make(location: Location, options: Mapping[str, object], clock: Clock) -> Store:
     if location.scheme == "file":
         return LocalStore(location.name, clock)
-    # Imported when needed: the client is a large binary, and many users never leave their disk.
+    # Imported on first use: the object store client is a large binary, which local stores do not need.
     from deltaq.store.objects import open_object_store  # noqa: PLC0415
 
     return open_object_store(location.scheme, location.name, location.prefix, options, clock)

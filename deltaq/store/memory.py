@@ -15,11 +15,11 @@ from deltaq.store.watch import SignalWatch
 __all__ = ["MemoryStore", "forget_memory_store", "memory_store", "serve_memory_store"]
 
 PACE = PollInterval(busy_s=0.0005, idle_s=0.1)
-"""A watch of this store misses nothing, so the idle look is only a safety net."""
+"""A watch of this store misses no change, so polling while idle is only a safety net."""
 
 
 class MemoryStore:
-    """Objects in a dictionary. Everything is atomic, ordered and gone when the process ends."""
+    """Objects in a dictionary. All operations are atomic; the objects are lost when the process ends."""
 
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
         self._url = f"memory://{name}"
@@ -58,7 +58,7 @@ class MemoryStore:
             raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
         return self._content("get_range", key)[start : start + length]
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
+    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - written in one piece
         check_key("put", key)
         self._write(key, bytes(data), replace=True)
 
@@ -73,7 +73,7 @@ class MemoryStore:
         check_prefix("list", prefix)
         with self._lock:
             first = max(bisect.bisect_left(self._keys, prefix), bisect.bisect_right(self._keys, start_after))
-            # A key is ASCII, so this is the first string after all that begin with the prefix.
+            # Keys are ASCII, so prefix + 0x7F sorts after every key with the prefix.
             keys = self._keys[first : bisect.bisect_left(self._keys, prefix + "\x7f")]
             entries = [ObjectEntry(key, len(self._objects[key][0]), self._objects[key][1]) for key in keys]
         return iter(entries)
@@ -111,7 +111,7 @@ class MemoryStore:
         return f"<MemoryStore {self._url}>"
 
     def _content(self, operation: str, key: str) -> bytes:
-        # One look-up in a dictionary needs no lock.
+        # A single dictionary lookup needs no lock.
         found = self._objects.get(key)
         if found is None:
             raise ObjectMissing(operation, key, "there is no such object")
@@ -123,12 +123,12 @@ class MemoryStore:
             is_new = key not in self._objects
             if not is_new and not replace:
                 return False
-            # No call in between, after which a signal handler's exception could leave the one without the other.
+            # A signal handler runs after a call. No call separates the two updates, so no exception can split them.
             self._objects[key] = stored
             if is_new:
                 bisect.insort(self._keys, key)
             watches = list(self._watches)
-        # Outside the lock: a watch has a lock of its own.
+        # Outside the lock: each watch takes its own lock.
         for watch in watches:
             watch.changed(key)
         return True
@@ -138,16 +138,16 @@ _STORES: dict[str, Store] = {}
 
 
 def memory_store(name: str, clock: Clock = SYSTEM_CLOCK) -> Store:
-    """The store of that name in this process; made, with this clock, by the first who asks."""
+    """The store of that name in this process. The first call creates it with its clock."""
     store = _STORES.get(name)
     return store if store is not None else _STORES.setdefault(name, MemoryStore(name, clock))
 
 
 def serve_memory_store(name: str, store: Store) -> None:
-    """Let `memory://name` be `store` for all who open it from now on, so that a test can put faults in its way."""
+    """Make `memory://name` open `store` from now on, so that a test can inject faults."""
     _STORES[name] = store
 
 
 def forget_memory_store(name: str) -> None:
-    """Drop the store of that name, so that the next who asks finds an empty one. Open handles keep the old one."""
+    """Drop the store of that name: the next `open_store` creates an empty one. Open handles keep the old one."""
     _STORES.pop(name, None)

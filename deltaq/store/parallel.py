@@ -1,4 +1,4 @@
-"""Several store operations at once: what is waited for is the slowest, not the sum."""
+"""Runs several store operations in parallel, so that a call waits for the slowest and not for the sum."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 REQUESTS_MAX = 8
-"""How many operations one call has under way: enough to hide the latency of a store, too few to overrun one."""
+"""Maximum number of concurrent operations of one call: hides the latency of a store without overloading it."""
 
 LONGEST_WAIT_S = 3600.0
-"""Longest uninterrupted wait: the system refuses to wait for centuries, and a caller's time limit may be that long."""
+"""Longest single wait on a condition. Longer timeouts wait repeatedly, because the system rejects very long ones."""
 
 INTERRUPTED_WAIT_S = 1.0
-"""How long a call with a time limit, when it is interrupted, waits for what is under way, which the exit of the program
-would abort."""
+"""How long an interrupted call with a timeout waits for its running operations, which an exit of the program would
+abort."""
 
 
 def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeout_s: float | None = None) -> list[R]:
     """`work(item)` for each item, in the order of the items, on up to `REQUESTS_MAX` threads.
 
-    What `work` raises comes out once no other item is being worked on; those not begun are then left. KafkaException
-    (_TIMED_OUT) when it is not over within `timeout_s` seconds; what has begun goes on behind the caller's back. So it
-    does when a caller with a time limit is interrupted.
+    After a failure no further item is started; the exception of `work` is raised once the running items have ended.
+    KafkaException (_TIMED_OUT) after `timeout_s` seconds. Items that are then running continue in the background, as
+    they do when a call with a timeout is interrupted.
     """
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
@@ -43,12 +43,12 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
         if not job.is_abandoned:
             patience_s = None if timeout_s is None else min(timeout_s, INTERRUPTED_WAIT_S)
             for thread in threads:
-                # They are just ending; one that outlives the program's end inside Arrow would abort it.
+                # The threads are ending. One that is still inside Arrow when the program exits would abort it.
                 thread.join(patience_s)
 
 
 def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
-    """What `ask` answers. KafkaException (_TIMED_OUT) when that takes longer; it goes on behind the caller's back."""
+    """The result of `ask`. KafkaException (_TIMED_OUT) after this time; `ask` then continues in the background."""
     if seconds == float("inf"):
         return ask()
     (answer,) = in_parallel(clock, lambda _: ask(), (None,), seconds)
@@ -56,7 +56,7 @@ def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:
 
 
 def _started(clock: Clock, run: Callable[[], None], count: int) -> list[Thread]:
-    """Up to `count` threads. RuntimeError if the system gives not even one."""
+    """Start up to `count` threads. RuntimeError if the system cannot start even one."""
     threads: list[Thread] = []
     while len(threads) < count:
         try:
@@ -64,12 +64,12 @@ def _started(clock: Clock, run: Callable[[], None], count: int) -> list[Thread]:
         except RuntimeError:
             if not threads:
                 raise
-            break  # these do it as well, only later
+            break  # fewer threads do the same work, more slowly
     return threads
 
 
 def delete_all(store: Store, clock: Clock, keys: Sequence[str]) -> None:
-    """Delete objects: one after the other, in this order, unless the store is remote. Raises what `delete` raises."""
+    """Delete objects: in parallel on a remote store, otherwise in order. Raises what `delete` raises."""
     if store.is_remote:
         in_parallel(clock, store.delete, keys)
     else:
@@ -87,14 +87,14 @@ class _Job(Generic[T, R]):
         self._under_way = 0
         self._results: dict[int, R] = {}
         self._failure: BaseException | None = None
-        self.is_abandoned = False  # time was over: threads may be stuck in the store
+        self.is_abandoned = False  # timed out: threads may be blocked in the store
 
     def run(self) -> None:
-        """What each thread does: one item after the other, until none is left or one has failed."""
+        """The body of each thread: process items until none is left or one has failed."""
         while (at := self._next()) is not None:
             try:
                 self._results[at] = self._work(self._items[at])
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            except BaseException as error:  # noqa: BLE001 - raised in the calling thread
                 self._ended(error)
             else:
                 self._ended(None)
@@ -114,12 +114,12 @@ class _Job(Generic[T, R]):
             self._changed.notify_all()
 
     def begin_no_more(self) -> None:
-        """What has not begun is left."""
+        """Start no further item."""
         with self._changed:
             self._begun = len(self._items)
 
     def results(self, timeout_s: float | None) -> list[R]:
-        """What the caller does: wait for the threads, and take what they found."""
+        """Wait for the threads and return their results. Called by the calling thread."""
         deadline = None if timeout_s is None else self._clock.monotonic() + timeout_s
         with self._changed:
             while self._under_way or (self._failure is None and self._begun < len(self._items)):

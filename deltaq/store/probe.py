@@ -1,6 +1,6 @@
-"""Proof, before anything is entrusted to a store, that its `create` refuses a taken key.
+"""Proves, before the first write of a process, that a store's `create` refuses a taken key.
 
-All of deltaq rests on that one property, and some stores that speak S3 accept the condition and ignore it.
+All guarantees of deltaq rest on that property, and some S3-compatible stores accept the condition and ignore it.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ REFUSED_ATTEMPTS = 3
 PROBE_BACKOFF_S = 0.05  # doubles with each attempt
 
 LEFT_AFTER_MS = 24 * 3600 * 1000
-"""A probe's object of this age was left by a crash. One in use must not be deleted: its probe would fail."""
+"""A probe object of this age was left by a crash. Younger ones are kept: deleting one in use makes its probe fail."""
 
 _FIRST, _SECOND = b"first", b"second"
 
 
 class UnsafeStore(StoreError):
-    """The store does not refuse to create what is there already: data would be lost. Use another store or version."""
+    """The store does not refuse to create an existing key, so data would be lost. Use another store or version."""
 
 
 def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Create one throw-away object twice. UnsafeStore if the second is accepted or has any effect.
+    """Create one temporary object twice. UnsafeStore if the second `create` succeeds or has any effect.
 
-    StoreUnavailable after a few attempts of which none had a clear answer; StoreRefused as from `Store.create`, if it
-    is repeated: MinIO denies access to a folder from which another process's probe is just being removed.
+    StoreUnavailable after 5 attempts without a clear answer. StoreRefused after 3 refusals: a single one may be
+    temporary, because MinIO denies access to a folder from which another process's probe is just being removed.
     """
     for attempt in range(PROBE_ATTEMPTS):
         key = PROBE_FOLDER + clock.unique_id()
@@ -48,7 +48,7 @@ def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
             _probe_key(store, key)
             return
         except (StoreUnavailable, StoreRefused) as error:
-            # A lost answer proves nothing, and neither would a second look at the same key.
+            # After a lost answer, a second attempt on the same key proves nothing: the next attempt uses a new key.
             if attempt + 1 >= (REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS):
                 raise
             clock.sleep(PROBE_BACKOFF_S * 2**attempt * (0.5 + clock.random()))
@@ -58,7 +58,7 @@ def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
 
 def probed(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
     """`probe`, once per store and process."""
-    # No lock: two threads that come here at once both probe, which does no harm.
+    # No lock: two threads may both probe, which is harmless.
     if store not in _PROBED:
         probe(store, clock)
         _PROBED.add(store)
@@ -73,12 +73,12 @@ def _probe_key(store: Store, key: str) -> None:
     except CreateUnsupported as error:
         raise UnsafeStore("probe", key, f"{store.url}: {error.reason}") from None
     except ObjectExists as error:
-        # Nobody else has this key, so this is a store's way of saying "try again".
+        # The key is unique, so no other writer can have taken it: the store answers so for "try again".
         raise StoreUnavailable("probe", key, error.reason) from None
     try:
         store.create(key, _SECOND)
     except ObjectExists:
-        # Twice: what was damaged on the way to us is not lost.
+        # Read twice: the first answer may have been damaged in transit.
         if _read(store, key) != _FIRST and _read(store, key) != _FIRST:
             raise UnsafeStore("probe", key, _verdict(store, "refused a taken key and yet lost its object")) from None
     else:
@@ -93,7 +93,7 @@ def _read(store: Store, key: str) -> bytes | None:
 
 
 def _verdict(store: Store, fault: str) -> str:
-    provider = getattr(store, "provider", "")  # of a bucket: whose it is, its URL does not say
+    provider = getattr(store, "provider", "")  # only object stores have one; the URL does not show it
     name = f"{store.url} ({provider})" if provider else store.url
     return (
         f"{name} {fault}: it ignores create-if-absent, and writers would overwrite each other's data. "
@@ -102,7 +102,7 @@ def _verdict(store: Store, fault: str) -> str:
 
 
 def remove_left_probes(store: Store, now_ms: int) -> int:
-    """Delete the objects of probes that a crash has interrupted; how many. Raises StoreUnavailable, StoreRefused."""
+    """Delete the objects of probes that a crash interrupted; returns their number. StoreUnavailable, StoreRefused."""
     left = left_probes(store, now_ms)
     for key in left:
         store.delete(key)
@@ -110,7 +110,7 @@ def remove_left_probes(store: Store, now_ms: int) -> int:
 
 
 def left_probes(store: Store, now_ms: int) -> list[str]:
-    """The keys of what interrupted probes have left. Raises StoreUnavailable, StoreRefused."""
+    """The keys of objects that interrupted probes left behind. StoreUnavailable, StoreRefused."""
     oldest_ms = now_ms - LEFT_AFTER_MS
     return [entry.key for entry in store.list(PROBE_FOLDER) if entry.modified_ms < oldest_ms]
 
@@ -119,4 +119,4 @@ def _discard(store: Store, key: str) -> None:
     try:
         store.delete(key)
     except StoreError:
-        pass  # who may not delete may still write: a few bytes stay behind
+        pass  # a client without permission to delete may still write: a few bytes remain

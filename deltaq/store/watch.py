@@ -1,4 +1,4 @@
-"""A watch that this process itself signals: all there is for object stores, and enough for a store in memory."""
+"""A watch that this process itself signals. Object stores have no other one; for a store in memory it suffices."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SignalWatch:
                 if remaining_s <= 0:
                     return False
                 self._condition.wait(remaining_s)
-            # A closed watch never blocks again: whoever still waits is to notice that it is over.
+            # A closed watch never blocks again, so that every waiting thread notices the end.
             self._signalled = self._closed
             return True
 
@@ -45,6 +45,6 @@ class SignalWatch:
         self.wake()
 
     def changed(self, key: str) -> None:
-        """Tell the watch that the object `key` was written."""
+        """Signal that the object `key` was written."""
         if key[: key.rfind("/") + 1] in self._folders:
             self.wake()

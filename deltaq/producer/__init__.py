@@ -1,4 +1,4 @@
-"""The producer: from `produce` to the log and the delivery report."""
+"""The producer client and its write path: accumulate, upload, commit, report."""
 
 from __future__ import annotations
 

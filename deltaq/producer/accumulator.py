@@ -1,12 +1,12 @@
-"""Records on their way from `produce` to the log: one buffer per client and topic.
+"""Record accumulators: the records that wait between `produce` and their upload, one buffer per client and topic.
 
-`produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and everything that removes holds
-the lock of the topic's writer. All that `produce` does besides is to compare with four thresholds. Two say when the
-writer wants to be woken, two how much may be added before the client's limits have to be looked at.
+`produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and code that removes entries holds
+the sender's lock. Besides that, `produce` only compares with four thresholds: two wake the sender, and two limit how
+much may be added before the client's limits are checked again.
 
-A row and its callback are two entries of the queue, one behind the other. A tuple of bytes and numbers is nothing to
-Python's garbage collector; one with a callback in it would be looked at again and again while it waits, which at a
-million messages a second costs more than all else that `produce` does.
+A row and its callback are two consecutive entries of the queue. Python's garbage collector does not track a tuple of
+bytes and numbers. It would traverse a tuple that holds a callback again and again while it waits, which at a million
+messages per second costs more than the rest of `produce`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _NEVER = 2**63
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
-    """How a client wants its records of a topic written. With `sticky_s` 0, records without a key are spread.
+    """A client's settings for writing a topic. Fields that end in `_s` are seconds.
 
-    With `group_commit` other processes may commit what was uploaded for it, and the other way round.
+    With `sticky_s` 0, records without a key are spread over the partitions. With `group_commit`, processes may commit
+    each other's uploads.
     """
 
     linger_s: float
@@ -57,7 +58,7 @@ class AccumulatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Records that came one by one, each with its callback or None."""
+    """Records of `produce` calls, each with its callback or None."""
 
     rows: list[Row]
     callbacks: list[object]
@@ -67,21 +68,21 @@ class RowBlock:
 
     @property
     def produced_at(self) -> float:
-        """When the oldest was produced."""
+        """When the oldest was produced, in seconds on the monotonic clock."""
         return self.rows[0][5]
 
     def __getitem__(self, part: slice) -> RowBlock:
         return RowBlock(self.rows[part], self.callbacks[part])
 
     def picked(self, numbers: Iterable[int]) -> RowBlock:
-        """Those with these numbers."""
+        """The rows with these numbers."""
         numbers = tuple(numbers)
         return RowBlock([self.rows[at] for at in numbers], [self.callbacks[at] for at in numbers])
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowBlock:
-    """Records that came as a table and are committed together. In `columns`, partition -1 is one not chosen yet."""
+    """A table of `produce_arrow`, whose records are committed together. Partition -1 in `columns`: not chosen yet."""
 
     columns: Columns
     callback: object
@@ -97,12 +98,12 @@ Records: TypeAlias = "RowBlock | ArrowBlock"
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What became of records of one buffer: they got offsets, or `error`.
+    """The result of records of one buffer: offsets, or `error`.
 
-    `next_offsets[p]` is the offset of the first of these records in partition p; later ones count on from it in the
-    order of `records`. `columns` is what was written, None if that was not reached; a row that came without a time has
-    the one at which it was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic stamps records
-    itself. `bytes` is what they took of the client's budget.
+    `next_offsets[p]` is the offset of the first of these records in partition p; the following ones count up from it in
+    the order of `records`. `columns` is what was written, None if the records were not encoded. A row without a
+    timestamp has the time at which it was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic
+    uses log append time. `bytes` is their share of the client's budget.
     """
 
     records: Records
@@ -122,8 +123,8 @@ class BatchResult:
 
 @dataclass(slots=True, eq=False)
 class Flush:
-    """A call of `flush`, in the list that all buffers of its client share. It ends by one assignment, so that no
-    exception leaves the records of later calls without their linger."""
+    """A call of `flush`, in the list that all buffers of its client share. One assignment ends it, so that an exception
+    cannot leave the flush active and disable lingering for later records."""
 
     is_over: bool = False
 
@@ -131,9 +132,9 @@ class Flush:
 class RecordAccumulator:
     """Records of one client for one topic that wait to be written, and the count of those that are being written.
 
-    `report(buffer, report)` is told what became of records, `seen(view)` how the topic is whenever that has changed,
-    and `wake()` is called when a threshold is crossed. `plan` says how to create the topic, if that is wanted.
-    `unchecked` is set when records came in before anybody knew what the topic demands of them.
+    `report(buffer, result)` is called with the result of records, `seen(definition)` whenever the topic has changed,
+    and `wake()` when a threshold is crossed. `plan` says how to create a missing topic, None if that is disabled.
+    `unchecked` is set when records were accepted before the topic's schema and limits were known.
     """
 
     __slots__ = (
@@ -174,14 +175,14 @@ class RecordAccumulator:
         self.plan = plan
         self.unchecked = False
         self.queue: list[Any] = []  # row, callback, row, callback ...
-        self.bytes = 0  # of `queue`, about: an update lost between threads is forgotten when the rows are taken
+        self.bytes = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken
         self.wake_length, self.wake_bytes = 1, _NEVER  # lengths are those of `queue`
         self.room_length, self.room_bytes = 0, 0
-        # Changed under the writer's lock, and under the client's: two counters each, so that no update is lost.
+        # The sender's lock guards taken_*, the client's reported_*: separate counters, so that no update is lost.
         self.taken_rows = self.taken_bytes = 0
         self.reported_rows = self.reported_bytes = 0
         self.flushes = [] if flushes is None else flushes
-        self.abandoned = False  # nobody will put anything in any more
+        self.abandoned = False  # the client adds no more records
         self._report = report
         self._wake = wake
         self._sealed: deque[tuple[Records, int]] = deque()
@@ -191,45 +192,45 @@ class RecordAccumulator:
     # --- counting ---
 
     def __len__(self) -> int:
-        """Records waiting to be taken."""
+        """The number of records waiting to be taken."""
         return len(self.queue) // 2 + sum(len(records) for records, _ in tuple(self._sealed))
 
     @property
     def pending_rows(self) -> int:
-        """Records waiting or being written."""
+        """The number of records waiting or being written."""
         return len(self) + self.taken_rows - self.reported_rows
 
     @property
     def pending_bytes(self) -> int:
-        """What they take of the client's budget."""
+        """Their share of the client's budget in bytes."""
         return self.bytes + sum(size for _, size in tuple(self._sealed)) + self.taken_bytes - self.reported_bytes
 
     @property
     def flushing(self) -> bool:
-        """Whether the records are to be written without lingering."""
+        """Whether records must be written without lingering."""
         return self.abandoned or any(not flush.is_over for flush in self.flushes)
 
     def report(self, report: BatchResult) -> None:
-        """Tell the client what became of records that were taken."""
+        """Report the result of taken records to the client."""
         self._report(self, report)
 
-    # --- waking the writer ---
+    # --- waking the sender ---
 
     def wake(self) -> None:
-        """Wake the writer, and not again before it has looked."""
+        """Wake the sender, once until it has checked the buffer."""
         self.wake_length = self.wake_bytes = _NEVER
         try:
             self._wake()
-        except BaseException:  # of a signal handler: it may not have been woken
+        except BaseException:  # from a signal handler: the sender may not have been woken
             self.wake_length, self.wake_bytes = 1, _NEVER
             raise
 
     def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
-        """Seconds until the records here should be taken; None while there are none.
+        """Seconds until the records should be taken; None while there are none.
 
-        They linger `linger_of(produced_at, linger_s)` seconds, asked with when the oldest was produced, and how long it
-        may wait by the client's settings. From now on whoever changes the answer wakes the writer: so the thresholds
-        are set before looking.
+        They linger `linger_of(produced_at, linger_s)` seconds; its arguments are when the oldest was produced and how
+        long it may wait by the client's settings. The wake thresholds are set before the buffer is read, so that a
+        change after the read wakes the sender.
         """
         self.wake_length, self.wake_bytes = 1, _NEVER
         produced_at = self.first_produced_at()
@@ -248,17 +249,17 @@ class RecordAccumulator:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is enough for a batch, so that lingering makes no sense."""
+        """Whether a full batch waits, so that lingering gains nothing."""
         if self._sealed:
             return True
-        # Bytes without rows are of a message that was taken before `produce` had come to count it.
+        # Bytes without rows belong to a message that was taken before `produce` counted its bytes.
         length = len(self.queue)
         return length >= 2 * self.settings.batch_rows or (length > 0 and self.bytes >= self.settings.batch_bytes)
 
-    # --- putting in and taking out, under the writer's lock ---
+    # --- adding and taking, under the sender's lock ---
 
     def append_block(self, block: ArrowBlock) -> None:
-        """Add a table behind the rows that are here already."""
+        """Add a table behind the waiting rows."""
         waiting = self.queue[:]
         if waiting:
             self._sealed.append((RowBlock(waiting[::2], waiting[1::2]), self.bytes))
@@ -267,7 +268,7 @@ class RecordAccumulator:
         self._sealed.append((block, block.bytes))
 
     def rows_within(self, bytes_max: int) -> int:
-        """How many of the oldest records take about `bytes_max` bytes; at least one."""
+        """How many of the oldest records have about `bytes_max` bytes; at least one."""
         count, size = len(self.queue) // 2, self.bytes
         if self._sealed:
             records, size = self._sealed[0]
@@ -275,7 +276,7 @@ class RecordAccumulator:
         return count if size <= bytes_max else max(1, count * bytes_max // size)
 
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
-        """Remove the oldest records, with their bytes: one table, or rows; all produced no later than `until`."""
+        """Take one table, or up to `rows_max` rows produced no later than `until`, oldest first; with their bytes."""
         self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
         self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()
@@ -286,7 +287,7 @@ class RecordAccumulator:
         return records, size
 
     def _take_sealed(self, rows_max: int, until: float) -> tuple[Records, int]:
-        # Counted as taken before they are gone from here: whoever counts meanwhile finds too many, never too few.
+        # Count them as taken before removing them: a concurrent count may be too high, never too low.
         records, size = self._sealed[0]
         if isinstance(records, ArrowBlock) or (count := _ready(records.rows, rows_max, until)) == len(records):
             self.taken_rows += len(records)
@@ -308,10 +309,10 @@ class RecordAccumulator:
         del self.queue[: 2 * count]
         return taken[:count] if count < len(taken) else taken, size
 
-    # --- the partition of records without a key ---
+    # --- sticky partitioning of records without a key ---
 
     def sticky(self, partitions: int, now: float, chance: float) -> int:
-        """The partition that such records go to at the moment; `chance` in [0, 1) picks the next one."""
+        """The current sticky partition; `chance` in [0, 1) picks the next one when `sticky_s` is over."""
         if now >= self._sticky_until or not 0 <= self._sticky < partitions:
             self._sticky = int(chance * partitions)
             self._sticky_until = now + self.settings.sticky_s
@@ -319,7 +320,7 @@ class RecordAccumulator:
 
 
 def _ready(rows: list[Row], rows_max: int, until: float) -> int:
-    """How many rows from the front may be taken; at least one."""
+    """The number of rows in front that were produced no later than `until`; at least one."""
     count = min(len(rows), rows_max)
     if rows[count - 1][5] <= until:
         return count

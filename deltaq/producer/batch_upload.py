@@ -1,4 +1,4 @@
-"""One batch on its way into the store: partitions chosen, rows checked and encoded, segments put."""
+"""Upload of a produce batch: choose partitions, check and encode rows, put the segments into the store."""
 
 from __future__ import annotations
 
@@ -40,76 +40,80 @@ class BatchUpload:
         clock: Clock,
         log: SharedTopicLog,
         batches: InFlightBatches,
-        sight: TopicDefinitionCache,
+        definitions: TopicDefinitionCache,
         reports: DeliveryReports,
-        care: MaintenanceSlot,
+        maintenance: MaintenanceSlot,
     ) -> None:
         self._store = store
         self._topic = topic
         self._clock = clock
         self._log = log
         self._batches = batches
-        self._sight = sight
+        self._definitions = definitions
         self._reports = reports
-        self._care = care
+        self._maintenance = maintenance
 
     def first(self, batch: ProduceBatch) -> None:
-        """Encode and upload a batch that was taken just now; without segments, if none of its rows can be written.
+        """Encode and upload a new batch. It has no segments afterwards if none of its rows can be written.
 
-        Raises what the upload raises.
+        Raises what `put` raises.
         """
         plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
-        view = self._sight.known(plan, batch.deadline)
-        # Of what was purged meanwhile nothing is written: nobody would be told of what is refused in it.
-        parts = [part for part in batch.parts if not part.told and self._encode(part, view, batch.deadline)]
-        # In the order of their segments: that is the order in which offsets are given.
+        definition = self._definitions.known(plan, batch.deadline)
+        # Purged parts are skipped: refusals of their rows could no longer be reported.
+        parts = [
+            part for part in batch.parts if not part.is_reported and self._encode(part, definition, batch.deadline)
+        ]
+        # In the order of their segments, in which offsets are assigned.
         batch.parts = list(chain.from_iterable(by_encoding(parts)))
-        batch.topic_id = view.topic_id
-        self.put(batch, view, batch.deadline)
+        batch.topic_id = definition.topic_id
+        self.put(batch, definition, batch.deadline)
 
     # --- encoding ---
 
-    def _encode(self, part: BatchPart, view: TopicDefinition, deadline: float) -> bool:
-        """Turn a part into columns. Rows that cannot be written are reported; whether any are left."""
+    def _encode(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> bool:
+        """Turn a part into columns and report rows that cannot be written. Whether any rows are left."""
         settings = part.buffer.settings
-        sticky = part.buffer.sticky(view.partitions, self._clock.monotonic(), self._clock.random())
+        sticky = part.buffer.sticky(definition.partitions, self._clock.monotonic(), self._clock.random())
         spread = settings.sticky_s == 0
         records = part.records
         try:
             if isinstance(records, ArrowBlock):
                 columns = records.columns
-                self._check_block(columns, view, deadline, unchecked=part.buffer.unchecked)
-                part.columns = resolved_block(columns, settings.partitioner, view.partitions, sticky, spread=spread)
+                self._check_block(columns, definition, deadline, unchecked=part.buffer.unchecked)
+                part.columns = resolved_block(
+                    columns, settings.partitioner, definition.partitions, sticky, spread=spread
+                )
                 return True
             part.partitions = chosen_partitions(
-                records.rows, settings.partitioner, view.partitions, sticky, spread=spread
+                records.rows, settings.partitioner, definition.partitions, sticky, spread=spread
             )
-            refusals = self._refusals(records, part.partitions, view, deadline, unchecked=part.buffer.unchecked)
+            refusals = self._refusals(records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked)
             if refusals:
                 records = self._reports.refused(part, records, refusals)
             if len(records):
                 part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-                part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, view.schema)
+                part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, definition.schema)
         except KafkaException as error:
-            self._reports.failed([part], error)  # alone: the other parts are of other clients
+            self._reports.failed([part], error)  # this part only: the others belong to other clients
             return False
         return part.columns is not None
 
-    def _check_block(self, columns: Columns, view: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
-        """What is wrong with a table that `produce_arrow` could not know yet. Its rows are committed together, so one
-        of them that cannot be written refuses all.
+    def _check_block(self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
+        """Check a table for what `produce_arrow` could not know yet. Its rows are committed together, so one bad row
+        refuses the whole table.
 
         Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException.
         """
-        wanted = VALUE_SCHEMA if view.schema is None else view.schema.arrow
+        wanted = VALUE_SCHEMA if definition.schema is None else definition.schema.arrow
         if columns.values.schema != wanted:
             raise self._misfit(wanted)
         highest = pc.max(columns.partitions).as_py()
-        if highest >= view.partitions and highest >= self._sight.newest(deadline).partitions:
+        if highest >= definition.partitions and highest >= self._definitions.newest(deadline).partitions:
             raise UnknownTopic(self._topic, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
-        if "compact" in view.settings.cleanup_policy and columns.keys.null_count:
+        if "compact" in definition.settings.cleanup_policy and columns.keys.null_count:
             raise self._keyless()
-        limit = view.settings.max_message_bytes
+        limit = definition.settings.max_message_bytes
         if unchecked and (size := largest_record(columns)) > limit:
             raise MessageTooLarge(size=size, limit=limit, topic=self._topic)
 
@@ -121,24 +125,26 @@ class BatchUpload:
         return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
 
     def _refusals(
-        self, records: RowBlock, partitions: list[int], view: TopicDefinition, deadline: float, *, unchecked: bool
+        self, records: RowBlock, partitions: list[int], definition: TopicDefinition, deadline: float, *, unchecked: bool
     ) -> dict[int, KafkaException]:
-        """What is wrong with which rows, by number: what `produce` could not know yet."""
+        """The errors of rows, by row number, that `produce` could not know yet."""
         rows = records.rows
         found: dict[int, KafkaException] = {}
-        if max(partitions) >= view.partitions and max(partitions) >= (count := self._sight.newest(deadline).partitions):
+        if max(partitions) >= definition.partitions and max(partitions) >= (
+            count := self._definitions.newest(deadline).partitions
+        ):
             code = KafkaError._UNKNOWN_PARTITION
             unknown = {n: UnknownTopic(self._topic, partition=n, code=code) for n in set(partitions) if n >= count}
             found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
-        if "compact" in view.settings.cleanup_policy:
+        if "compact" in definition.settings.cleanup_policy:
             error = self._keyless()
             found |= {at: error for at, row in enumerate(rows) if row[1] is None}
-        if unchecked and view.schema is not None:
-            columns = set(view.schema.arrow.names)
-            misfit = self._misfit(view.schema.arrow)
+        if unchecked and definition.schema is not None:
+            columns = set(definition.schema.arrow.names)
+            misfit = self._misfit(definition.schema.arrow)
             found |= {at: misfit for at, row in enumerate(rows) if row[0] is not None and _fields(row[0]) != columns}
         if unchecked:
-            limit = view.settings.max_message_bytes
+            limit = definition.settings.max_message_bytes
             sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
             found |= {
                 at: MessageTooLarge(size=size, limit=limit, topic=self._topic)
@@ -149,70 +155,70 @@ class BatchUpload:
 
     # --- uploading ---
 
-    def put(self, batch: ProduceBatch, view: TopicDefinition, deadline: float) -> None:
-        """Upload an encoded batch; with a place, so that others may commit it, if one name can say all about it.
+    def put(self, batch: ProduceBatch, definition: TopicDefinition, deadline: float) -> None:
+        """Upload an encoded batch. If it has a place and fits one file, that is a shared file, which others may commit.
 
-        Raises Unavailable and what a codec raises: then its segments are as they were, unless it `is_offered`, so that
-        what was sent may be there.
+        Raises Unavailable and what a codec raises. The segments of the batch are then unchanged, unless it `is_shared`:
+        a shared file may be in the store after an error.
         """
         segments: list[PendingSegment] = []
         groups = list(by_encoding(batch.parts))
         for group in groups:
             settings: AccumulatorSettings = group[0].buffer.settings
-            as_of = self._log.version  # known before the files are there
+            as_of = self._log.version  # read before the upload, since orphan removal compares it
             whole = joined([part.columns for part in group if part.columns])
-            # Of bytes alone the client knows how many there are, without a look at the columns.
-            is_plain = view.schema is None and whole.headers.null_count == len(whole)
+            # For bytes without headers, the sizes that `produce` counted are exact; columns need not be measured.
+            is_plain = definition.schema is None and whole.headers.null_count == len(whole)
             is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
             pieces: Sequence[Columns] = [whole] if is_small else list(in_segments(whole, SEGMENT_BYTES_MAX))
             alone = len(pieces) == len(groups) == 1
             for piece in pieces:
                 if alone and batch.place is not None:
-                    segment, rows = self._put_offer(batch, batch.place, piece, view, settings, deadline)
+                    segment, rows = self._put_shared(batch, batch.place, piece, definition, settings, deadline)
                 else:
-                    segment, rows = self._put(piece, view, settings, deadline, as_of)
+                    segment, rows = self._put(piece, definition, settings, deadline, as_of)
                 segments.append(segment)
-                if self._care.taker is not None:
-                    self._care.taker.uploaded(segment.path, rows)
+                if self._maintenance.current is not None:
+                    self._maintenance.current.uploaded(segment.path, rows)
         batch.segments = segments
 
-    def _put_offer(
+    def _put_shared(
         self,
         batch: ProduceBatch,
         place: SharedFilePlace,
         piece: Columns,
-        view: TopicDefinition,
+        definition: TopicDefinition,
         settings: AccumulatorSettings,
         deadline: float,
     ) -> tuple[PendingSegment, pa.RecordBatch]:
-        def offered(segment: PendingSegment) -> str | None:
+        def shared_name(segment: PendingSegment) -> str | None:
             mine = SharedFileId(self._log.writer, place.number)
-            path = shared_file_path(mine, segment, view.topic_id, follows=place.follows)
+            path = shared_file_path(mine, segment, definition.topic_id, follows=place.follows)
             if path is not None:
-                self._log.awaited.expect(path, place.as_of)  # before anybody can see it
-                if not self._batches.offer(batch, replace(segment, path=path)):
+                self._log.awaited.expect(path, place.as_of)  # before other processes can see the file
+                if not self._batches.share(batch, replace(segment, path=path)):
                     self._log.awaited.forget(path)
-                    raise NothingSent("the time of these messages is over")
+                    raise NothingSent("these messages have been reported as failed")
             return path
 
         try:
-            return self._put(piece, view, settings, deadline, place.as_of, offered)
+            return self._put(piece, definition, settings, deadline, place.as_of, shared_name)
         except NothingSent:
             for segment in batch.segments:
                 self._log.awaited.forget(segment.path)
-            batch.segments, batch.is_offered = [], False
+            batch.segments, batch.is_shared = [], False
             raise
 
     def _put(
         self,
         piece: Columns,
-        view: TopicDefinition,
+        definition: TopicDefinition,
         settings: AccumulatorSettings,
         deadline: float,
         as_of: int,
         named: Callable[[PendingSegment], str | None] = lambda _: None,
     ) -> tuple[PendingSegment, pa.RecordBatch]:
-        about = view.settings, settings.compression, settings.compression_level
+        about = definition.settings, settings.compression, settings.compression_level
         return upload_segment(self._store, self._topic, piece, *about, deadline, self._clock, as_of, named)
 
 

@@ -1,4 +1,4 @@
-"""What a writer sends together, in which order, and how far it has come."""
+"""Produce batches: which records a sender uploads together, and the state of each batch until its commit."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = [
 
 BATCH_ROWS_MAX = 250_000
 BATCH_BYTES_MAX = 256 * 1024 * 1024
-"""About how much goes into one batch, far below what one Arrow array can hold."""
+"""Approximate limits of one batch in rows and bytes, far below what one Arrow array can hold."""
 
 
 @dataclass(slots=True, eq=False)
 class BatchPart:
-    """Records of one buffer inside a batch; `partitions` (of rows) and `columns` are filled in by encoding them.
+    """The records of one buffer in a batch. Encoding fills in `partitions` (of rows) and `columns`.
 
-    `bytes` is their share of the client's budget, `epoch_ms` what the monotonic clock's zero was on the wall clock when
-    they were encoded. `told` is set once the client knows what became of them.
+    `bytes` is their share of the client's budget. `epoch_ms` is the wall-clock time of the monotonic clock's zero, in
+    milliseconds, when they were encoded. `is_reported` is set once their result has been reported to the client.
     """
 
     buffer: RecordAccumulator
@@ -42,14 +42,15 @@ class BatchPart:
     partitions: list[int] = field(default_factory=list)
     columns: Columns | None = None
     epoch_ms: float = 0.0
-    told: bool = False
+    is_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFilePlace:
-    """The place of a batch among the offers of its writer, fixed before anybody can see it or what comes behind it.
+    """The position of a batch among its sender's shared files, fixed before other processes can see the file or a later
+    one.
 
-    `follows`: what was taken before it was not settled then. `as_of`: a version that the log was known to have reached.
+    `follows`: an earlier batch was still open then. `as_of`: a version that the log was known to have reached.
     """
 
     number: int
@@ -59,13 +60,13 @@ class SharedFilePlace:
 
 @dataclass(slots=True, eq=False)
 class ProduceBatch:
-    """Records that are uploaded together, taken at `taken_at`. `deadline` is that of its oldest record. Both on the
-    monotonic clock.
+    """Records that are uploaded together, taken at `taken_at`; `deadline` is that of the oldest record. Both are in
+    seconds on the monotonic clock.
 
-    `segments` and `topic_id` are known once `is_uploaded`. With a `place` it is to be offered, so that any writer of
-    the topic may commit it; it `is_offered` once somebody might. One that has a `failure` may be there or not. One that
-    `is_late` was uploaded anew, perhaps after something behind it had been offered. `token` is that of the newest
-    attempt to commit it, which goes on until `tried_until`: None before the first one.
+    `segments` and `topic_id` are set once `is_uploaded`. A batch with a `place` is uploaded as a shared file, which any
+    writer of the topic may commit; `is_shared` is set before the upload starts. A batch with a `failure` may or may not
+    be in the store. A batch that `is_late` was uploaded again, perhaps after a later batch was shared. `token` is that
+    of the newest commit attempt, which lasts until `tried_until`; None before the first attempt.
     """
 
     parts: list[BatchPart]
@@ -75,7 +76,7 @@ class ProduceBatch:
     segments: list[PendingSegment] = field(default_factory=list)
     topic_id: str = ""
     is_uploaded: bool = False
-    is_offered: bool = False
+    is_shared: bool = False
     is_late: bool = False
     failure: KafkaException | None = None
     token: str | None = None
@@ -83,39 +84,38 @@ class ProduceBatch:
 
     @property
     def is_unwanted(self) -> bool:
-        """Whether nobody waits for any of it any more."""
-        return all(part.told for part in self.parts)
+        """Whether all of its parts have been reported."""
+        return all(part.is_reported for part in self.parts)
 
     @property
     def others_will_see(self) -> bool:
-        """Whether others see it in the log before what comes behind it, as far as can be said now."""
-        return self.is_offered if self.is_uploaded else self.place is not None
+        """Whether other processes can commit it before a later batch, as far as is known now."""
+        return self.is_shared if self.is_uploaded else self.place is not None
 
 
 class InFlightBatches:
-    """The batches of one writer. Whoever calls or looks holds `changed`, and those who wait on it are told."""
+    """The batches of one sender. Callers and readers hold `changed`, which is notified of each change."""
 
     def __init__(self, clock: Clock, awaited: PendingSharedFiles) -> None:
         self.changed = clock.condition()
-        self.buffers: list[RecordAccumulator] = []  # what they are taken from
-        self.waiting: deque[ProduceBatch] = deque()  # for their upload or commit, in the order in which they were taken
-        self.open: list[ProduceBatch] = []  # those and the ones in a commit: nobody knows yet what becomes of them
-        self.under_way: dict[BatchPart, None] = {}  # in the order in which they were taken
+        self.buffers: list[RecordAccumulator] = []  # the source of batches
+        self.waiting: deque[ProduceBatch] = deque()  # for their upload or commit, in the order of taking
+        self.open: list[ProduceBatch] = []  # the waiting ones and those in a commit: outcome not known yet
+        self.under_way: dict[BatchPart, None] = {}  # parts not reported yet, in the order of taking
         self.is_stopping = False
-        self.is_committing = False  # the commit thread is at it: it may be so for batches that nobody wants any more
+        self.is_committing = False  # also true while the batches being committed are all reported
         self._awaited = awaited
-        self._offers = 0
+        self._places = 0
 
-    def take(self, now: float, *, as_of: int, offering: bool) -> ProduceBatch:
-        """A batch of what waits in the buffers, in its place among the others.
-
-        `offering`: so that others may commit it; of no use behind what they cannot see.
+    def take(self, now: float, *, as_of: int, sharing: bool) -> ProduceBatch:
+        """Take a batch from the buffers. With `sharing` it gets a place as a shared file, unless an earlier open batch
+        is not shared: other writers could not commit it in order.
         """
         parts = list(_oldest(self.buffers))
         batch = ProduceBatch(
             parts, now, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
         )
-        if offering and all(other.others_will_see for other in self.open):
+        if sharing and all(other.others_will_see for other in self.open):
             batch.place = self.place(as_of, follows=bool(self.open))
         self.waiting.append(batch)
         self.open.append(batch)
@@ -123,69 +123,69 @@ class InFlightBatches:
         return batch
 
     def place(self, as_of: int, *, follows: bool) -> SharedFilePlace:
-        """The next place. As long as they are given in the order of the records, the versions do not matter more than
-        that each was reached before the next place was given."""
-        self._offers += 1
-        return SharedFilePlace(self._offers - 1, follows, as_of)
+        """The next place. Places are given in the order of the records; the log must have reached `as_of` before the
+        next place is given."""
+        self._places += 1
+        return SharedFilePlace(self._places - 1, follows, as_of)
 
-    def offer(self, batch: ProduceBatch, segment: PendingSegment) -> bool:
-        """From now on others may commit a batch; False if its clients were told that it has failed."""
+    def share(self, batch: ProduceBatch, segment: PendingSegment) -> bool:
+        """Mark a batch as shared: others may commit it from now on. False if it has already been reported as failed."""
         with self.changed:
             if batch.is_unwanted:
                 return False
-            batch.segments, batch.is_offered = [segment], True
+            batch.segments, batch.is_shared = [segment], True
             return True
 
     def uploaded(self, batch: ProduceBatch) -> None:
-        """Its upload has ended. Without segments nothing of it is there, and nothing will be."""
+        """The upload of a batch has ended. Without segments, none of it is or will be in the store."""
         if batch not in self.open:
-            self.forget(batch)  # nobody waited for it any more
+            self.forget(batch)  # reported during the upload
         elif batch.segments:
             batch.is_uploaded = True
         else:
             self.waiting.remove(batch)
-            self.settled([batch])
+            self.finished([batch])
         self.changed.notify_all()
 
     def front(self) -> ProduceBatch | None:
-        """The batch that comes next, if it has been uploaded. Those that nobody wants are dropped."""
+        """The next batch to commit, if it has been uploaded. Batches that are fully reported are dropped."""
         while self.waiting and self.waiting[0].is_unwanted:
-            self.settled([self.waiting.popleft()])
+            self.finished([self.waiting.popleft()])
             self.changed.notify_all()
         return self.waiting[0] if self.waiting and self.waiting[0].is_uploaded else None
 
     def take_uploaded(self, topic_id: str) -> Iterator[ProduceBatch]:
-        """Those in front that were uploaded for this topic, to be committed."""
+        """Take the uploaded batches in front that belong to this topic id, to commit them."""
         while (batch := self.front()) is not None and batch.topic_id == topic_id and batch.failure is None:
             yield self.waiting.popleft()
         self.changed.notify_all()
 
     def take_lost(self) -> Iterator[ProduceBatch]:
-        """Those in front whose upload has failed, and that may be there all the same."""
+        """Take the batches in front whose upload has failed. Their files may be in the store."""
         while (batch := self.front()) is not None and batch.failure is not None:
             yield self.waiting.popleft()
-        self.changed.notify_all()  # there is room again for what waits in the buffers
+        self.changed.notify_all()  # there is room for more batches
 
     def put_back(self, batches: Sequence[ProduceBatch]) -> None:
-        """To be tried again before all others."""
+        """Return batches to the front, to be tried again first."""
         self.waiting.extendleft(reversed(batches))
         self.changed.notify_all()
 
-    def settled(self, batches: Sequence[ProduceBatch]) -> None:
-        """Their clients know what became of them, or that nobody knows."""
+    def finished(self, batches: Sequence[ProduceBatch]) -> None:
+        """These batches were reported, as delivered, failed or unknown."""
         self.open = [batch for batch in self.open if batch not in batches]
         for batch in batches:
             self.forget(batch)
 
     def forget(self, batch: ProduceBatch) -> None:
-        """Whether its files are in the log is not asked any more."""
+        """Stop watching the log for the files of a batch."""
         for segment in batch.segments:
             self._awaited.forget(segment.path)
 
 
 def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:
-    """The oldest records of each buffer. Those of one batch share a deadline: so they must be about equally old, and
-    of clients with the same patience."""
+    """The oldest records of each buffer. The records of a batch share a deadline, so they must be of similar age and of
+    clients with the same `message.timeout.ms`."""
     waiting = [(at, buffer) for buffer in buffers if (at := buffer.first_produced_at()) is not None]
     oldest_at, first = min(waiting, key=lambda entry: entry[0])
     timeout_s = first.settings.timeout_s
@@ -201,7 +201,7 @@ def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:
 
 
 def by_encoding(parts: Sequence[BatchPart]) -> Iterator[list[BatchPart]]:
-    """Parts that can share a segment: those whose clients want the same compression."""
+    """Group parts that can share a segment: those with the same compression settings."""
     groups: dict[tuple[str, int | None], list[BatchPart]] = {}
     for part in parts:
         settings = part.buffer.settings

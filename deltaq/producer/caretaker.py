@@ -1,4 +1,4 @@
-"""Whoever looks after a topic beside its writer, as the writer knows it."""
+"""Background maintenance of a topic, as its sender sees it."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ __all__ = ["BackgroundMaintenance", "MaintenanceSlot"]
 
 
 class BackgroundMaintenance(Protocol):
-    """Keeps the topic in good order while it is written; see `deltaq/maintenance/background.py`."""
+    """Maintains the topic while it is written; see `deltaq/maintenance/background.py`."""
 
     def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
-        """The file `path` has `rows` in it, and will be in the topic if its commit succeeds."""
+        """The file `path` with `rows` was uploaded, and is in the topic once its commit succeeds."""
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """A commit became `version`; `state()` is a copy of the table's state then."""
+        """A commit became `version`; `state()` returns a copy of the table's state."""
 
     def due_in_s(self) -> float:
         """Seconds until `look_after` should be called, even if nothing is written."""
 
     def look_after(self) -> None:
-        """Do what is due, in the background."""
+        """Start due maintenance in the background."""
 
 
 @dataclass(slots=True)
 class MaintenanceSlot:
-    """Who does it, if anybody does."""
+    """Holds the topic's maintenance, None if this process does none. The parts of a sender share it."""
 
-    taker: BackgroundMaintenance | None = None
+    current: BackgroundMaintenance | None = None

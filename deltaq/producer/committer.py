@@ -1,7 +1,7 @@
-"""Committing what was uploaded, in the order in which it was taken, and giving up what cannot be.
+"""The commit thread of a sender: commits uploaded batches in the order of taking, and fails those out of time.
 
-What is offered to other processes may be in the log before we are, and must never be called a failure as long as it may
-still come.
+Other processes may commit a shared file before its own sender does. It must never be reported as failed while that is
+still possible.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ __all__ = ["Committer"]
 _log = logging.getLogger("deltaq.producer")
 
 GIVE_WAY_MAX = 3
-"""How many lost races make a writer wait for others once more, before it insists."""
+"""Lost races after which a writer still waits for the group-commit leader. After one more it commits itself."""
 
 OFFER_AGAIN_BYTES_MAX = 256 * 1024
-"""Larger files are not uploaded again only to save their writer a commit."""
+"""Larger files, in bytes, are not uploaded again as shared files merely to save their writer a commit."""
 
 
 class _TryAgain(Exception):
-    """What was taken is back in its place, in another state."""
+    """The batches were put back or dropped; start over."""
 
 
 class Committer:
-    """Commits the batches of one topic. One thread only, but for what `DeliveryReports` and `InFlightBatches` do."""
+    """Commits the batches of one topic. Used by the commit thread only."""
 
     def __init__(
         self,
@@ -58,10 +58,10 @@ class Committer:
         batches: InFlightBatches,
         upload: BatchUpload,
         reports: DeliveryReports,
-        turns: GroupCommitPolicy,
+        policy: GroupCommitPolicy,
         linger: AdaptiveLinger,
-        sight: TopicDefinitionCache,
-        care: MaintenanceSlot,
+        definitions: TopicDefinitionCache,
+        maintenance: MaintenanceSlot,
         uploads: Uploader,
         expiry: Expiry,
     ) -> None:
@@ -71,15 +71,15 @@ class Committer:
         self._batches = batches
         self._upload = upload
         self._reports = reports
-        self._sight = sight
-        self._turns = turns
+        self._definitions = definitions
+        self._policy = policy
         self._linger = linger
-        self._care = care
+        self._maintenance = maintenance
         self._uploads = uploads
         self._expiry = expiry
 
     def next(self) -> None:
-        """Commit all that has been uploaded, or find out what is to be said about it. There is some."""
+        """Commit the uploaded batches in front, or resolve and report those whose upload failed."""
         with self._batches.changed:
             lost = list(self._batches.take_lost())
             front = self._batches.front()
@@ -91,20 +91,20 @@ class Committer:
                 self._commit(front)
         finally:
             self._batches.is_committing = False
-        self._uploads.look_again()
+        self._uploads.recheck_linger()
 
     def _commit(self, front: ProduceBatch) -> None:
-        """Commit this batch and what has been uploaded behind it."""
+        """Commit `front` and the uploaded batches behind it."""
         taken: list[ProduceBatch] = []
         try:
             appended = self._append(taken, front)
         except CommittedByPeer as found:
-            self._were_taken_along(taken, found)
+            self._committed_by_peer(taken, found)
         except _TryAgain:
             pass
         except KafkaException as error:
             self.not_appended(taken, error)
-        except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
+        except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
             self.not_appended(taken, defect(error, "committing", self._topic))
         else:
             self._learn(appended, taken)
@@ -113,9 +113,9 @@ class Committer:
     def _learn(self, appended: Appended, taken: Sequence[ProduceBatch]) -> None:
         now, chance = self._clock.monotonic(), self._clock.random()
         others = sum(appended.others.values())
-        self._turns.learned(now, others + 1, appended.files_seen, company=others + appended.taken_along > 0)
-        self._turns.committed(appended.seconds)
-        if not self._turns.in_company(now):
+        self._policy.learned(now, others + 1, appended.files_seen, contended=others + appended.taken_along > 0)
+        self._policy.committed(appended.seconds)
+        if not self._policy.is_contended(now):
             self._linger.committed(appended.others, now, appended.seconds, chance)
         self._uploads.learn(taken, now)
 
@@ -129,14 +129,13 @@ class Committer:
             token = newest
 
         def take_segments() -> list[PendingSegment]:
-            # Asked again after a lost race: whatever has been uploaded meanwhile rides along, and what was reported
-            # meanwhile does not.
+            # Called again after each lost race: batches uploaded meanwhile join, batches reported meanwhile leave.
             with self._batches.changed:
                 taken.extend(batch for batch in self._batches.take_uploaded(topic_id))
                 self._leave_out_unwanted(taken)
                 for batch in taken:
                     batch.token, batch.tried_until = token, deadline
-                self._uploads.start_extra_worker()  # there is room again
+                self._uploads.start_extra_worker()  # `waiting` has room again
             return [segment for batch in taken for segment in batch.segments]
 
         lost = 0
@@ -146,53 +145,53 @@ class Committer:
                 while True:
                     take_segments()
                     deadline = self._deadline_of(taken)
-                    # For what nobody but we can commit, to wait is in vain; but a lost race may change that.
-                    is_offered = all(batch.is_offered for batch in taken)
-                    if is_offered:
+                    # A leader can commit only shared files. After a lost race, others are uploaded again as such.
+                    is_shared = all(batch.is_shared for batch in taken)
+                    if is_shared:
                         self._let_others_commit(log, take_segments, lost, deadline)
-                    shared = self._turns.in_company(self._clock.monotonic())
-                    may_give_way = lost < GIVE_WAY_MAX if is_offered else lost == 0
-                    tries = 1 if may_give_way and self._turns.is_busy else None
+                    shared = self._policy.is_contended(self._clock.monotonic())
+                    may_give_way = lost < GIVE_WAY_MAX if is_shared else lost == 0
+                    tries = 1 if may_give_way and self._policy.is_busy else None
                     try:
                         appended = log.append(
                             take_segments, topic_id, deadline, shared=shared, tries=tries, trying=trying
                         )
                     except CommitConflict:
                         lost += 1
-                        self._turns.met(self._clock.monotonic())
-                        self._offer_again(taken, definition_of(log))
+                        self._policy.peer_committed(self._clock.monotonic())
+                        self._share_again(taken, definition_of(log))
                     except UploadsExpired as gone:
-                        self._upload_again(taken, gone.paths, definition_of(log), deadline)
+                        self._upload_expired_again(taken, gone.paths, definition_of(log), deadline)
                     else:
-                        if self._care.taker is not None:
-                            self._care.taker.committed(log.version, log.copied_state)
+                        if self._maintenance.current is not None:
+                            self._maintenance.current.committed(log.version, log.copied_state)
                         return appended
             finally:
-                self._sight.saw(definition_of(log) if log.head is not None else None)
+                self._definitions.saw(definition_of(log) if log.head is not None else None)
 
     def _leave_out_unwanted(self, taken: list[ProduceBatch]) -> None:
-        """Raises _TryAgain if nothing is left. The writer's lock is held."""
+        """Drop fully reported batches. Raises _TryAgain if none is left. The caller holds the sender's lock."""
         unwanted = [batch for batch in taken if batch.is_unwanted]
         if unwanted:
-            self._batches.settled(unwanted)
+            self._batches.finished(unwanted)
             taken[:] = [batch for batch in taken if not batch.is_unwanted]
         if not taken:
             raise _TryAgain
 
     def _deadline_of(self, taken: Sequence[ProduceBatch]) -> float:
-        """Until when an attempt goes on: where the limits differ, as long as any of its batches has time."""
+        """When the attempt ends. With an expiry thread, limits differ and the latest deadline counts."""
         deadlines = [batch.deadline for batch in taken]
         return max(deadlines) if self._expiry.is_running else deadlines[0]
 
     def _let_others_commit(
         self, log: TopicLog, take_segments: Callable[[], Sequence[PendingSegment]], lost: int, deadline: float
     ) -> None:
-        """Give whoever commits for all a while to do so. Raises CommittedByPeer, Corrupt, Incompatible."""
+        """Wait for the group-commit leader to commit our files. Raises CommittedByPeer, Corrupt, Incompatible."""
         now = self._clock.monotonic()
-        patience_s = self._turns.patience_s(now, self._clock.random(), lost, is_ours=log.is_ours)
-        until = min(deadline, now + patience_s)
+        leader_timeout_s = self._policy.leader_timeout_s(now, self._clock.random(), lost, is_ours=log.is_ours)
+        until = min(deadline, now + leader_timeout_s)
         while now < until and not self._batches.is_stopping:
-            self._clock.sleep(min(self._turns.look_s, until - now))
+            self._clock.sleep(min(self._policy.poll_s, until - now))
             try:
                 log.catch_up()
             except Unavailable:
@@ -200,30 +199,30 @@ class Committer:
             log.check_taken(take_segments())
             now = self._clock.monotonic()
 
-    def _were_taken_along(self, taken: list[ProduceBatch], found: CommittedByPeer) -> None:
-        """Others have committed some of what was to be committed; the rest is tried again."""
+    def _committed_by_peer(self, taken: list[ProduceBatch], found: CommittedByPeer) -> None:
+        """Report the batches that a peer has committed, and put back the rest."""
         now = self._clock.monotonic()
         with self._log.turn:
             log = self._log.log
             others, files = log.others_since()
-        self._turns.learned(now, sum(others.values()), files, company=True)
-        self._turns.met(now)
+        self._policy.learned(now, sum(others.values()), files, contended=True)
+        self._policy.peer_committed(now)
         done = [batch for batch in taken if batch.segments[0].path in found.landed]
         missed = [batch for batch in taken if batch.segments[0].path in found.unseen]
         with self._batches.changed:
             self._batches.put_back([batch for batch in taken if batch not in done + missed])
         self._reports.delivered(done, tuple(found.landed.values()))
         if missed:
-            reason = "the log was cleaned up before it could be looked at"
+            reason = "the log was cleaned up before this writer could read it"
             self._fail(missed, Unavailable(reason, retriable=False))
 
-    def _offer_again(self, taken: list[ProduceBatch], view: TopicDefinition) -> None:
-        """Others write too: what nobody but we could commit is uploaded once more, so that they can.
+    def _share_again(self, taken: list[ProduceBatch], definition: TopicDefinition) -> None:
+        """After a lost race, upload small files again as shared files, so that the leader can commit them.
 
-        Raises _TryAgain if that fails.
+        Raises _TryAgain if an upload fails.
         """
         for batch in taken:
-            if batch.topic_id != view.topic_id or batch.is_late or len(batch.segments) != 1:
+            if batch.topic_id != definition.topic_id or batch.is_late or len(batch.segments) != 1:
                 return
             if batch.segments[0].size > OFFER_AGAIN_BYTES_MAX:
                 return
@@ -235,37 +234,37 @@ class Committer:
                 batch.place = self._batches.place(self._log.version, follows=number > 0)
         for batch in taken:
             try:
-                self._upload.put(batch, view, batch.deadline)
+                self._upload.put(batch, definition, batch.deadline)
             except KafkaException as error:
                 batch.failure = error
                 with self._batches.changed:
                     self._batches.put_back(taken)
                 raise _TryAgain from error
-            if not batch.is_offered:
+            if not batch.is_shared:
                 return
 
-    def _upload_again(
-        self, taken: list[ProduceBatch], gone: frozenset[str], view: TopicDefinition, deadline: float
+    def _upload_expired_again(
+        self, taken: list[ProduceBatch], gone: frozenset[str], definition: TopicDefinition, deadline: float
     ) -> None:
-        """What was uploaded before a long suspension may have been removed as an orphan. Never heard of otherwise."""
-        _log.warning("files that waited too long for their commit are uploaded again topic=%r", self._topic)
+        """Upload files again that may have been removed as orphans, for instance while the process was suspended."""
+        _log.warning("uploading files again that waited too long for their commit topic=%r", self._topic)
         for batch in taken:
             if any(segment.path in gone for segment in batch.segments):
                 with self._batches.changed:
-                    # By now nobody adds it any more, and what is behind it must wait for it.
+                    # The log refuses the old file now. Later batches must not be committed before the new one.
                     self._batches.forget(batch)
-                    batch.is_offered, batch.is_late, batch.place = False, True, None
-                self._upload.put(batch, view, deadline)
+                    batch.is_shared, batch.is_late, batch.place = False, True, None
+                self._upload.put(batch, definition, deadline)
 
-    # --- giving up ---
+    # --- failures ---
 
     def not_appended(self, taken: list[ProduceBatch], error: KafkaException) -> None:
-        """Try again what still has time, and give up the rest."""
+        """Put back batches that still have time, and fail the rest."""
         now = self._clock.monotonic()
         again = []
         with self._batches.changed:
             if not taken and (front := self._batches.front()) is not None:
-                # Refused before anything was taken: the topic is gone.
+                # The append failed before it took a batch: the topic does not exist any more.
                 self._batches.waiting.popleft()
                 taken.append(front)
         if isinstance(error, Unavailable) and error.error.retriable():
@@ -277,45 +276,46 @@ class Committer:
             self._batches.put_back(again)
 
     def _fail(self, batches: Sequence[ProduceBatch], error: KafkaException | None = None) -> None:
-        """Report that batches were not written, once nobody else can do so any more; if that cannot be had, that their
-        outcome is unknown. `error`: unless each has failed for a reason of its own."""
-        # Nobody commits to a topic that is gone.
-        offered = [batch for batch in batches if batch.is_offered and not isinstance(error, UnknownTopic)]
-        fate = self._withdrawn(offered) if offered else None
+        """Report batches as failed. Shared files are revoked first; if that fails, their outcome is unknown.
+
+        `error` applies to all batches; None if each has its own `failure`.
+        """
+        # No writer commits to a deleted topic, so nothing has to be revoked.
+        shared = [batch for batch in batches if batch.is_shared and not isinstance(error, UnknownTopic)]
+        outcome = self._revoked(shared) if shared else None
         for batch in batches:
             reason = error or batch.failure or KafkaException(KafkaError(KafkaError._FAIL))
-            if batch not in offered:
+            if batch not in shared:
                 self._reports.failed(batch.parts, reason)
-            elif fate is None or batch.segments[0].path in fate.unseen:
+            elif outcome is None or batch.segments[0].path in outcome.unseen:
                 self._reports.failed(batch.parts, self._unknown(batch, reason))
-            elif batch.segments[0].path in fate.landed:
-                self._reports.delivered([batch], tuple(fate.landed.values()))
+            elif batch.segments[0].path in outcome.landed:
+                self._reports.delivered([batch], tuple(outcome.landed.values()))
             else:
                 self._reports.failed(batch.parts, _certain(reason))
         with self._batches.changed:
-            self._batches.settled(batches)
+            self._batches.finished(batches)
 
-    def _withdrawn(self, offered: Sequence[ProduceBatch]) -> CommitOutcome | None:
-        """What became of files that others might have committed, and cannot any more; None if that is not to be had
-        now."""
-        segments = [segment for batch in offered for segment in batch.segments]
+    def _revoked(self, shared: Sequence[ProduceBatch]) -> CommitOutcome | None:
+        """Revoke shared files and return their outcome; None if they cannot be revoked now."""
+        segments = [segment for batch in shared for segment in batch.segments]
         try:
             with self._log.turn:
                 log = self._log.log
                 return log.withdraw(segments, self._clock.monotonic() + WITHDRAW_S)
         except KafkaException as error:
-            _log.warning("cannot be withdrawn now: %d files topic=%r: %s", len(segments), self._topic, error)
+            _log.warning("cannot revoke %d shared files topic=%r: %s", len(segments), self._topic, error)
         except Exception as error:  # noqa: BLE001 - a defect must not turn an unknown outcome into a known one
-            defect(error, "withdrawing", self._topic)
+            defect(error, "revoking", self._topic)
         return None
 
     def _unknown(self, batch: ProduceBatch, error: KafkaException) -> OutcomeUnknown:
-        """What is to be told about records that others may commit yet."""
+        """The error for records that a peer may still commit."""
         return OutcomeUnknown(_reason(error), token=self._log.offer_token(batch.segments[0]) or "")
 
 
 def _certain(error: KafkaException) -> KafkaException:
-    """The error of a commit, now that it is certain that there was none."""
+    """`error` for a file that is certainly not in the log: an unknown outcome becomes a time-out."""
     if isinstance(error, OutcomeUnknown):
         return KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, _reason(error), retriable=True))
     return error

@@ -1,4 +1,4 @@
-"""Delivery reports: what a producer's callbacks are called with."""
+"""Callbacks of a producer: builds their arguments and calls them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ __all__ = ["Due", "ErrorNotice", "PendingCallbacks"]
 
 
 class Due(Protocol):
-    """Callbacks that are due. An exception of a signal handler may end `call` between any two steps."""
+    """Callbacks that are due. An exception of a signal handler can end `call` between any two steps."""
 
     def __len__(self) -> int:
-        """The messages whose callbacks these are, until all of them were called."""
+        """The number of messages with these callbacks, until all of them have been called."""
 
     def call(self) -> tuple[int, Exception | None]:
-        """Call them, from the first that was not called yet; how many messages that were, and the first exception
-        raised."""
+        """Call those not called yet. Returns the number of messages served and the first exception raised."""
 
 
 class PendingCallbacks:
     """The callbacks that are due for one report.
 
-    A callback counts as called from the step before its call on: one that is interrupted is not called again.
+    A callback is marked as called just before its call, so an interrupted one is not called again.
     """
 
     def __init__(self, report: BatchResult) -> None:
@@ -59,7 +58,7 @@ class PendingCallbacks:
         self._called = 1
         try:
             callback(error, result)
-        except Exception as raised:  # noqa: BLE001 - it comes out of poll
+        except Exception as raised:  # noqa: BLE001 - raised by `poll`
             return 1, raised
         return 1, None
 
@@ -82,12 +81,12 @@ class PendingCallbacks:
             served += 1
             try:
                 callback(error, message)
-            except Exception as raised:  # noqa: BLE001 - one comes out of poll; the others must still be told
+            except Exception as raised:  # noqa: BLE001 - `poll` raises the first; the other callbacks must still run
                 failure = failure or raised
         return served, failure
 
     def is_wanted(self, *, only_errors: bool) -> bool:
-        """Whether any callback has to hear of these records."""
+        """Whether any callback must be called for these records."""
         records = self.report.records
         if only_errors and self.report.error is None:
             return False
@@ -105,7 +104,7 @@ class PendingCallbacks:
 
 
 class ErrorNotice:
-    """The call of `error_cb` that is due for one error. It is of no message."""
+    """A due call of `error_cb`. It counts as no message."""
 
     def __init__(self, callback: Callable[[KafkaError], object], error: KafkaError) -> None:
         self._callback = callback
@@ -121,7 +120,7 @@ class ErrorNotice:
             self._is_called = True
             try:
                 self._callback(self._error)
-            except Exception as raised:  # noqa: BLE001 - it comes out of poll
+            except Exception as raised:  # noqa: BLE001 - raised by `poll`
                 return 0, raised
         return 0, None
 

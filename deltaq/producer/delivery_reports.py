@@ -1,4 +1,4 @@
-"""Telling clients what became of their records, once each."""
+"""Delivery reports: notifies clients of the outcome of their records, once each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger("deltaq.producer")
 
 
 def defect(error: Exception, doing: str, topic: str) -> KafkaException:
-    """What clients are told of an error that nobody expected: it must not leave them waiting for ever."""
+    """Log an unexpected error and return the error for clients, which must not wait for ever because of a defect."""
     _log.exception("%s a batch failed topic=%r", doing, topic)
     return KafkaException(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"))
 
@@ -31,13 +31,13 @@ class DeliveryReports:
         self._batches = batches
 
     def delivered(self, batches: Sequence[ProduceBatch], committed: Sequence[DataFile]) -> None:
-        """The files of these batches are in the topic, each as `committed` says."""
+        """Report batches whose files are in the topic. `committed` has these files with their offsets."""
         files = {file.path: file for file in committed}
         now = self._clock.monotonic()
         for batch in batches:
             self._delivered(batch, [files[segment.path] for segment in batch.segments], now)
         with self._batches.changed:
-            self._batches.settled(batches)
+            self._batches.finished(batches)
 
     def _delivered(self, batch: ProduceBatch, files: Sequence[DataFile], now: float) -> None:
         offsets: dict[int, int] = {}
@@ -46,29 +46,29 @@ class DeliveryReports:
                 offsets.setdefault(share.partition, share.base_offset)
         append_time = files[-1].append_time_ms
         for part in batch.parts:
-            self._tell(part, dict(offsets), append_time, None, now)
+            self._notify(part, dict(offsets), append_time, None, now)
             if len(batch.parts) > 1 and part.columns is not None:
                 for count in part.columns.partitions.value_counts():
                     offsets[count["values"].as_py()] += count["counts"].as_py()
 
     def failed(self, parts: Sequence[BatchPart], error: KafkaException) -> None:
-        """Parts were not written, or nobody knows."""
-        for buffer, report in self.told(parts, error):
+        """Report parts that were not written, or whose outcome is unknown."""
+        for buffer, report in self.claim(parts, error):
             buffer.report(report)
 
-    def told(self, parts: Sequence[BatchPart], error: KafkaException) -> list[tuple[RecordAccumulator, BatchResult]]:
-        """The reports of parts that were not written, or nobody knows: from now on nobody else reports them."""
+    def claim(self, parts: Sequence[BatchPart], error: KafkaException) -> list[tuple[RecordAccumulator, BatchResult]]:
+        """The results of failed parts, for the caller to report: no other thread reports these parts from now on."""
         if isinstance(error, Unavailable) and error.error.retriable():
-            # Not tried again, so their time is over.
+            # The parts are not retried any more: for the client, this is the end of `message.timeout.ms`.
             error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True))
         now = self._clock.monotonic()
         reports = [(part.buffer, self._report(part, {}, None, error, now)) for part in parts]
         return [(buffer, report) for buffer, report in reports if report is not None]
 
     def refused(self, part: BatchPart, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
-        """Take the rows with these numbers out of a part with `records` and `partitions`, report them; the others.
+        """Report the rows of a part that `refusals` names by number, and remove them. Returns the rows that are left.
 
-        Whoever reports the part meanwhile does so for all of its rows or for those that are left.
+        A thread that reports the part meanwhile reports all of its rows or those that are left.
         """
         alike: dict[int, list[int]] = {}
         for at, error in refusals.items():
@@ -78,7 +78,9 @@ class DeliveryReports:
             for numbers in alike.values():
                 share = part.bytes * len(numbers) // len(records)
                 partitions = [part.partitions[at] for at in numbers]
-                refused.append(BatchPart(part.buffer, records.picked(numbers), share, partitions, told=part.told))
+                refused.append(
+                    BatchPart(part.buffer, records.picked(numbers), share, partitions, is_reported=part.is_reported)
+                )
             kept = [at for at in range(len(records)) if at not in refusals]
             part.bytes -= sum(other.bytes for other in refused)
             part.records = left = records.picked(kept)
@@ -86,10 +88,10 @@ class DeliveryReports:
         for other, numbers in zip(refused, alike.values(), strict=True):
             self.failed([other], refusals[numbers[0]])
         if not kept:
-            self.failed([part], refusals[0])  # no rows any more, but what is left of the bytes
+            self.failed([part], refusals[0])  # no rows are left, but bytes remain from rounding
         return left
 
-    def _tell(
+    def _notify(
         self,
         part: BatchPart,
         next_offsets: Mapping[int, int],
@@ -97,7 +99,7 @@ class DeliveryReports:
         error: KafkaException | None,
         now: float,
     ) -> None:
-        """BatchResult what became of a part, unless its client has been told already."""
+        """Report a part, unless it has been reported already."""
         report = self._report(part, next_offsets, append_time_ms, error, now)
         if report is not None:
             part.buffer.report(report)
@@ -110,11 +112,11 @@ class DeliveryReports:
         error: KafkaException | None,
         now: float,
     ) -> BatchResult | None:
-        """What its client is to be told of a part; None if it has been told already."""
+        """Mark a part as reported and return its result; None if it has been reported already."""
         with self._batches.changed:
-            if part.told:
+            if part.is_reported:
                 return None
-            part.told = True
+            part.is_reported = True
             self._batches.under_way.pop(part, None)
             records, partitions = part.records, part.partitions
             if not partitions and isinstance(records, RowBlock):

@@ -1,4 +1,4 @@
-"""From what producers hand in to columns: partitions chosen, times filled in, batches cut into segments. Pure."""
+"""Encoding of records as columns: choose partitions, fill in timestamps, cut batches into segments. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 KERNEL_ROWS_MIN = 2000
-"""From so many rows on, Arrow computes. Each call of one of its kernels lets other threads take over the interpreter,
-which costs a smaller batch more than the kernel saves."""
+"""Rows from which Arrow kernels are used. Each kernel call releases the GIL, and waiting to get it back costs a smaller
+batch more than the kernel saves."""
 
 
 def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
-    """Rows as columns. A row without a timestamp gets the time it was produced: `epoch_ms` + its monotonic time.
+    """Rows as columns. A row without a timestamp gets the time at which it was produced: `epoch_ms` + monotonic time.
 
-    Raises InvalidValue if a value is not of the kind that the topic holds.
+    Raises InvalidValue if a value does not fit the topic's schema.
     """
     times, time_bounds = _times(rows, epoch_ms)
     try:
@@ -57,7 +57,7 @@ def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float,
 
 
 def _times(rows: Sequence[Row], epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:
-    """The time of each row in milliseconds, with the lowest and the highest."""
+    """The timestamp of each row in milliseconds, with the minimum and the maximum."""
     if len(rows) >= KERNEL_ROWS_MIN and not any(map(itemgetter(3), rows)):
         since = pa.array([row[5] for row in rows], pa.float64())
         array = pc.add(pc.multiply(since, 1000.0), epoch_ms).cast(pa.int64(), safe=False)
@@ -67,7 +67,7 @@ def _times(rows: Sequence[Row], epoch_ms: float) -> tuple[pa.Array, tuple[int, i
 
 
 def produced_ms(row: Row, epoch_ms: float) -> int:
-    """When a row was produced, in milliseconds since 1970. `epoch_ms` is what the monotonic clock's zero was."""
+    """When a row was produced, in milliseconds since 1970. `epoch_ms` is the wall-clock time of the monotonic zero."""
     return int(row[5] * 1000 + epoch_ms)
 
 
@@ -89,7 +89,7 @@ def chosen_partitions(
 def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False) -> Columns:
     """A table's columns with every partition of -1 replaced by the partitioner's choice.
 
-    Each distinct key is hashed once, so the work in Python does not grow with the rows, unless they are to be spread.
+    Each distinct key is hashed once, so the Python work does not grow with the rows, unless they are spread.
     """
     unset = pc.less(columns.partitions, 0)
     if not pc.any(unset).as_py():
@@ -115,7 +115,7 @@ def _repeated(partition: int, count: int) -> pa.Array:
 
 
 def largest_record(columns: Columns) -> int:
-    """How many bytes the largest record takes: key and value, as far as they are text or bytes."""
+    """Bytes of the largest record: its key and its value columns of text or bytes."""
     lengths = [
         pc.binary_length(column).fill_null(0).cast(pa.int64())
         for column in (columns.keys, *columns.values.columns)
@@ -125,7 +125,7 @@ def largest_record(columns: Columns) -> int:
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """Several columns one after the other."""
+    """Concatenate the columns of several parts."""
     if len(parts) == 1:
         return parts[0]
     return Columns(
@@ -138,7 +138,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def in_segments(columns: Columns, bytes_max: int) -> Iterator[Columns]:
-    """Columns cut so that each piece takes about `bytes_max` bytes at most (a single row may take more)."""
+    """Cut columns into pieces of at most about `bytes_max` bytes (a single row may exceed it)."""
     size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes + 12 * len(columns)
     pieces = max(1, -(-size // bytes_max))
     rows = -(-len(columns) // pieces)

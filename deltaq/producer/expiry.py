@@ -1,8 +1,8 @@
-"""Keeping `message.timeout.ms` of each producer while the threads that write are held up by another one's batch.
+"""Expiry: keeps each producer's `message.timeout.ms` while the writing threads are busy with another producer's batch.
 
-The upload and commit threads keep the limit of the batch at hand. With one limit for all that is enough, since what
-waits behind a batch is younger. Where producers of a topic have different limits, a thread of its own reports messages
-whose time is over.
+The upload and commit threads keep the limit of the batch that they work on. With one limit for all producers that is
+enough, since records behind a batch are younger. Where producers of a topic have different limits, the expiry thread
+reports messages whose limit is over.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from deltaq.topics.log import SharedTopicLog
 __all__ = ["WITHDRAW_S", "Expiry"]
 
 WITHDRAW_S = 2.0
-"""Longest time in seconds for which a message that may be in the log is kept beyond its limit, while the commit thread
-finds out what became of it."""
+"""Seconds beyond its limit for which a message that may be in the log is kept while the commit thread resolves it."""
 
-
-_LOOK_S = 3600.0
-"""Longest wait in seconds. Without a limit it would be for ever."""
+_CHECK_S = 3600.0
+"""Longest wait of the expiry thread in seconds, where messages have no limit."""
 
 
 class Expiry:
-    """Reports messages of one topic once their time is over, whatever the other threads wait for."""
+    """Reports messages of one topic once their limit is over, even if the other threads wait for the store."""
 
     def __init__(
         self, topic: str, clock: Clock, log: SharedTopicLog, batches: InFlightBatches, reports: DeliveryReports
@@ -41,25 +39,25 @@ class Expiry:
         self.is_running = False
 
     def is_wanted_with(self, buffer: RecordAccumulator) -> bool:
-        """Whether the producers have different limits when this one's is added. The writer's lock is held."""
+        """Whether limits differ once this buffer is added. The caller holds the sender's lock."""
         return any(other.settings.timeout_s != buffer.settings.timeout_s for other in self._batches.buffers)
 
     def wake(self) -> None:
-        """Look again: the limits are others, or the writer ends."""
+        """Check again: the limits have changed, or the sender ends."""
         with self._soon:
             self._is_woken = True
             self._soon.notify_all()
 
     def run(self) -> None:
-        """The work of its thread, which ends with the last buffer."""
-        while (wait_s := self._look()) is not None:
+        """The loop of the expiry thread, which ends with the last buffer."""
+        while (wait_s := self._expire()) is not None:
             with self._soon:
                 if not self._is_woken:
                     self._soon.wait(wait_s)
                 self._is_woken = False
 
-    def _look(self) -> float | None:
-        """BatchResult what is over. Seconds until more may be; None at the end."""
+    def _expire(self) -> float | None:
+        """Report expired messages. Seconds until the next check; None at the end."""
         batches = self._batches
         with batches.changed:
             if batches.is_stopping or not batches.buffers:
@@ -67,16 +65,16 @@ class Expiry:
                 return None
             now = self._clock.monotonic()
             over = [batch for batch in batches.open if self._over_at(batch) <= now]
-            told = [report for batch in over for report in self._given_up(batch)] + self._queued(now)
+            reports = [report for batch in over for report in self._given_up(batch)] + self._queued(now)
             wait_s = self._wait_s(now)
-            if told:
+            if reports:
                 batches.changed.notify_all()
-        for buffer, report in told:
+        for buffer, report in reports:
             buffer.report(report)
         return wait_s
 
     def _wait_s(self, now: float) -> float:
-        """Seconds until the first of what is here is over. What comes later has the shortest limit at least."""
+        """Seconds until the first message expires. Messages not produced yet have at least the shortest limit."""
         batches = self._batches
         limits = [buffer.settings.timeout_s for buffer in batches.buffers]
         queued = [
@@ -85,10 +83,10 @@ class Expiry:
             if (at := buffer.first_produced_at()) is not None
         ]
         first = min([now + min(limits), *queued, *map(self._over_at, batches.open)])
-        return min(max(0.0, first - now), _LOOK_S)
+        return min(max(0.0, first - now), _CHECK_S)
 
     def _queued(self, now: float) -> list[tuple[RecordAccumulator, BatchResult]]:
-        """Messages that were not taken in time: nothing of them was sent."""
+        """Expire messages that were not taken in time. Nothing of them was sent."""
         parts: list[BatchPart] = []
         for buffer in self._batches.buffers:
             limit_s = buffer.settings.timeout_s
@@ -96,25 +94,25 @@ class Expiry:
                 taken = buffer.take(BATCH_ROWS_MAX, max(at, now - limit_s))
                 if taken is not None:
                     parts.append(BatchPart(buffer, *taken))
-        return self._reports.told(parts, self._too_late())
+        return self._reports.claim(parts, self._too_late())
 
     def _over_at(self, batch: ProduceBatch) -> float:
-        """When a batch is to be reported. The commit thread may need a moment more for one whose attempt ends now."""
+        """When a batch expires: WITHDRAW_S after its deadline if the commit thread still has to resolve its attempt."""
         ends_now = batch.tried_until <= batch.deadline
-        is_in_commit = batch not in self._batches.waiting and (batch.is_offered or batch.token is not None)
+        is_in_commit = batch not in self._batches.waiting and (batch.is_shared or batch.token is not None)
         return batch.deadline + (WITHDRAW_S if is_in_commit and ends_now else 0.0)
 
     def _given_up(self, batch: ProduceBatch) -> list[tuple[RecordAccumulator, BatchResult]]:
-        """BatchResult a batch, which no attempt from now on has in it: lost, or unknown if one may have landed."""
+        """Expire a batch and exclude it from further attempts: failed, or unknown if an attempt may have succeeded."""
         batches = self._batches
         token = batch.token
-        if batch.is_offered:
+        if batch.is_shared:
             token = self._log.offer_token(batch.segments[0])
         if batch in batches.waiting:
             batches.waiting.remove(batch)
-        batches.settled([batch])
+        batches.finished([batch])
         reason = "no answer about the commit before message.timeout.ms"
-        return self._reports.told(
+        return self._reports.claim(
             batch.parts, self._too_late() if token is None else OutcomeUnknown(reason, token=token)
         )
 

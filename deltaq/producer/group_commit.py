@@ -1,102 +1,103 @@
-"""Who of several writers commits next, and how long the others wait for that. Pure; the caller waits.
+"""Group commit: which of several writers commits next, and how long the others wait for it. Pure; the caller waits.
 
-Nothing but speed rests on it: two that commit at once lose a race, as ever.
+Only speed depends on it: if two writers commit at once, one of them loses the race for the slot and retries.
 """
 
 from __future__ import annotations
 
 __all__ = ["GroupCommitPolicy"]
 
-COMPANY_S = 2.0
-"""How long after the last sign of another writer uploads are still offered to others."""
+CONTENTION_S = 2.0
+"""Seconds after the last sign of another writer for which uploads are still made as shared files."""
 
 LOAD_MIN = 0.15
-"""With files that come more seldom, in commits of their own, than would keep the log busy for this share of the time,
-everybody commits for himself."""
+"""Below this log utilisation (commit time per interval, if each file had its own commit), group commit is off."""
 
-TURN_COMMITS = 32
-"""Commits that one writer makes in a row. It waits less than those that it commits for, and others want that too."""
+LEADER_COMMITS = 32
+"""Commits in a row after which a leader gives way once: its own records wait less than those of other writers."""
 
 _INTERVAL_FIRST_S = 0.05
-"""What is taken for the interval until it has been seen."""
+"""Assumed interval between commits until one has been measured."""
 _INTERVAL_MAX_S = 0.06
-"""What counts of a longer one. Who waits makes the intervals longer, and would then wait even longer."""
-_PATIENCE = 1.5
-"""How many intervals somebody is waited for at least: whoever commits for all takes about one."""
+"""Longer intervals are cut to this: waiting lengthens intervals, which would lengthen the waits again."""
+_TIMEOUT_INTERVALS = 1.5
+"""Least wait for the leader, in intervals. The leader commits about once per interval."""
 _INERTIA = 0.3
-_LOOKS = 2.0
-"""Looks at the log in one interval."""
-_LOOK_MIN_S = 0.004
+_POLLS = 2.0
+"""Reads of the log per interval while waiting."""
+_POLL_MIN_S = 0.004
 
 
 class GroupCommitPolicy:
     """What a writer has seen of the commits of a topic, its own included.
 
-    Whoever made the newest commit makes the next one too, at once, with what the others have uploaded until then. The
-    others wait. If it has nothing to write any more, the one that is first to lose patience takes its place. With
-    `is_on` false, everybody commits for himself.
+    The writer of the newest commit is the leader: it makes the next one at once, with the files that others have shared
+    until then. The others wait. If the leader has nothing more to write, the writer whose timeout ends first takes
+    over. With `is_on` false, each writer commits its own files only.
     """
 
     def __init__(self, *, is_on: bool = False) -> None:
         self.is_on = is_on
-        self._company_at = float("-inf")
+        self._contended_at = float("-inf")
         self._learned_at = float("-inf")
         self._interval_s = _INTERVAL_FIRST_S
-        self._crowd = 1.0  # files in one commit
+        self._files_per_commit = 1.0  # files in one commit
         self._commit_s = float("inf")
         self._in_a_row = 0
 
-    def learned(self, now: float, appends: int, files: int, *, company: bool) -> None:
-        """`appends` with so many `files` more are in the log at `now` than at the call before; with `company`, others
-        took part."""
-        self._company_at = now if company else self._company_at
+    def learned(self, now: float, appends: int, files: int, *, contended: bool) -> None:
+        """Learn that `appends` more entries with `files` more files are in the log at `now` than at the last call.
+
+        `contended`: other writers took part.
+        """
+        self._contended_at = now if contended else self._contended_at
         if appends and self._learned_at > float("-inf"):
             self._interval_s += _INERTIA * (min(1.0, (now - self._learned_at) / appends) - self._interval_s)
-            self._crowd += _INERTIA * (max(1.0, files / appends) - self._crowd)
+            self._files_per_commit += _INERTIA * (max(1.0, files / appends) - self._files_per_commit)
         self._learned_at = now
 
     def committed(self, commit_s: float) -> None:
-        """The newest commit is ours, and was exposed to those of others for `commit_s` seconds.
+        """Learn that the newest commit is ours, and could have lost to another writer for `commit_s` seconds.
 
-        The least counts: a crowd, or an outage, makes it longer, and that is not what one commit costs.
+        The estimate follows the minimum: contention and outages lengthen a commit, but are not the cost of one.
         """
         known = self._commit_s < float("inf")
         self._commit_s = min(commit_s, self._commit_s * 0.9 + commit_s * 0.1 if known else commit_s)
         self._in_a_row += 1
 
-    def met(self, now: float) -> None:
-        """Somebody else has committed at `now`."""
-        self._company_at = now
+    def peer_committed(self, now: float) -> None:
+        """Another writer has committed at `now`."""
+        self._contended_at = now
         self._in_a_row = 0
 
-    def in_company(self, now: float) -> bool:
-        """Whether others write too, and so much that it makes sense to have one of them commit for all."""
-        return now - self._company_at < COMPANY_S and self.is_busy
+    def is_contended(self, now: float) -> bool:
+        """Whether other writers are active and the load is high enough for group commit."""
+        return now - self._contended_at < CONTENTION_S and self.is_busy
 
     @property
     def is_busy(self) -> bool:
-        """Whether the log is, as far as is known: as long as nothing is, it may be."""
-        return self.is_on and self._commit_s * self._crowd > LOAD_MIN * self._interval_s
+        """Whether log utilisation is above LOAD_MIN; true until the first commit has been measured."""
+        return self.is_on and self._commit_s * self._files_per_commit > LOAD_MIN * self._interval_s
 
-    def company_left_s(self, now: float) -> float:
-        """For how long `in_company` stays true if nothing else is seen."""
-        return max(0.0, self._company_at + COMPANY_S - now) if self.in_company(now) else 0.0
+    def contended_left_s(self, now: float) -> float:
+        """Seconds for which `is_contended` stays true without another sign of other writers."""
+        return max(0.0, self._contended_at + CONTENTION_S - now) if self.is_contended(now) else 0.0
 
-    def patience_s(self, now: float, chance: float, lost: int, *, is_ours: bool) -> float:
-        """Seconds to wait for somebody else to commit, after `lost` races in a row.
+    def leader_timeout_s(self, now: float, chance: float, lost: int, *, is_ours: bool) -> float:
+        """Seconds to wait for the leader's commit, after `lost` races in a row.
 
-        `chance` is a random number in [0, 1): those that lose patience must not do so all at once. `is_ours`: whether
-        we made the newest commit.
+        `chance` is a random number in [0, 1), so that timeouts of different writers do not end together. `is_ours`:
+        this writer made the newest commit.
         """
-        if not self.in_company(now) or (is_ours and self._in_a_row % TURN_COMMITS):
+        if not self.is_contended(now) or (is_ours and self._in_a_row % LEADER_COMMITS):
             return 0.0
-        return self._turn_s * (_PATIENCE + chance * (1 + self._crowd / 2) * 2.0**lost)
+        return self._capped_interval_s * (_TIMEOUT_INTERVALS + chance * (1 + self._files_per_commit / 2) * 2.0**lost)
 
     @property
-    def look_s(self) -> float:
-        """Seconds between two looks at the log while waiting."""
-        return max(_LOOK_MIN_S, self._turn_s / _LOOKS)
+    def poll_s(self) -> float:
+        """Seconds between two reads of the log while waiting."""
+        return max(_POLL_MIN_S, self._capped_interval_s / _POLLS)
 
     @property
-    def _turn_s(self) -> float:
+    def _capped_interval_s(self) -> float:
         return min(self._interval_s, _INTERVAL_MAX_S)

@@ -1,4 +1,4 @@
-"""When to wait less than `linger.ms` before a commit, and when to wait longer. Pure; the caller waits."""
+"""Adaptive linger: when records wait less than `linger.ms`, and when longer. Pure; the caller waits."""
 
 from __future__ import annotations
 
@@ -8,41 +8,39 @@ from collections.abc import Mapping
 __all__ = ["COMMITS_MAX", "EXTRA_S_MAX", "LONE_MIN", "AdaptiveLinger", "BatchTimes", "LoneRecords"]
 
 LONE_MIN = 3
-"""After so many records in a row that nothing followed within their linger time, the next one does not wait for
-company."""
+"""After this many records in a row that no other followed within their linger time, the next one does not linger."""
 
 COMMITS_MAX = 3
-"""How many times as many commits there may be, at most, as if all records waited for `linger.ms`."""
+"""Most commits, as a multiple of those made if all records waited for `linger.ms`."""
 
 EXTRA_S_MAX = 5.0
-"""Longest wait beyond `linger.ms`. A crowd that this does not thin out loses more races."""
+"""Longest wait in seconds beyond `linger.ms`. Under contention that needs more, writers lose more races."""
 
 _LOAD = 0.45
-"""The share of time in which commits of others, lost races included, may be under way: about every third create then
-meets one."""
+"""Target share of time in which commits of others, lost races included, are under way: about every third create then
+loses its race."""
 
 _MEMORY = 4
-"""Of how many intervals between two commits of ours the writers are remembered."""
+"""Intervals between two own commits for which the other writers are remembered."""
 
 _FULL = 0.5
-"""A writer that commits at least half as often as we do counts as one that wants as much. One with fewer commits counts
-for what it uses."""
+"""A writer that commits at least half as often as this one counts as one full writer. A slower one counts by its
+commits."""
 
 _CONSENSUS = 0.75
-"""How much what the others do counts against what we compute from our own commits: theirs may take less long, and who
-believed only in itself would get less than its share for good."""
+"""Weight of the measured rate of the others against the rate computed from own commits. Their commits may be faster;
+a writer that relied on its own measurement alone would permanently get less than its share."""
 
 _STEP = 2.0
 _INERTIA = 0.25
 
 
 class LoneRecords:
-    """Knows whether lingering has been in vain of late: then a record leaves at once, and `linger.ms` is the most that
-    it waits, not the least.
+    """Detects single records, for which lingering has gained nothing lately. Such a record leaves at once: `linger.ms`
+    is then the most that it waits, not the least.
 
-    What comes sooner than that after the record before it has company, and from then on records wait for each other
-    again. So each change from single records to denser traffic costs one commit more than always lingering, and no
-    other does.
+    A record that comes within the linger time of the one before it ends this, and records linger again. Each change
+    from single records to denser traffic therefore costs one commit more than always lingering; nothing else does.
     """
 
     def __init__(self) -> None:
@@ -50,49 +48,48 @@ class LoneRecords:
         self._last_at = float("-inf")
 
     def is_next(self, produced_at: float, linger_s: float) -> bool:
-        """Whether a record produced then, the oldest that waits, would wait `linger_s` seconds in vain."""
+        """Whether the oldest waiting record, produced at `produced_at`, should not linger its `linger_s` seconds."""
         return self._alone >= LONE_MIN and produced_at - self._last_at >= linger_s
 
     def left(self, records: int, produced_at: float, linger_s: float) -> None:
-        """So many records leave together; the oldest was produced at `produced_at` and might have waited `linger_s`
-        seconds."""
+        """Learn that `records` were taken together; the oldest was produced at `produced_at` and could have lingered
+        `linger_s` seconds."""
         lone = records == 1 and produced_at - self._last_at >= linger_s
         self._alone = self._alone + 1 if lone else 0
         self._last_at = produced_at
 
 
 class BatchTimes:
-    """Knows how long records take of late from their taking to their commit: while none are on their way, others do not
-    wait longer than that. So `linger.ms` is the most that they wait, and the log is busy, but not busier than it is
-    with one commit behind the other."""
+    """Measures how long batches take from their taking to their commit. While none is under way, records linger no
+    longer than that: `linger.ms` is then the most that they wait, and the log is no busier than with back-to-back
+    commits."""
 
     def __init__(self) -> None:
         self._mean_s: float | None = None
 
     def landed(self, seconds: float) -> None:
-        """Learn from a batch that took so long."""
+        """Learn that a batch took this long."""
         if self._mean_s is None:
             self._mean_s = seconds
         else:
-            # An outage is no reason to believe that all batches take that long.
+            # Limits what one outage adds to the mean.
             self._mean_s += _INERTIA * (min(seconds, 2 * self._mean_s) - self._mean_s)
 
     def enough_s(self, linger_s: float) -> float:
-        """How long records need to wait while none are on their way, if they may wait `linger_s` seconds.
+        """Seconds that records should linger while no batch is under way, of at most `linger_s`.
 
-        A third of that at least: who lets records wait for long wants few commits.
+        At least a third of `linger_s`: a long `linger.ms` asks for few commits.
         """
         return linger_s if self._mean_s is None else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
 
 
 class AdaptiveLinger:
-    """Seconds to linger beyond the configured time, learned from who else writes and how long a commit takes; and
-    whether anybody else does.
+    """Seconds to linger beyond the configured time, learned from the other writers and the duration of a commit.
 
-    The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one they
-    win. All of them read the same entries, hence know how many they are, and how often the others come; each one waits
-    until those can have had their turn, and about as long as they do, so that nobody starves. Who writes alone, or with
-    others that write little, does not wait at all.
+    The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one that
+    they win. All of them read the same entries, and so know how many they are and how often the others commit. Each one
+    waits long enough for the others to commit, and about as long as they do, so that no writer starves. A writer that
+    `is_alone`, or whose peers write little, does not wait longer.
     """
 
     def __init__(self) -> None:
@@ -104,16 +101,16 @@ class AdaptiveLinger:
         self._intervals: deque[Mapping[str, int]] = deque(maxlen=_MEMORY)
 
     def committed(self, others: Mapping[str, int], now: float, commit_s: float, chance: float) -> None:
-        """Learn from a commit that stood at `now`, and for `commit_s` seconds was exposed to commits of others.
+        """Learn from an own commit that succeeded at `now`, and could have lost to others for `commit_s` seconds.
 
-        `others` has the number of commits of each other writer since the call before. `chance` is a random number in
-        [0, 1): writers that wait equally long must not come back at the same moment.
+        `others` has the number of commits of each other writer since the last call. `chance` is a random number in
+        [0, 1), so that writers with equal waits do not commit at the same moment.
         """
         if self._committed_at is None:
             self._commit_s = commit_s
         else:
             self._intervals.append(others)
-            # An outage is no reason to believe that all commits take that long.
+            # Limits what one outage adds to the mean.
             self._commit_s += _INERTIA * (min(commit_s, 2 * self._commit_s) - self._commit_s)
             self._adapt(max(1e-6, now - self._committed_at))
         self._committed_at = now
@@ -121,7 +118,7 @@ class AdaptiveLinger:
         self.extra_s = self._wait_s * (0.75 + 0.5 * chance)
 
     def _adapt(self, interval_s: float) -> None:
-        """Bring the interval between our commits nearer to what leaves each of the others its turn."""
+        """Move the interval between own commits towards one that leaves each other writer its share of slots."""
         commits: Counter[str] = Counter()
         for interval in self._intervals:
             commits.update(interval)

@@ -1,4 +1,4 @@
-"""The topic as its writer in this process last saw it."""
+"""The cached definition of a topic, which the producers of a process share."""
 
 from __future__ import annotations
 
@@ -15,60 +15,63 @@ __all__ = ["TopicDefinitionCache"]
 
 
 class TopicDefinitionCache:
-    """Looks the topic up, and tells its producers what has changed."""
+    """Looks the topic up, and notifies its producers of changes."""
 
     def __init__(self, topic: str, log: SharedTopicLog, clock: Clock, batches: InFlightBatches) -> None:
         self._topic = topic
         self._log = log
         self._clock = clock
         self._batches = batches
-        self._view: TopicDefinition | None = None
+        self._newest: TopicDefinition | None = None
 
-    def view(self, plan: NewTopicPlan | None, timeout_s: float, *, anew: bool = False) -> TopicDefinition | None:
-        """See `TopicWriter.view`."""
-        view = self._view
-        if view is None or (anew and not (self._batches.open or self._batches.is_committing)):
+    def get(self, plan: NewTopicPlan | None, timeout_s: float, *, anew: bool = False) -> TopicDefinition | None:
+        """See `Sender.view`."""
+        definition = self._newest
+        if definition is None or (anew and not (self._batches.open or self._batches.is_committing)):
             with self._log.turn:
                 log = self._log.log
-                if log.load() if view is None else log.catch_up():
-                    view = definition_of(log)
+                if log.load() if definition is None else log.catch_up():
+                    definition = definition_of(log)
                 elif plan is not None:
-                    view = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
+                    definition = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
                 else:
-                    view = None
-                self.saw(view)
-        return view
+                    definition = None
+                self.saw(definition)
+        return definition
 
-    def saw(self, view: TopicDefinition | None) -> None:
-        """Remember how the topic is, and tell the producers if that has changed."""
-        before, self._view = self._view, view
-        if view is not None and view != before:
+    def saw(self, definition: TopicDefinition | None) -> None:
+        """Store the definition, and notify the producers if it has changed."""
+        before, self._newest = self._newest, definition
+        if definition is not None and definition != before:
             with self._batches.changed:
                 buffers = list(self._batches.buffers)
             for buffer in buffers:
-                buffer.seen(view)
+                buffer.seen(definition)
 
     def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
-        """The topic, looked up again and again until the deadline: a store may be away for a while."""
+        """The cached topic. The first lookup is retried until the deadline, since the store may be unavailable.
+
+        Raises Unavailable, UnknownTopic.
+        """
 
         def look() -> TopicDefinition:
-            view = self.view(plan, max(0.0, deadline - self._clock.monotonic()))
-            if view is None:
+            definition = self.get(plan, max(0.0, deadline - self._clock.monotonic()))
+            if definition is None:
                 raise UnknownTopic(self._topic)
-            return view
+            return definition
 
         return self._asked_again(look, deadline)
 
     def newest(self, deadline: float) -> TopicDefinition:
-        """The topic as it is now, looked up as long as `known` does. Raises Unavailable, UnknownTopic."""
+        """The topic read anew, with retries until the deadline. Raises Unavailable, UnknownTopic."""
 
         def look() -> TopicDefinition:
             with self._log.turn:
                 log = self._log.log
                 log.catch_up()
-                view = definition_of(log)
-                self.saw(view)
-                return view
+                definition = definition_of(log)
+                self.saw(definition)
+                return definition
 
         return self._asked_again(look, deadline)
 
@@ -78,7 +81,7 @@ class TopicDefinitionCache:
             try:
                 return look()
             except OutcomeUnknown:
-                # Its token is that of creating the topic; about the messages nothing is unknown.
+                # The unknown outcome is that of creating the topic, not of the messages.
                 reason = "no answer yet whether the topic was created"
             except Unavailable as error:
                 if not error.error.retriable():

@@ -53,26 +53,26 @@ HeadersInput: TypeAlias = (
     "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | list[tuple[str, bytes | None]]"
     " | list[tuple[str, str]] | list[tuple[str, bytes]] | None"
 )
-"""A dict, or a list of pairs. Lists of one kind are named too: to a type checker they are not lists of a union."""
+"""A dict, or a list of pairs. Lists of one value type are named too: `list` is invariant to a type checker."""
 
 _log = logging.getLogger("deltaq.producer")
 
 _SLICE_S = 0.2
-"""Longest uninterrupted wait, so that Ctrl-C is answered."""
+"""Longest uninterrupted wait in seconds, so that Ctrl-C is answered."""
 
-_LOOK_S = 5.0
-"""How long the first `produce` to a topic tries to create it before it leaves that to the background."""
+_FIND_TOPIC_S = 5.0
+"""Seconds for which the first `produce` to a topic tries to create it, before the sender's threads take over."""
 
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
 
 class _NoPlainValue:
-    """No value is an instance of this: every value of a typed topic is converted."""
+    """A type without instances: it marks topics whose every value must be converted."""
 
 
 class _TopicHandle:
-    """One producer's way into one topic. `plain` is the type of value that needs no conversion."""
+    """What one producer knows of one topic. Values of type `plain` need no conversion."""
 
     __slots__ = (
         "_client_limit",
@@ -103,27 +103,27 @@ class _TopicHandle:
         self._client_schema = schema
         self._refusal: InvalidConfig | None = None
 
-    def saw(self, view: TopicDefinition) -> None:
-        """Take over what the topic demands of its records."""
-        self._refusal = self._contradiction(view)
-        self.partitions = view.partitions
-        self.schema = self._client_schema or view.schema
+    def saw(self, definition: TopicDefinition) -> None:
+        """Apply the topic's partitions, schema, size limit and clean-up policy."""
+        self._refusal = self._contradiction(definition)
+        self.partitions = definition.partitions
+        self.schema = self._client_schema or definition.schema
         self.plain = bytes if self.schema is None and self._refusal is None else _NoPlainValue
-        self.size_max = min(self._client_limit, view.settings.max_message_bytes)
-        self.keyed = "compact" in view.settings.cleanup_policy
+        self.size_max = min(self._client_limit, definition.settings.max_message_bytes)
+        self.keyed = "compact" in definition.settings.cleanup_policy
 
     def check(self) -> None:
         """Raises InvalidConfig if the client's schema is not the topic's."""
         if self._refusal is not None:
             raise self._refusal
 
-    def _contradiction(self, view: TopicDefinition) -> InvalidConfig | None:
+    def _contradiction(self, definition: TopicDefinition) -> InvalidConfig | None:
         wanted = self._client_schema
-        conflict = wanted and schema_conflict(self.name, wanted, view.schema)
+        conflict = wanted and schema_conflict(self.name, wanted, definition.schema)
         return InvalidConfig(conflict, key="schema") if conflict else None
 
     def accepted(self, value: object) -> tuple[object, int]:
-        """A value that is not plain, converted, and its size. TypeError, InvalidValue, InvalidConfig."""
+        """Convert a value that is not plain; with its size in bytes. Raises TypeError, InvalidValue, InvalidConfig."""
         self.check()
         if value is None:
             return None, 0
@@ -136,8 +136,8 @@ class _TopicHandle:
 
 @dataclass(slots=True, eq=False)
 class _CallbackBatch:
-    """Callbacks that a call has taken on its thread, and not called yet. What an exception leaves of them is taken back
-    once the call `is_over`."""
+    """Callbacks that a `poll` or `flush` on `thread` has taken and not called yet. Those that an exception leaves over
+    become due again once that call `is_over`."""
 
     thread: int
     due: deque[Due] = field(default_factory=deque)
@@ -149,8 +149,8 @@ class Producer:
 
     `produce` only queues; delivery callbacks run inside `poll`, `flush` and `close`, never elsewhere.
 
-    Configuration as a dict, as keywords (`linger_ms=5`), or both. `store` and `clock` replace the components behind it.
-    Raises InvalidConfig for what cannot be used; does no I/O.
+    The configuration is a dict, keywords (`linger_ms=5`), or both. `store` and `clock` replace the components that the
+    configuration selects. Raises InvalidConfig for a setting that cannot be used. Does no I/O.
     """
 
     def __init__(
@@ -182,24 +182,24 @@ class Producer:
             compression_level=config.compression_level,
             partitioner=config.partitioner,
             sticky_s=config.sticky_partitioning_linger_ms / 1000,
-            # On a local disk a lost race costs a millisecond: there is nothing to be gained.
+            # On a local disk a lost race costs a millisecond, so group commit gains nothing.
             group_commit={"true": True, "false": False}.get(config.deltaq_group_commit, self._store.is_remote),
         )
         self._on_delivery: DeliveryCallback | None = config.on_delivery
         self._rows_max = config.queue_buffering_max_messages or 2**63
         self._bytes_max = config.queue_buffering_max_kbytes * 1024
         self._lookup = TopicLookup(self._store, clock)
-        self._lanes: dict[str | Topic, _TopicHandle] = {}
-        self._lanes_lock = clock.lock()
-        # Whoever reports what became of messages, and whoever serves the callbacks, holds `_events`.
+        self._handles: dict[str | Topic, _TopicHandle] = {}
+        self._handles_lock = clock.lock()
+        # `_events` guards the fields below: threads that report results and threads that run callbacks hold it.
         self._events = clock.condition()
         self._due: deque[Due] = deque()
-        self._hands: list[_CallbackBatch] = []
+        self._callback_batches: list[_CallbackBatch] = []
         self._flushes: list[Flush] = []
         self._closed = False
         self._why_closed = "Producer has been closed"
         _PRODUCERS.add(self)
-        self._dropped = finalize(self, _dropped, self._lanes)
+        self._dropped = finalize(self, _dropped, self._handles)
         _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)
 
     # --- producing ---
@@ -223,41 +223,41 @@ class Producer:
 
         Raises QueueFull (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic for a partition the
         topic does not have, InvalidValue for a value that does not fit a typed topic or a null key where the topic is
-        compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store refuses to tell,
+        compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store refuses to answer,
         TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after `close`.
         """
-        lane = self._lanes.get(topic)
-        if lane is None:
+        handle = self._handles.get(topic)
+        if handle is None:
             self._check_before_io(topic, value, key, partition, timestamp, headers)
             if not callable(notify := callback or on_delivery) and notify is not None:
                 raise _refused(notify)
-            lane = self._open_lane(topic)
-        if type(value) is lane.plain:
+            handle = self._open_handle(topic)
+        if type(value) is handle.plain:
             size = len(value)
         else:
-            value, size = lane.accepted(value)
+            value, size = handle.accepted(value)
         if key is not None:
             if type(key) is not bytes:
                 key = _as_bytes(key, "key")
             size += len(key)
-        elif lane.keyed:
+        elif handle.keyed:
             raise InvalidValue(
-                f"topic {lane.name!r} is compacted: every message needs a key", field="key", topic=lane.name
+                f"topic {handle.name!r} is compacted: every message needs a key", field="key", topic=handle.name
             )
         checked_headers: Headers = None
         if headers is not None:
             checked_headers, header_bytes = _headers(headers)
             size += header_bytes
-        if size > lane.size_max:
-            raise MessageTooLarge(size=size, limit=lane.size_max, topic=lane.name)
+        if size > handle.size_max:
+            raise MessageTooLarge(size=size, limit=handle.size_max, topic=handle.name)
         if partition != -1 or timestamp != 0:
-            partition, timestamp = self._checked_numbers(lane, partition, timestamp)
+            partition, timestamp = self._checked_numbers(handle, partition, timestamp)
         notify = callback or on_delivery
         if notify is None:
             notify = self._on_delivery
         elif not callable(notify):
             raise _refused(notify)
-        buffer = lane.buffer
+        buffer = handle.buffer
         queue = buffer.queue
         if len(queue) >= buffer.room_length or buffer.bytes >= buffer.room_bytes:
             self._make_room(buffer)
@@ -276,8 +276,8 @@ class Producer:
     ) -> int:
         """Queue many messages: dicts with `value` and perhaps `key`, `partition`, `timestamp`, `headers`, `callback`.
 
-        Returns how many were queued. A message that is refused gets the KafkaError under `_error` instead; none raises.
-        TypeError for something else than dicts.
+        Returns how many were queued. A message that is refused gets its KafkaError under `_error`; it raises nothing.
+        Raises TypeError for messages that are not dicts.
         """
         queued = 0
         for at, message in enumerate(messages):
@@ -298,7 +298,9 @@ class Producer:
             except (TypeError, UnicodeEncodeError) as error:
                 message["_error"] = KafkaError(KafkaError._INVALID_ARG, str(error))
             else:
-                message.pop("_error", None)  # of an earlier call: who repeats what was refused would never end
+                message.pop(
+                    "_error", None
+                )  # left by an earlier call; a loop that retries refused messages would never end
                 queued += 1
         return queued
 
@@ -313,15 +315,15 @@ class Producer:
         Raises InvalidValue naming the column that does not fit, and what `produce` raises.
         """
         check_arrow(data)
-        lane = self._lanes.get(topic) or self._open_lane(topic)
-        lane.check()
+        handle = self._handles.get(topic) or self._open_handle(topic)
+        handle.check()
         columns = columns_from_arrow(
             data,
-            lane.name,
-            lane.schema,
-            lane.partitions,
-            lane.size_max,
-            keyed=lane.keyed,
+            handle.name,
+            handle.schema,
+            handle.partitions,
+            handle.size_max,
+            keyed=handle.keyed,
             now_ms=self._clock.time_ms(),
         )
         if not len(columns):
@@ -329,60 +331,62 @@ class Producer:
         size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes
         with self._events:
             rows, waiting = self._pending()
-            # A table larger than the limit is taken when nothing else is waiting: it could never be produced else.
+            # A table larger than the limit is accepted when nothing else waits. Otherwise it could never be produced.
             if rows >= self._rows_max or (rows and waiting + size > self._bytes_max):
                 raise QueueFull
-        lane.writer.append_block(lane.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
+        handle.writer.append_block(handle.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
         return len(columns)
 
-    def _open_lane(self, topic: str | Topic) -> _TopicHandle:
-        """The way into a topic, at first use. Looks the topic up, so that bad input is refused at `produce`."""
+    def _open_handle(self, topic: str | Topic) -> _TopicHandle:
+        """Create the handle of a topic at first use. Looks the topic up, so that `produce` can refuse bad input."""
         self._check_open()
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         name = topic.name if isinstance(topic, Topic) else check_topic(topic)
         plan = self._new_topic(topic)
-        with self._lanes_lock:
-            self._check_open()  # it may have been closed while we waited
-            if (lane := self._lanes.get(topic)) is not None:
-                return lane
+        with self._handles_lock:
+            self._check_open()  # `close` may have run during the wait for the lock
+            if (handle := self._handles.get(topic)) is not None:
+                return handle
             writer = topic_sender(self._store, name, self._clock, self._config.client_id)
             if self._config.maintenance_enable and writer.caretaker is None:
                 retention_ms = self._config.offsets_retention_minutes * 60_000
                 writer.caretaker = BackgroundTopicMaintenance(
                     self._store, name, self._clock, writer.log, offsets_retention_ms=retention_ms
                 )
-            # By name or by handle, it is one topic: only one buffer keeps the order.
-            known = next((other.buffer for other in self._lanes.values() if other.name == name), None)
+            # A topic used by name and by `Topic` shares one buffer, which keeps the order of its messages.
+            known = next((other.buffer for other in self._handles.values() if other.name == name), None)
             buffer = self._new_buffer(name, writer, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
-            lane = _TopicHandle(name, writer, buffer, self._config.message_max_bytes, schema)
-            view = self._look(writer, plan)
-            if view is None:
-                buffer.unchecked = True  # the writer goes on looking until the messages' deadline
+            handle = _TopicHandle(name, writer, buffer, self._config.message_max_bytes, schema)
+            definition = self._find_topic(writer, plan)
+            if definition is None:
+                buffer.unchecked = True  # the upload thread retries the lookup until the messages' deadline
             else:
-                lane.saw(view)
-                lane.check()
+                handle.saw(definition)
+                handle.check()
             try:
                 if known is None:
                     writer.attach(buffer)
-                self._lanes[topic] = lane
-            except BaseException:  # of a signal handler, too: a buffer without a lane would keep the writer's threads
+                self._handles[topic] = handle
+            except (
+                BaseException
+            ):  # also from a signal handler: a buffer without a handle would keep the sender's threads alive
                 if known is None:
                     writer.detach(buffer)
                 raise
-            return lane
+            return handle
 
     def _new_buffer(self, name: str, writer: Sender, plan: NewTopicPlan | None) -> RecordAccumulator:
-        # What the writer keeps must not keep a producer that was dropped.
+        # Weak callbacks: the sender must not keep a dropped producer alive.
         reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
         return RecordAccumulator(self._buffer_settings, reported, writer.wake, saw, plan, self._flushes)
 
-    def _look(self, writer: Sender, plan: NewTopicPlan | None) -> TopicDefinition | None:
-        """The topic; None if there is none, or if the store is away for the moment."""
+    def _find_topic(self, writer: Sender, plan: NewTopicPlan | None) -> TopicDefinition | None:
+        """The topic; None if it does not exist, or if the store is temporarily unavailable."""
         try:
-            return writer.view(plan, _LOOK_S, anew=True)
-        except OutcomeUnknown:  # about creating it
+            return writer.view(plan, _FIND_TOPIC_S, anew=True)
+        except OutcomeUnknown:  # of creating the topic
             return None
         except Unavailable as error:
             if error.error.retriable():
@@ -390,33 +394,33 @@ class Producer:
             raise
 
     def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
-        """How to create the topic if it does not exist; None if that is not wanted."""
+        """How to create the topic if it does not exist; None if `auto.create.topics.enable` is false."""
         if not self._config.auto_create_topics_enable:
             return None
         if isinstance(topic, Topic):
             return topic.plan(self._config.num_partitions)
         return NewTopicPlan(self._config.num_partitions, None, topic_properties({}))
 
-    def _saw(self, name: str, view: TopicDefinition) -> None:
-        """Called by the topic's writer when the topic has become another: more partitions, other settings."""
-        for lane in tuple(self._lanes.values()):
-            if lane.name == name:
-                lane.saw(view)
+    def _saw(self, name: str, definition: TopicDefinition) -> None:
+        """Called by the sender when partitions or settings of the topic have changed."""
+        for handle in tuple(self._handles.values()):
+            if handle.name == name:
+                handle.saw(definition)
 
-    def _checked_numbers(self, lane: _TopicHandle, partition: int, timestamp: int) -> tuple[int, int]:
+    def _checked_numbers(self, handle: _TopicHandle, partition: int, timestamp: int) -> tuple[int, int]:
         partition, timestamp = operator.index(partition), operator.index(timestamp)
-        if partition < -1 or (lane.partitions is not None and partition >= lane.partitions):
-            count = 0 if partition < -1 else self._lookup.head(lane.name).partitions  # it may have grown
+        if partition < -1 or (handle.partitions is not None and partition >= handle.partitions):
+            count = 0 if partition < -1 else self._lookup.head(handle.name).partitions  # it may have grown
             if not 0 <= partition < count:
-                raise UnknownTopic(lane.name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
-            lane.partitions = count
-        _check_timestamp(timestamp, lane.name)
+                raise UnknownTopic(handle.name, partition=partition, code=KafkaError._UNKNOWN_PARTITION)
+            handle.partitions = count
+        _check_timestamp(timestamp, handle.name)
         return partition, timestamp
 
     def _check_before_io(
         self, topic: str | Topic, value: object, key: object, partition: int, timestamp: int, headers: object
     ) -> None:
-        """Refuse what no topic takes before the first `produce` to a topic looks for it, and perhaps creates it."""
+        """Refuse what no topic accepts, before the first `produce` to a topic looks it up or creates it."""
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         name = topic.name if isinstance(topic, Topic) else check_topic(topic)
@@ -435,52 +439,53 @@ class Producer:
     # --- how much is waiting ---
 
     def _pending(self) -> tuple[int, int]:
-        """Messages on their way or waiting for their callback, and the bytes of the former. Under `_events`."""
+        """Messages undelivered or waiting for their callback, and the bytes of the former. Needs `_events`."""
         buffers = self._buffers()
         rows = sum(buffer.pending_rows for buffer in buffers) + sum(map(len, self._due))
         return rows, sum(buffer.pending_bytes for buffer in buffers)
 
-    def _in_other_hands(self) -> int:
-        """Messages whose callbacks other threads are at. None for who asks inside a callback: two that flush there
-        would wait for each other for ever. Under `_events`."""
-        if any(hand.thread == this_thread() for hand in self._hands):
+    def _in_other_threads(self) -> int:
+        """Messages whose callbacks other threads are running; 0 inside a callback, since two callbacks that flush would
+        otherwise wait for each other for ever. The caller holds `_events`."""
+        if any(batch.thread == this_thread() for batch in self._callback_batches):
             return 0
-        return sum(len(deliveries) for hand in self._hands for deliveries in tuple(hand.due))
+        return sum(len(deliveries) for batch in self._callback_batches for deliveries in tuple(batch.due))
 
     def _buffers(self) -> set[RecordAccumulator]:
-        return {lane.buffer for lane in tuple(self._lanes.values())}
+        return {handle.buffer for handle in tuple(self._handles.values())}
 
     def _make_room(self, buffer: RecordAccumulator) -> None:
-        """Let `produce` add to a buffer for a while without looking at the limits. Raises QueueFull at one of them.
+        """Grant a buffer room that `produce` may fill without checking the limits. Raises QueueFull at a limit.
 
-        Each topic gets half of what its share would be: so they stay within the limits together, and the closer a
-        limit, the more often it is looked at.
+        Each topic is granted half of its share, so that all topics together stay within the limits. The checks become
+        more frequent as a limit comes closer.
         """
         with self._events:
             rows, size = self._pending()
             if rows >= self._rows_max or size >= self._bytes_max:
                 raise QueueFull
-            shares = 2 * max(1, len(self._lanes))
+            shares = 2 * max(1, len(self._handles))
             buffer.room_length = len(buffer.queue) + 2 * max(1, (self._rows_max - rows) // shares)
             buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
 
     # --- serving ---
 
     def poll(self, timeout: float | None = -1) -> int:
-        """Serve delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for one; how many were
-        served.
+        """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for the first. Returns the
+        number of messages served.
 
-        An exception raised in a callback comes out of here once all due callbacks have run.
+        An exception raised in a callback is raised here after all due callbacks have run.
         """
         self._check_open()
-        if timeout == 0 and not self._due and not self._hands:
-            return 0  # who asks after each message must not pay for a lock each time
+        if timeout == 0 and not self._due and not self._callback_batches:
+            return 0  # `poll(0)` after each message must not pay for a lock each time
         return self._serve(self._deadline(timeout))
 
     def flush(self, timeout: float | None = -1) -> int:
-        """Send everything now and wait for it, serving callbacks; the number of messages still queued (0: all done).
+        """Send all messages without lingering, and wait up to `timeout` seconds while running callbacks. Returns the
+        number of messages still queued (0: all done).
 
-        It waits for callbacks that other threads are at, too, unless it is called inside one.
+        It also waits for callbacks that other threads are running, unless it is called inside a callback.
         """
         self._check_open()
         deadline = self._deadline(timeout)
@@ -502,7 +507,7 @@ class Producer:
         return any(not flush.is_over for flush in self._flushes)
 
     def _forget_flushes(self) -> None:
-        """Several threads may flush at once; records linger again when the last has ended."""
+        """Several threads may flush at once. Records linger again once the last flush has ended."""
         with self._events:
             self._flushes[:] = [flush for flush in self._flushes if not flush.is_over]
 
@@ -512,22 +517,22 @@ class Producer:
         in_flight: bool = True,
         blocking: bool = True,  # noqa: ARG002 - Kafka's signature
     ) -> None:
-        """Drop messages; the callbacks of queued ones get _PURGE_QUEUE at the next `poll` or `flush`, those of messages
-        that are being written _PURGE_INFLIGHT: they may end up in the topic or not."""
+        """Drop messages. At the next `poll` or `flush`, callbacks of queued messages get _PURGE_QUEUE, and those of
+        messages being written _PURGE_INFLIGHT. The latter may still be written to the topic."""
         self._check_open()
-        for writer, buffer in {(lane.writer, lane.buffer) for lane in tuple(self._lanes.values())}:
+        for writer, buffer in {(handle.writer, handle.buffer) for handle in tuple(self._handles.values())}:
             writer.purge(buffer, in_queue=in_queue, in_flight=in_flight)
 
     def close(self) -> bool:
-        """Flush without a time limit and end; True. Idempotent. Afterwards methods raise RuntimeError.
+        """Flush without a time limit, then close; returns True. Idempotent. Afterwards methods raise RuntimeError.
 
-        An exception raised in a callback comes out when all is done. After Ctrl-C the producer is still open.
+        An exception raised in a callback is raised after the close. After Ctrl-C the producer is still open.
         """
         failure: Exception | None = None
         while not self._closed:
             try:
                 self.flush()
-            except Exception as error:  # noqa: BLE001 - the callbacks' own; the messages behind it still count
+            except Exception as error:  # noqa: BLE001 - raised by a callback; later messages must still be flushed
                 failure = failure or error
             else:
                 self._end()
@@ -536,19 +541,20 @@ class Producer:
         return True
 
     def _end(self) -> None:
-        with self._lanes_lock:  # no way into a topic is opened behind our back
+        with self._handles_lock:  # no other thread opens a handle meanwhile
             self._closed = True
             self._dropped.detach()
-            lanes, self._lanes = self._lanes, {}
-        for writer, buffer in {(lane.writer, lane.buffer) for lane in lanes.values()}:
+            handles, self._handles = self._handles, {}
+        for writer, buffer in {(handle.writer, handle.buffer) for handle in handles.values()}:
             writer.detach(buffer)
         _log.info("producer closed client.id=%r root=%r", self._config.client_id, self._store.url)
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
-        """What became of messages whose delivery ended in an unknown outcome: True if they are in the log, else False.
+        """Resolve a delivery whose outcome is unknown: True if its messages are in the topic, else False.
 
-        `token` stands in the error's text and in `OutcomeUnknown.token`. After the answer it can no longer change.
-        It can be asked after `close` too. Raises OutcomeUnknown if the answer cannot be had within `timeout` seconds.
+        `token` is in the error's text and in `OutcomeUnknown.token`. The answer is final: messages reported as not
+        written are never written later. Works after `close` too. Raises OutcomeUnknown if the outcome cannot be
+        resolved within `timeout` seconds.
         """
         writer = topic_sender(self._store, check_topic(topic), self._clock, self._config.client_id)
         return writer.settle(token, checked_timeout(timeout))
@@ -564,7 +570,7 @@ class Producer:
         return cluster_id(self._store)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
-        """Without effect: a store takes its credentials from the settings `store.*` or from the environment."""
+        """No effect: a store takes its credentials from the settings `store.*` or from the environment."""
         self._check_open()
 
     def __len__(self) -> int:
@@ -572,9 +578,9 @@ class Producer:
         if self._closed:
             return 0
         with self._events:
-            if self._hands:
+            if self._callback_batches:
                 self._take_back()
-            return self._pending()[0] + self._in_other_hands()
+            return self._pending()[0] + self._in_other_threads()
 
     def __bool__(self) -> bool:
         return True
@@ -602,11 +608,11 @@ class Producer:
     # --- reports ---
 
     def _reported(self, buffer: RecordAccumulator, report: BatchResult) -> None:
-        """Called by the topic's writer when the fate of some records is known."""
+        """Called by the sender when the outcome of records is known, or known to be unknown."""
         deliveries = PendingCallbacks(report)
         wanted = deliveries.is_wanted(only_errors=self._config.delivery_report_only_error)
         if report.error is not None and (count := deliveries.without_callback):
-            _log_failure(report.topic, report.error, count)  # before a flush that waits for it may end
+            _log_failure(report.topic, report.error, count)  # before `flush` can return
         notify = self._config.error_cb
         with self._events:
             if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
@@ -618,26 +624,26 @@ class Producer:
             self._events.notify_all()
 
     def _serve(self, deadline: float | None) -> int:
-        """Run all due callbacks, waiting for the first until the deadline; while flushing, only as long as something
-        may come. How many were run. Raises what the first one that failed raised."""
-        hand = _CallbackBatch(this_thread())
+        """Run all due callbacks, waiting for the first until the deadline; returns the number of messages served.
+        During a flush, the wait ends once nothing is queued. Raises the first exception that a callback raised."""
+        batch = _CallbackBatch(this_thread())
         try:
             with self._events:
                 if not self._wait_for_due(deadline):
                     return 0
-                # A signal handler runs between calls only: no exception comes between the halves of the exchange.
-                self._hands.append(hand)
-                hand.due, self._due = self._due, hand.due
-            return _run(hand.due)
+                # Signal handlers run between calls only, so no exception can split this exchange.
+                self._callback_batches.append(batch)
+                batch.due, self._due = self._due, batch.due
+            return _run(batch.due)
         finally:
-            hand.is_over = True  # by one assignment, so that it is true whatever comes next
-            if self._hands:
+            batch.is_over = True  # one assignment, which no exception of a signal handler can split
+            if self._callback_batches:
                 self._take_back()
 
     def _wait_for_due(self, deadline: float | None) -> bool:
-        """Wait until callbacks are due; False if none are until the deadline. Under `_events`."""
+        """Wait until callbacks are due; False if none are by the deadline. The caller holds `_events`."""
         while True:
-            if self._hands:
+            if self._callback_batches:
                 self._take_back()
             if self._due:
                 return True
@@ -647,27 +653,27 @@ class Producer:
             self._events.wait(left)
 
     def _take_back(self) -> None:
-        """Put what is left of calls that are over before what is due. If an exception ends this, the next `poll`,
-        `flush` or `len` does the rest."""
+        """Put callbacks left over by ended calls in front of those that are due. If an exception ends this, the next
+        `poll`, `flush` or `len` completes it."""
         with self._events:
-            over = [hand for hand in self._hands if hand.is_over]
-            for hand in reversed(over):
-                if hand.due:
-                    due, nothing = hand.due + self._due, deque[Due]()
-                    self._due, hand.due = due, nothing
-            self._hands = [hand for hand in self._hands if hand not in over]
+            over = [batch for batch in self._callback_batches if batch.is_over]
+            for batch in reversed(over):
+                if batch.due:
+                    due, nothing = batch.due + self._due, deque[Due]()
+                    self._due, batch.due = due, nothing
+            self._callback_batches = [batch for batch in self._callback_batches if batch not in over]
             if self._flushes:
-                self._events.notify_all()  # who flushes waits for these callbacks too
+                self._events.notify_all()  # `flush` waits for these callbacks too
 
 
 def _log_failure(topic: str, error: KafkaException, count: int) -> None:
-    """Log what became of messages that have no callback, in one line for all that share a batch."""
+    """Log the failure of messages that have no callback, in one line per batch."""
     about = f"{count} messages without a delivery callback, topic={topic!r}"
     if error.error.code() in _PURGED:
         _log.debug("purged: %s", about)
     elif isinstance(error, OutcomeUnknown):
-        told = f"Producer.resolve({topic!r}, {error.token!r}) tells whether they are in the topic"
-        _log.warning("outcome unknown: %s; %s: %s", about, told, error)
+        advice = f"Producer.resolve({topic!r}, {error.token!r}) tells whether they are in the topic"
+        _log.warning("outcome unknown: %s; %s: %s", about, advice, error)
     elif error.error.code() == KafkaError._FAIL:
         _log.warning("failed by a defect, perhaps in the topic: %s: %s", about, error)
     else:
@@ -675,7 +681,7 @@ def _log_failure(topic: str, error: KafkaException, count: int) -> None:
 
 
 def _run(due: deque[Due]) -> int:
-    """Run callbacks, removing what is done; how many. Raises what the first one that failed raised."""
+    """Run and remove callbacks; the number of messages served. Raises the first exception that a callback raised."""
     served = 0
     failure: Exception | None = None
     while due:
@@ -692,9 +698,9 @@ _PRODUCERS: WeakSet[Producer] = WeakSet()
 
 
 def _refuse_forked() -> None:
-    """In a forked child, what its parent's producers have queued is the parent's, and the threads are not here."""
+    """Close the parent's producers in a forked child, which lacks their threads. The parent sends their messages."""
     for producer in tuple(_PRODUCERS):
-        producer._closed, producer._lanes = True, {}
+        producer._closed, producer._handles = True, {}
         producer._dropped.detach()
         producer._why_closed = (
             "this Producer was made before the process forked; make one in the child (in gunicorn or Celery: in the "
@@ -707,9 +713,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_refuse_forked)
 
 
-def _dropped(lanes: Mapping[str | Topic, _TopicHandle]) -> None:
-    """A producer was forgotten without `close`, or the program ends."""
-    routes = {(lane.writer, lane.buffer) for lane in lanes.values()}
+def _dropped(handles: Mapping[str | Topic, _TopicHandle]) -> None:
+    """Runs when a producer was dropped without `close`, or the program ends."""
+    routes = {(handle.writer, handle.buffer) for handle in handles.values()}
     waiting = sum(buffer.pending_rows for _, buffer in routes)
     if waiting:
         _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
@@ -740,7 +746,7 @@ def _as_bytes(data: object, what: str) -> bytes:
 
 
 def _size(value: object) -> int:
-    """About how many bytes an accepted value takes: text and bytes by their length, anything else 8."""
+    """Approximate size of an accepted value in bytes: the length of text and bytes, 8 for other scalars."""
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
     if isinstance(value, bytes):
@@ -764,6 +770,6 @@ def _headers(headers: object) -> tuple[Headers, int]:
         name, content = pair
         data = None if content is None else _as_bytes(content, f"header {name!r:.60}")
         checked.append((name, data))
-        # A name that UTF-8 cannot hold is refused here: found later, it would take its whole batch with it.
+        # Refuse a name that UTF-8 cannot hold here: at the upload it would fail its whole batch.
         size += (len(name) if name.isascii() else len(name.encode())) + len(data or b"")
     return checked or None, size

@@ -27,14 +27,13 @@ from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 __all__ = ["Sender"]
 
 EXIT_WAIT_S = 2.0
-"""How long the exit of the process waits for a writer's threads."""
+"""Seconds for which the exit of the process waits for a sender's threads."""
 
 
 class Sender:
-    """Writes one topic on behalf of all producers of this process. Without a `caretaker` it is left to others to look
-    after the topic.
+    """Writes one topic on behalf of all producers of this process.
 
-    `log` is where it is in the topic's log.
+    `log` is its position in the topic's log. Without a `caretaker`, this process does not maintain the topic.
     """
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
@@ -42,54 +41,56 @@ class Sender:
         self._store = store
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
-        self._care = MaintenanceSlot()
+        self._maintenance = MaintenanceSlot()
         self._batches = batches = InFlightBatches(clock, self.log.awaited)
         self._reports = reports = DeliveryReports(topic, clock, batches)
-        self._sight = sight = TopicDefinitionCache(topic, self.log, clock, batches)
-        turns, linger = GroupCommitPolicy(), AdaptiveLinger()
-        upload = BatchUpload(store, topic, clock, self.log, batches, sight, reports, self._care)
+        self._definitions = definitions = TopicDefinitionCache(topic, self.log, clock, batches)
+        policy, linger = GroupCommitPolicy(), AdaptiveLinger()
+        upload = BatchUpload(store, topic, clock, self.log, batches, definitions, reports, self._maintenance)
         self._expiry = Expiry(topic, clock, self.log, batches, reports)
-        about = batches, upload, reports, turns, linger
+        about = batches, upload, reports, policy, linger
         self._uploads = Uploader(topic, clock, self.log, *about, is_remote=store.is_remote)
-        self._commits = Committer(topic, clock, self.log, *about, sight, self._care, self._uploads, self._expiry)
+        self._commits = Committer(
+            topic, clock, self.log, *about, definitions, self._maintenance, self._uploads, self._expiry
+        )
         self._is_running = False
         self._threads: list[Thread] = []
 
     @property
     def caretaker(self) -> BackgroundMaintenance | None:
-        """Who looks after the topic beside it."""
-        return self._care.taker
+        """The background maintenance of the topic in this process, if any."""
+        return self._maintenance.current
 
     @caretaker.setter
     def caretaker(self, caretaker: BackgroundMaintenance | None) -> None:
-        self._care.taker = caretaker
+        self._maintenance.current = caretaker
 
     # --- what producers call ---
 
     def view(
         self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0, *, anew: bool = False
     ) -> TopicDefinition | None:
-        """The topic as last seen, looked up at the first call; created by `plan` if it does not exist. None if there
-        is none.
+        """The cached definition of the topic; None if the topic does not exist.
 
-        With `anew` it is looked at again, unless a commit is under way, which does that too and may take its time.
+        The first call reads it from the store, and creates a missing topic by `plan` within `timeout_s` seconds. `anew`
+        reads it again, unless batches are under way: their commit refreshes the cache too, and would hold up this call.
         Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
         """
-        return self._sight.view(plan, timeout_s, anew=anew)
+        return self._definitions.get(plan, timeout_s, anew=anew)
 
     def attach(self, buffer: RecordAccumulator) -> None:
-        """Write what is put into `buffer` from now on. RuntimeError if the system gives no threads for that."""
+        """Write what is put into `buffer` from now on. Raises RuntimeError if the system cannot start a thread."""
         with self._batches.changed:
             while self._is_running != self._uploads.is_running:
-                self._batches.changed.wait()  # the threads of earlier buffers are just ending
+                self._batches.changed.wait()  # the threads of earlier buffers are ending
             if not self._is_running:
                 self._start()
             self._watch_limits(buffer)
             self._batches.buffers.append(buffer)
-            self._uploads.agree()
+            self._uploads.update_policy()
 
     def _watch_limits(self, buffer: RecordAccumulator) -> None:
-        """Have each limit kept where producers have different ones. RuntimeError as for `attach`."""
+        """Start the expiry thread if producers have different limits. Raises RuntimeError as `attach` does."""
         if self._expiry.is_running:
             self._expiry.wake()
         elif self._expiry.is_wanted_with(buffer):
@@ -97,31 +98,31 @@ class Sender:
             self._expiry.is_running = True
 
     def _start(self) -> None:
-        """Start both threads. RuntimeError if the system does not give them: then it can be tried again."""
+        """Start both threads. Raises RuntimeError if the system cannot; the call can be repeated."""
         loops = {"upload": self._upload_loop, "commit": self._commit_loop}
         started: list[Thread] = []
         try:
             for name, loop in loops.items():
                 started.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic}"))
         finally:
-            # One that stays alone finds no buffer, and ends.
+            # If only one has started, it finds no buffer and ends.
             self._uploads.is_running = len(started) > 0
             self._is_running = len(started) == len(loops)
             self._threads = [*(thread for thread in self._threads if thread.is_alive()), *started]
 
     def detach(self, buffer: RecordAccumulator) -> None:
-        """Forget a buffer once it is empty; the threads end with the last one."""
+        """Forget a buffer once it is empty. The threads end with the last buffer."""
         with self._batches.changed:
             buffer.abandoned = True
             self._batches.changed.notify_all()
 
     def stop(self) -> None:
-        """End the threads, with what is not written yet left unwritten: the process is about to exit."""
+        """End the threads at the exit of the process. Records that are not written yet stay unwritten."""
         with self._batches.changed:
             self._batches.is_stopping = True
             self._batches.changed.notify_all()
             self._expiry.wake()
-        until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S  # a test's clock stands still by then
+        until = SYSTEM_CLOCK.monotonic() + EXIT_WAIT_S  # the system clock: a test's clock no longer advances
         for thread in [*self._threads, *self._uploads.threads]:
             thread.join(max(0.0, until - SYSTEM_CLOCK.monotonic()))
 
@@ -133,35 +134,35 @@ class Sender:
             self._batches.changed.notify_all()
 
     def wake(self) -> None:
-        """A buffer has something new, or wants to be flushed."""
+        """Wake the threads: a buffer has new records, or is being flushed."""
         with self._batches.changed:
             self._uploads.start_extra_worker()
             self._batches.changed.notify_all()
 
     def purge(self, buffer: RecordAccumulator, *, in_queue: bool, in_flight: bool) -> None:
-        """Drop what waits in a buffer, reported with _PURGE_QUEUE, and what is being written, with _PURGE_INFLIGHT.
+        """Report waiting records with _PURGE_QUEUE and records being written with _PURGE_INFLIGHT.
 
-        As in Kafka, what is being written may end up in the topic all the same.
+        As in Kafka, records being written may still reach the topic.
         """
         batches = self._batches
         with batches.changed:
             queued = []
             while in_queue and (taken := buffer.take(BATCH_ROWS_MAX, float("inf"))) is not None:
                 queued.append(BatchPart(buffer, *taken))
-            flying = [part for part in batches.under_way if in_flight and part.buffer is buffer]
+            in_upload = [part for part in batches.under_way if in_flight and part.buffer is buffer]
             batches.under_way.update(dict.fromkeys(queued))
             batches.changed.notify_all()
         self._reports.failed(queued, KafkaException(KafkaError(KafkaError._PURGE_QUEUE)))
-        self._reports.failed(flying, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
-        self.wake()  # nobody waits for these batches any more, so others have room
+        self._reports.failed(in_upload, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
+        self.wake()  # purged batches make room for others
 
     def settle(self, token: str, timeout_s: float) -> bool:
-        """Whether the append behind an OutcomeUnknown stands. Raises OutcomeUnknown if that cannot be found out in
-        time."""
+        """Resolve an OutcomeUnknown: whether its append is in the log. Raises OutcomeUnknown if that takes longer than
+        `timeout_s` seconds."""
         log = TopicLog(self._store, self.topic, self._clock)
         return log.settle(token, self._clock.monotonic() + timeout_s) is not None
 
-    # --- the threads: they keep the writer, which others find as long as it is here ---
+    # --- the threads: they reference the sender, so that `topic_sender` finds it while they run ---
 
     def _upload_loop(self) -> None:
         self._uploads.run()
@@ -185,11 +186,11 @@ class Sender:
                     batches.changed.notify_all()
                     self._expiry.wake()
                     return False
-                batches.changed.wait(self._look_after())
+                batches.changed.wait(self._maintain())
 
-    def _look_after(self) -> float | None:
-        """Between commits: have the topic looked after when it is time. Seconds until it is time again."""
-        caretaker = self._care.taker
+    def _maintain(self) -> float | None:
+        """Start due maintenance between commits. Seconds until more is due; None without maintenance."""
+        caretaker = self._maintenance.current
         if caretaker is None:
             return None
         if caretaker.due_in_s() <= 0:

@@ -1,4 +1,4 @@
-"""The topic writers of this process: one for each topic, whoever produces to it."""
+"""The senders of this process: one per topic, shared by all producers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["topic_sender"]
 
 
 class _Senders:
-    """The topic writers of this process, so that all producers of a topic share one.
+    """Senders by (store, topic, clock), referenced weakly.
 
-    A writer keeps its store and clock, so their identities stay theirs as long as the writer is here.
+    A sender keeps its store and clock alive, so their `id` is not reused while the sender exists.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ _SENDERS = _Senders()
 
 
 def _forget_senders() -> None:
-    """A forked child has neither the threads of its parent's writers nor a say in their locks: it starts anew."""
+    """A forked child starts without senders: it lacks its parent's threads, and cannot release locks that they held."""
     global _SENDERS
     _SENDERS = _Senders()
 
@@ -57,5 +57,5 @@ atexit.register(_stop_senders)
 
 
 def topic_sender(store: Store, topic: str, clock: Clock, client_id: str = "") -> Sender:
-    """The one writer of `topic` on `store` in this process."""
+    """The sender of `topic` on `store` in this process, created if there is none."""
     return _SENDERS.get(store, topic, clock, client_id)

@@ -1,6 +1,6 @@
-"""When records are taken from their buffers, and by how many threads they are uploaded.
+"""The upload thread of a sender and its extra workers: when records are taken from their buffers and uploaded.
 
-One thread does both as long as records come slowly; while whole batches wait, further ones upload beside it.
+One thread does both while the load is low. While full batches wait, extra workers upload beside it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from deltaq.topics.log import SharedTopicLog
 __all__ = ["BATCHES_AHEAD_MAX", "UPLOADS_MAX", "Uploader"]
 
 BATCHES_AHEAD_MAX = 8
-"""Batches on their way to a commit, at most. Beyond that, records wait in the accumulators and make larger batches."""
+"""Most batches that wait for a commit. Beyond that, records wait in the accumulators and form larger batches."""
 
 UPLOADS_MAX = 4
-"""How many batches are uploaded at once. More than one only of whole batches: where less waits, larger batches cost
-less."""
+"""Most batches uploaded at once. More than one only while full batches wait: below that load, larger batches are
+cheaper than more of them."""
 
-_COMPANY_LOOK_S = 0.001
-"""Shortest wait for what is offered already, before more is."""
+_SHARED_WAIT_MIN_S = 0.001
+"""Shortest wait in seconds for the commit of shared files before more are uploaded."""
 
 
 class Uploader:
-    """Takes batches and uploads them. `extra_workers` are the threads beside the first, `uploads` the batches in their
-    hands."""
+    """Takes batches and uploads them. `extra_workers` counts the threads beside the first, `uploads` the batches being
+    uploaded."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Uploader:
         batches: InFlightBatches,
         upload: BatchUpload,
         reports: DeliveryReports,
-        turns: GroupCommitPolicy,
+        policy: GroupCommitPolicy,
         linger: AdaptiveLinger,
         *,
         is_remote: bool,
@@ -52,31 +52,31 @@ class Uploader:
         self._batches = batches
         self._upload = upload
         self._reports = reports
-        self._turns = turns
+        self._policy = policy
         self._linger = linger
         self._lone = LoneRecords()
-        self._flight_times = BatchTimes()
+        self._batch_times = BatchTimes()
         self._is_remote = is_remote
-        self._waits_for_landing = False  # of what is open
+        self._waits_for_landing = False  # of open batches, before it takes more
         self.is_running = False
         self.uploads = 0
         self.extra_workers = 0
-        self.threads: list[Thread] = []  # the extra_workers
+        self.threads: list[Thread] = []  # of the extra workers
 
     def run(self) -> None:
-        """The work of the first thread, which ends with the last buffer and the last upload."""
+        """The loop of the upload thread, which ends with the last buffer and the last upload."""
         while (batch := self._next_batch()) is not None:
-            self._carry(batch)
+            self._process(batch)
 
     def start_extra_worker(self) -> None:
-        """Have a whole batch uploaded beside what is being uploaded: somebody produces faster than one thread writes.
-        The writer's lock is held."""
+        """Start an extra worker if a full batch waits while others are uploaded: records come faster than one thread
+        uploads them. The caller holds the sender's lock."""
         if not self.uploads or not self._is_extra_worker_due() or self.extra_workers >= UPLOADS_MAX - 1:
             return
         self.extra_workers += 1
         try:
             thread = self._clock.start_thread(self._extra_worker_loop, f"deltaq-upload-{self._topic}")
-        except RuntimeError:  # the system gives no more threads: then it takes longer
+        except RuntimeError:  # no more threads available: uploads take longer
             self.extra_workers -= 1
             return
         self.threads = [*(thread for thread in self.threads if thread.is_alive()), thread]
@@ -84,21 +84,21 @@ class Uploader:
     def _extra_worker_loop(self) -> None:
         try:
             while (batch := self._next_full()) is not None:
-                self._carry(batch)
+                self._process(batch)
         finally:
             with self._batches.changed:
                 self.extra_workers -= 1
 
-    def _carry(self, batch: ProduceBatch) -> None:
-        """Upload a batch, or report why it cannot be. What may be there all the same is left to who commits."""
+    def _process(self, batch: ProduceBatch) -> None:
+        """Upload a batch or report its failure. A shared file that may be in the store is left to the committer."""
         failure: KafkaException | None = None
         try:
             self._upload.first(batch)
         except KafkaException as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - a defect must not leave callers waiting for ever
+        except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
             failure = defect(error, "writing", self._topic)
-        if failure is not None and not batch.is_offered:
+        if failure is not None and not batch.is_shared:
             self._reports.failed(batch.parts, failure)
         with self._batches.changed:
             self.uploads -= 1
@@ -108,8 +108,8 @@ class Uploader:
     # --- when ---
 
     def _next_batch(self) -> ProduceBatch | None:
-        """Wait until some buffer has lingered long enough, then take from all of them. None: no buffer is left,
-        and no upload under way."""
+        """Wait until some buffer has lingered long enough, then take a batch from all buffers. None once no buffer and
+        no upload is left."""
         batches = self._batches
         with batches.changed:
             while True:
@@ -118,7 +118,7 @@ class Uploader:
                     self.is_running = False
                     batches.changed.notify_all()
                     return None
-                self.agree()
+                self.update_policy()
                 wait_s = self._wait_s()
                 if wait_s is not None and wait_s <= 0:
                     batch = self._taken()
@@ -127,69 +127,71 @@ class Uploader:
                 batches.changed.wait(wait_s)
 
     def _next_full(self) -> ProduceBatch | None:
-        """A batch of at least a whole batch; None if there is none, or enough is under way."""
+        """Take a batch if a full one waits; None if not, or if enough batches are under way."""
         with self._batches.changed:
             return self._taken() if self._is_extra_worker_due() else None
 
-    def agree(self) -> None:
-        """Commits are shared with other processes only if no producer here minds. The writer's lock is held."""
+    def update_policy(self) -> None:
+        """Enable group commit only if all producers of this process do. The caller holds the sender's lock."""
         if self._batches.buffers:
-            self._turns.is_on = all(buffer.settings.group_commit for buffer in self._batches.buffers)
+            self._policy.is_on = all(buffer.settings.group_commit for buffer in self._batches.buffers)
 
     def _is_extra_worker_due(self) -> bool:
-        """Whether a whole batch waits, and is to be uploaded now. Not in a crowd, where the turn of others comes first:
-        then larger batches are better than more of them; unless one commits for all."""
+        """Whether a full batch waits and should be uploaded now. Under contention without group commit, writers linger
+        longer to leave each other slots, and larger batches are better than more of them."""
         batches = self._batches
         has_room = self.uploads < UPLOADS_MAX and len(batches.waiting) < BATCHES_AHEAD_MAX
         is_free = has_room and not batches.is_stopping
-        has_turn = self._linger.extra_s == 0 or self._turns.in_company(self._clock.monotonic())
-        return is_free and has_turn and any(buffer.is_full for buffer in batches.buffers)
+        is_uncontended = self._linger.extra_s == 0 or self._policy.is_contended(self._clock.monotonic())
+        return is_free and is_uncontended and any(buffer.is_full for buffer in batches.buffers)
 
     def _wait_s(self) -> float | None:
-        """Seconds until records should be taken; None while there are none, or while enough are uploaded already."""
+        """Seconds until records should be taken; None if there are none, or if enough batches wait for a commit."""
         batches = self._batches
         if len(batches.waiting) >= BATCHES_AHEAD_MAX:
             return None
         now = self._clock.monotonic()
         waits = [buffer.due_in(now, self._linger_s) for buffer in batches.buffers]
         due = [wait for wait in waits if wait is not None]
-        in_company = self._turns.in_company(now)
+        is_contended = self._policy.is_contended(now)
         self._waits_for_landing = bool(
-            due and batches.open and in_company and not any(b.is_full for b in batches.buffers)
+            due and batches.open and is_contended and not any(b.is_full for b in batches.buffers)
         )
         if self._waits_for_landing:
-            # One small file at a time is enough: whoever commits for all takes more of them with the next.
-            return max(_COMPANY_LOOK_S, self._turns.company_left_s(now), *due)
+            # One small shared file at a time is enough: the leader's next commit takes what was uploaded until then.
+            return max(_SHARED_WAIT_MIN_S, self._policy.contended_left_s(now), *due)
         return min(due, default=None)
 
     def _linger_s(self, produced_at: float, linger_s: float) -> float:
-        """Seconds that records should wait, the oldest of which was produced then and may wait `linger_s` seconds: less
-        than that where it would be of no use, more in a crowd in which each commits for itself."""
-        in_company = self._turns.in_company(self._clock.monotonic())
+        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait `linger_s` seconds.
+
+        It is less than `linger_s` where waiting gains nothing, and more under contention without group commit.
+        """
+        is_contended = self._policy.is_contended(self._clock.monotonic())
         if self._lone.is_next(produced_at, linger_s):
             linger_s = 0.0
-        elif not (self._batches.under_way or in_company or self._is_remote) and self._linger.is_alone:
-            # Not of an object store: there each request has its price, and more of them make each take longer.
-            linger_s = self._flight_times.enough_s(linger_s)
-        return linger_s if in_company else max(linger_s, self._linger.extra_s)
+        elif not (self._batches.under_way or is_contended or self._is_remote) and self._linger.is_alone:
+            # Not on an object store, where each request costs money and concurrent requests slow each other down.
+            linger_s = self._batch_times.enough_s(linger_s)
+        return linger_s if is_contended else max(linger_s, self._linger.extra_s)
 
     def learn(self, landed: Sequence[ProduceBatch], now: float) -> None:
-        """These were committed at `now`."""
+        """Learn how long these batches took, which were committed at `now`."""
         for batch in landed:
-            self._flight_times.landed(now - batch.taken_at)
+            self._batch_times.landed(now - batch.taken_at)
 
-    def look_again(self) -> None:
-        """Nothing may be under way any more: have it seen whether what waits has waited long enough."""
+    def recheck_linger(self) -> None:
+        """Wake the upload thread after a commit, if records may now linger less than `linger.ms`."""
         with self._batches.changed:
             own = [buffer.settings.linger_s for buffer in self._batches.buffers]
-            # Not asked anew whether we are in company: that may just have ended.
+            # `_waits_for_landing` as decided before the wait: the contention may have ended since.
             if self._waits_for_landing or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
                 self._batches.changed.notify_all()
 
     def _taken(self) -> ProduceBatch:
-        """A batch of what waits, in its place among the others. The writer's lock is held."""
+        """Take a batch and note what it says about lingering. The caller holds the sender's lock."""
         now = self._clock.monotonic()
-        batch = self._batches.take(now, as_of=self._log.version, offering=self._turns.in_company(now))
+        batch = self._batches.take(now, as_of=self._log.version, sharing=self._policy.is_contended(now))
         self.uploads += 1
         records = sum(len(part.records) for part in batch.parts)
         linger_s = max(part.buffer.settings.linger_s for part in batch.parts)

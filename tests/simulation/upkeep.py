@@ -97,7 +97,7 @@ def witnessed(stage: Stage) -> Iterator[None]:
             _noting(place, lambda found: found.follows and count("an offer was made behind another")),
         )
         if stage.script.company:
-            put(group_commit, "COMPANY_S", 600.0)
+            put(group_commit, "CONTENTION_S", 600.0)
             put(group_commit, "LOAD_MIN", 0.0)
             put(group_commit, "_INTERVAL_MAX_S", 1.0)
             put(group_commit, "_PATIENCE", 0.2)

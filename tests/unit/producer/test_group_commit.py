@@ -66,7 +66,7 @@ class Reports(list[tuple[Any, Any]]):
 @pytest.fixture(autouse=True)
 def crowd_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has met somebody else goes on as in a crowd, and waits for nobody."""
-    monkeypatch.setattr(group_commit, "COMPANY_S", 600.0)
+    monkeypatch.setattr(group_commit, "CONTENTION_S", 600.0)
     monkeypatch.setattr(group_commit, "LOAD_MIN", 0.0)
     monkeypatch.setattr(group_commit, "_PATIENCE", 0.0)
     monkeypatch.setattr(group_commit, "_INTERVAL_MAX_S", 0.0)
@@ -82,12 +82,12 @@ def in_company(
     with Producer(conf, store=store, on_delivery=reports, **config) as producer:
         producer.produce("t", "first")
         producer.flush(60)
-        writer_in(producer)._uploads._turns.met(SYSTEM_CLOCK.monotonic())
+        writer_in(producer)._uploads._policy.peer_committed(SYSTEM_CLOCK.monotonic())
         yield producer
 
 
 def writer_in(producer: Producer) -> Sender:
-    return producer._lanes["t"].writer
+    return producer._handles["t"].writer
 
 
 def entries(store: FaultyStore) -> list[Entry]:
@@ -211,12 +211,12 @@ def test_what_is_behind_a_file_that_others_do_not_see_is_not_offered():
     store = HeldStore(2)
     with in_company(store, batch_num_messages=10) as producer:
         writer = writer_in(producer)
-        turning = writer._uploads._turns
-        turning.met(float("-inf"))  # it takes itself for alone
+        turning = writer._uploads._policy
+        turning.peer_committed(float("-inf"))  # it takes itself for alone
         for number in range(10):
             producer.produce("t", str(number))
         eventually(lambda: store.uploads == 2)
-        turning.met(SYSTEM_CLOCK.monotonic())
+        turning.peer_committed(SYSTEM_CLOCK.monotonic())
         for number in range(10, 20):
             producer.produce("t", str(number))
         eventually(lambda: store.uploads == 3)
@@ -380,7 +380,7 @@ def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports) as producer:
         writer = writer_in(producer)
-        writer._uploads._turns.met(float("-inf"))  # it takes itself for alone
+        writer._uploads._policy.peer_committed(float("-inf"))  # it takes itself for alone
         neighbour, create = Neighbour(store), store.create
 
         def outrun(key, data, after=""):
@@ -424,7 +424,7 @@ def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monke
         eventually(lambda: uploads._batches.open, "the first")
         producer.produce("t", "waits for that")
         eventually(lambda: uploads._waits_for_landing, "the wait")
-        monkeypatch.setattr(group_commit, "COMPANY_S", 0.0)
+        monkeypatch.setattr(group_commit, "CONTENTION_S", 0.0)
         store.gate.set()
         eventually(lambda: producer.poll(0) is not None and not len(producer), "both")
     assert values(store, 3) == [b"first", b"on its way", b"waits for that"]

@@ -38,7 +38,7 @@ class Stage:
             self.produce(producer, "first")
             self.flush(producer)
             self.reports.clear()
-        self.writer = self.short._lanes["t"].writer
+        self.writer = self.short._handles["t"].writer
         self.store.add(*rules)
 
     def _producer(self, limit_ms: int) -> Producer:
@@ -56,7 +56,7 @@ class Stage:
         eventually(lambda: (producer.poll(0), len(producer) == 0)[1])
 
     def taken(self, producer: Producer) -> bool:
-        return len(producer._lanes["t"].buffer) == 0
+        return len(producer._handles["t"].buffer) == 0
 
     def pass_limit(self) -> None:
         """Let the limit of the impatient one pass, step by step."""
@@ -210,13 +210,13 @@ def test_a_short_limit_is_kept_while_a_call_of_the_store_hangs():
 def test_what_was_reported_as_failed_is_not_offered_to_other_writers_any_more():
     stage = Stage()
     batches, segment = stage.writer._batches, cast(PendingSegment, object())
-    part = BatchPart(stage.short._lanes["t"].buffer, RowBlock([], []), 0)
+    part = BatchPart(stage.short._handles["t"].buffer, RowBlock([], []), 0)
     batch = ProduceBatch([part], 0.0, 1.0)
-    assert batches.offer(batch, segment)
-    assert batch.is_offered
-    part.told, batch.is_offered = True, False
-    assert not batches.offer(batch, segment)
-    assert not batch.is_offered
+    assert batches.share(batch, segment)
+    assert batch.is_shared
+    part.is_reported, batch.is_shared = True, False
+    assert not batches.share(batch, segment)
+    assert not batch.is_shared
     stage.close()
 
 

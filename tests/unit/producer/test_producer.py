@@ -535,7 +535,7 @@ def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_
     class InterruptedOnce(threading.Condition):
         def __exit__(self, *outcome: Any) -> None:
             super().__exit__(*outcome)
-            if producer._hands and not interrupted:
+            if producer._callback_batches and not interrupted:
                 interrupted.append(True)
                 raise KeyboardInterrupt
 

@@ -399,7 +399,7 @@ def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
 def test_what_nobody_else_can_commit_does_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports, partitions=100) as producer:
-        monkeypatch.setattr(group_commit.GroupCommitPolicy, "patience_s", lambda *_, **__: 600.0)
+        monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
         for partition in range(100):
             producer.produce("t", "wide", partition=partition)  # too many to be named in an offer
         assert producer.flush(30) == 0

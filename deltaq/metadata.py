@@ -1,7 +1,8 @@
-"""What there is under a root: its topics, and the one synthetic broker that stands for the store.
+"""Metadata of a root: its topics, and one synthetic broker that represents the store.
 
 Classes and attributes are those that `confluent_kafka.admin` returns from `list_topics`, `describe_topics` and
-`describe_cluster`; a log in a store has no brokers, so one with id 0 leads and holds everything.
+`describe_cluster`. A store has no brokers, so a synthetic broker with id 0 is the leader and the only replica of every
+partition.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ BROKER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetadata:
-    """The synthetic broker: `host` is the root URL, which never holds credentials, `port` 0."""
+    """The synthetic broker. `host` is the root URL, which never contains credentials; `port` is 0."""
 
     id: int
     host: str
@@ -53,7 +54,7 @@ class BrokerMetadata:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition. `replicas` and `isrs` are broker ids; `error` is always None: only a topic can fail."""
+    """One partition. `replicas` and `isrs` are broker ids. `error` is always None: errors are reported by topic."""
 
     id: int
     leader: int = BROKER_ID
@@ -67,7 +68,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic and its partitions by id; or `error`, why nothing is known about it."""
+    """A topic and its partitions by id. `error` says why it could not be read."""
 
     topic: str
     partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:
-    """The topics under a root, by name."""
+    """The topics under a root by name, and the synthetic broker by id."""
 
     cluster_id: str
     brokers: dict[int, BrokerMetadata]
@@ -94,7 +95,7 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The synthetic broker, as descriptions show it."""
+    """The synthetic broker, in the form that descriptions use."""
 
     id: int
     host: str
@@ -111,7 +112,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitionInfo:
-    """One partition of a description: it holds offsets `[start_offset, next_offset)`."""
+    """One partition in a `TopicDescription`. It holds the offsets `[start_offset, next_offset)`."""
 
     id: int
     leader: Node = field(repr=False)
@@ -125,8 +126,9 @@ class TopicPartitionInfo:
 class TopicDescription:
     """A topic at `version` of its log.
 
-    `topic_id` is new for each life of a topic: 32 hexadecimal digits. `schema` is None for an untyped topic. `files`
-    and `bytes` count what readers can reach, without what compaction and retention have left for clean-up.
+    `topic_id` is 32 hexadecimal digits; a topic that is deleted and created again gets a new one. `schema` is None for
+    an untyped topic. `files` and `bytes` count the data files that readers use, without those that compaction and
+    retention have replaced and clean-up has not removed yet.
     """
 
     name: str
@@ -142,7 +144,7 @@ class TopicDescription:
 
     @property
     def start_offsets(self) -> dict[int, int]:
-        """The lowest offset that can be read, by partition."""
+        """The first offset that can be read, by partition."""
         return {partition.id: partition.start_offset for partition in self.partitions}
 
     @property
@@ -162,37 +164,38 @@ class DescribeClusterResult:
 
 
 def cluster_id(store: Store) -> str:
-    """A stable id of the root: 22 characters of the URL-safe alphabet, as Kafka's ids have."""
+    """A stable id derived from the root URL: 22 characters of URL-safe base64, like Kafka's cluster ids."""
     digest = hashlib.sha256(store.url.encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def node_of(store: Store) -> Node:
-    """The broker that stands for the store."""
+    """The synthetic broker of a store."""
     return Node(BROKER_ID, store.url, 0)
 
 
 def list_topics(
     store: Store, clock: Clock = SYSTEM_CLOCK, topic: str | None = None, timeout: float | None = -1
 ) -> ClusterMetadata:
-    """All topics under the root, or just `topic`. Topics are only looked at, never created.
+    """All topics under the root, or only `topic`. Never creates a topic.
 
-    A topic that cannot be read, or was asked for and does not exist, is there with its `error` set. `timeout` is in
-    seconds, negative or None for none. Raises Unavailable if the root cannot be listed, KafkaException (_TIMED_OUT).
+    A topic that cannot be read has its `error` set, and so does `topic` if it does not exist. `timeout` is in seconds;
+    negative or None is no limit. Raises Unavailable if the root cannot be listed, KafkaException (_TIMED_OUT).
     """
 
-    def look() -> list[TopicMetadata]:
+    def read_all() -> list[TopicMetadata]:
         wanted = topic_names(store) if topic is None else [topic]
-        return in_parallel(clock, lambda name: _look(store, clock, name), wanted)
+        return in_parallel(clock, lambda name: _topic_metadata(store, clock, name), wanted)
 
-    found = within(clock, checked_timeout(timeout), look)
+    found = within(clock, checked_timeout(timeout), read_all)
     known = {entry.topic: entry for entry in found if topic is not None or not _does_not_exist(entry)}
     broker = BrokerMetadata(BROKER_ID, store.url, 0)
     return ClusterMetadata(cluster_id(store), {BROKER_ID: broker}, known, orig_broker_name=str(broker))
 
 
 def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
-    """The topic as it is now. Raises InvalidConfig (a wrong name), UnknownTopic, Corrupt, Incompatible, Unavailable."""
+    """The topic at its newest version. Raises InvalidConfig (invalid name), UnknownTopic, Corrupt, Incompatible,
+    Unavailable."""
     log = TopicLog(store, topic, clock, indexed=True)
     log.load()
     head, view, node = log.live_head, definition_of(log), node_of(store)
@@ -206,9 +209,9 @@ def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
 
 
 def topic_names(store: Store) -> list[str]:
-    """The names under the root, sorted: of all topics, and of deleted ones that maintenance has not yet removed.
+    """The sorted names of all topics under the root, and of deleted topics that maintenance has not removed yet.
 
-    Cheap: no topic is looked at. Raises Unavailable.
+    Only lists folders and reads no topic. Raises Unavailable.
     """
     try:
         folders = store.list_folders(names.TOPICS_FOLDER)
@@ -225,7 +228,7 @@ def _is_topic_name(folder: str) -> bool:
     return True
 
 
-def _look(store: Store, clock: Clock, topic: str) -> TopicMetadata:
+def _topic_metadata(store: Store, clock: Clock, topic: str) -> TopicMetadata:
     try:
         log = TopicLog(store, topic, clock)
         log.load()

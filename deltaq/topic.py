@@ -1,4 +1,4 @@
-"""`Topic`: the handle that Kafka lacks. It gives a topic its schema and its life, and is the topic as a table."""
+"""`Topic`, a handle on one topic: its schema, creating and deleting it, and reading it as a table."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from deltaq.topics.time_lookup import offset_for_time
 __all__ = ["Position", "Topic", "checked_partitions", "checked_properties"]
 
 Position: TypeAlias = "int | datetime"
-"""A place in a partition: an offset, or a time with a zone, which is that of the first record of this time or later."""
+"""A place in a partition: an offset, or a datetime with a time zone for the first record of that time or later."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Topic:
-    """A topic by name, with what it should be like if it is to be created.
+    """A topic by name, with the schema and the settings to create it with.
 
-    `schema` (a pydantic model or an Arrow schema) makes it a typed topic, whose fields are columns of its own;
-    without one it holds bytes. `partitions` and `config` (Kafka's topic settings) count when the topic is created.
+    `schema` (a pydantic model or an Arrow schema) makes a typed topic, with a table column for each field. Without a
+    schema, values are bytes. `partitions` and `config` (Kafka's topic settings) apply only when the topic is created.
 
-    A producer or consumer needs no more than that. The methods of this class need to be told where the topic is: a
-    configuration as a dict in `conf`, as keywords (`bootstrap_servers=`), or both. `store` and `clock` replace the
-    components behind it.
+    That is all a producer or a consumer needs. The methods of this class also need the root: a configuration as a dict
+    in `conf`, as keywords (`bootstrap_servers=`), or both. `store` and `clock` replace the built-in components.
 
-    Immutable; equal to another that says the same. Raises InvalidConfig for what cannot be; does no I/O.
+    Immutable. Handles with equal name, schema, partitions, config and store are equal. The constructor does no I/O and
+    raises InvalidConfig for invalid arguments.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Topic:
             self._default_partitions = client.num_partitions
             store = store or open_root(client, clock)
         self._store = store
-        # Computed once: a producer looks its topics up by hash for every message.
+        # Computed once: a producer looks up its topics by hash for every message.
         self._identity = (self._name, self._schema, self._partitions, tuple(sorted(self._properties.items())), store)
         self._hash = hash(self._identity)
 
@@ -77,7 +77,7 @@ class Topic:
 
     @property
     def schema(self) -> TopicSchema | None:
-        """The schema this handle was given, with the model if it was one; None for bytes, or if nothing was said."""
+        """The schema that was passed to this handle, with the model if it was a model; None if none was passed."""
         return self._schema
 
     def __eq__(self, other: object) -> bool:
@@ -90,21 +90,22 @@ class Topic:
         place = "" if self._store is None else f" {self._store.url}"
         return f"<Topic {self._name}{place}>"
 
-    # --- its life ---
+    # --- creating and deleting ---
 
     def plan(self, default_partitions: int) -> NewTopicPlan:
-        """How to create the topic; `default_partitions` counts if this handle does not say how many."""
+        """How to create the topic. `default_partitions` applies if this handle has no number of partitions."""
         return NewTopicPlan(self._partitions or default_partitions, self._schema, self._properties)
 
     def exists(self) -> bool:
-        """Whether there is such a topic. Raises Corrupt, Incompatible, Unavailable."""
+        """Whether the topic exists. Raises Corrupt, Incompatible, Unavailable."""
         return TopicLog(self._opened(), self._name, self._clock).load()
 
     def create(self, timeout: float = 60.0, exist_ok: bool = False) -> Topic:
-        """Create the topic, within `timeout` seconds, and return this handle.
+        """Create the topic within `timeout` seconds, and return this handle.
 
-        With `exist_ok` an existing topic is taken as it is, as long as it has the schema that this handle gives.
-        Raises TopicExists, InvalidConfig for another schema, UnsafeStore, OutcomeUnknown, Unavailable.
+        With `exist_ok` an existing topic is accepted, whatever its partitions and settings, if its schema does not
+        conflict with this handle's. Raises TopicExists, InvalidConfig for another schema, UnsafeStore, OutcomeUnknown,
+        Unavailable.
         """
         deadline = self._clock.monotonic() + checked_timeout(timeout)
         log = TopicLog(self._opened(), self._name, self._clock)
@@ -116,7 +117,7 @@ class Topic:
         return self
 
     def delete(self, timeout: float = 60.0) -> None:
-        """End the topic, within `timeout` seconds: its records are gone, and its name is free.
+        """Delete the topic and its records within `timeout` seconds. The name can then be used for a new topic.
 
         Raises UnknownTopic, OutcomeUnknown, Unavailable.
         """
@@ -124,7 +125,7 @@ class Topic:
         TopicLog(self._opened(), self._name, self._clock).delete(deadline)
 
     def describe(self) -> TopicDescription:
-        """The topic as it is now. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
+        """Read the topic's current description. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
         return describe_topic(self._opened(), self._clock, self._name)
 
     # --- the topic as a table ---
@@ -135,13 +136,13 @@ class Topic:
         start: Position | Mapping[int, Position] | None = None,
         end: Position | Mapping[int, Position] | None = None,
     ) -> pa.Table:
-        """The records from `start` up to, not including, `end`, ordered by partition and offset.
+        """The records from `start` (inclusive) to `end` (exclusive), ordered by partition and offset.
 
-        `start` and `end` are offsets or times with a zone, one for all partitions or a dict by partition; what is not
-        said is the first and the last record there is. Columns are those of the topic's table, with `_offset` and
-        `_timestamp` always filled in.
+        `start` and `end` are offsets or datetimes with a time zone: one for all partitions, or a dict by partition.
+        The defaults are the first and the last record. The columns are those of the topic's table; `_offset` and
+        `_timestamp` are always filled in.
 
-        Raises UnknownTopic (for a partition too), OffsetOutOfRange for an offset that the partition does not have,
+        Raises UnknownTopic (also for a partition), OffsetOutOfRange for an offset that the partition does not have,
         InvalidConfig for a time without a zone or an end before the start, Corrupt, Incompatible, Unavailable.
         """
         store, log, ranges = self._ranges(partitions, start, end)
@@ -155,9 +156,10 @@ class Topic:
         start: Position | Mapping[int, Position] | None = None,
         end: Position | Mapping[int, Position] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """As `to_arrow`, one file of the topic at a time, for topics larger than memory.
+        """Like `to_arrow`, one file of the topic at a time, for topics larger than memory.
 
-        A batch holds records of one partition. Those of each partition come in offset order; the partitions take turns.
+        A batch holds records of one partition. Batches of one partition come in offset order; batches of different
+        partitions are interleaved.
         """
         store, log, ranges = self._ranges(partitions, start, end)
         schema = definition_of(log).columns
@@ -169,7 +171,7 @@ class Topic:
         start: Position | Mapping[int, Position] | None,
         end: Position | Mapping[int, Position] | None,
     ) -> tuple[Store, TopicLog, dict[int, tuple[int, int]]]:
-        """The range of offsets to read of each wanted partition, in the log they were found in."""
+        """The store, the loaded log, and the [start, end) offsets to read by partition."""
         store = self._opened()
         partitions = None if partitions is None else _partition_numbers(partitions, self._name)
         for bound, which in ((start, "start"), (end, "end")):
@@ -196,23 +198,23 @@ class Topic:
     def _opened(self) -> Store:
         if self._store is None:
             raise InvalidConfig(
-                f"topic {self._name!r} was not told where it is: give bootstrap_servers= (or conf=) to Topic",
+                f"topic {self._name!r} has no root: pass bootstrap_servers= (or conf=) to Topic",
                 key="bootstrap.servers",
             )
         return self._store
 
 
 def checked_partitions(count: int) -> int:
-    """The number of partitions itself. InvalidConfig (INVALID_PARTITIONS) if no topic can have so many, or so few."""
+    """`count` if a topic can have that many partitions. Raises InvalidConfig (INVALID_PARTITIONS)."""
     value = TOPIC_SETTINGS["partitions"].parse(count, code=KafkaError.INVALID_PARTITIONS)
     assert isinstance(value, int)  # noqa: S101 - the table says so
     return value
 
 
 def checked_properties(config: Mapping[str, object] | None) -> dict[str, str]:
-    """Topic settings as table properties. InvalidConfig (INVALID_CONFIG) for what cannot be set."""
+    """Topic settings as table properties. Raises InvalidConfig (INVALID_CONFIG) for an unknown or invalid setting."""
     if config and "partitions" in config:
-        reason = "the number of partitions is no entry of the topic's config: give it as an argument of its own"
+        reason = "the number of partitions is not a setting in config: pass it as the argument for partitions"
         raise InvalidConfig(reason, key="partitions", code=KafkaError.INVALID_CONFIG)
     return topic_properties(config or {})
 
@@ -228,7 +230,7 @@ def _bound(bound: Position | Mapping[int, Position] | None, partition: int) -> P
 
 
 def _offset(store: Store, log: TopicLog, partition: int, position: Position | None, which: str) -> int:
-    """The offset that a position stands for; that of the partition's `which` end if there is none."""
+    """The offset of `position`; if None, the partition's `which` ("start" or "end"). Raises OffsetOutOfRange."""
     earliest, latest = log.live_head.start_offsets[partition], log.live_head.next_offsets[partition]
     if position is None:
         return earliest if which == "start" else latest
@@ -253,10 +255,10 @@ def _partition_numbers(partitions: Iterable[int], topic: str) -> list[int]:
 
 
 def _check_position(position: object, which: str) -> None:
-    """TypeError for what is no position, InvalidConfig for a time that could be any in a day."""
+    """Raise TypeError if `position` is not a Position, InvalidConfig for a datetime without a time zone."""
     if isinstance(position, datetime):
         if position.tzinfo is None:
-            reason = f"{which} {position} has no time zone: use for instance datetime(..., tzinfo=UTC)"
+            reason = f"{which} {position} has no time zone: use, for example, datetime(..., tzinfo=UTC)"
             raise InvalidConfig(reason, key=which)
     elif position is not None and (isinstance(position, bool) or not isinstance(position, int)):
         raise TypeError(f"{which} must be an offset (int) or a datetime, not {type(position).__name__}")

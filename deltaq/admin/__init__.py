@@ -1,4 +1,4 @@
-"""Administration with the names and answers of `confluent_kafka.admin`."""
+"""Administration of topics: the classes of `confluent_kafka.admin`."""
 
 from __future__ import annotations
 

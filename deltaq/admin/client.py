@@ -1,4 +1,4 @@
-"""The admin client: each call returns at once, with a future for each thing that is asked about."""
+"""The admin client. Calls do not block; they return one future for each topic, partition or resource."""
 
 from __future__ import annotations
 
@@ -52,17 +52,18 @@ TIMEOUT_S = 60.0
 TIMEOUT_S_MAX = 3600.0
 
 EXIT_WAIT_S = 2.0
-"""How long the exit of the process waits for what each client is still at."""
+"""How long the exit of the process waits for the unfinished calls of each client."""
 
 
 class AdminClient:
     """Creates, describes, changes and deletes topics. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
 
-    Calls check what they are given and return futures, whose `result()` raises KafkaException. `request_timeout` is
-    the time in seconds within which a change is committed or given up; `operation_timeout` is accepted and has no
-    effect, since a change is everywhere as soon as it is committed.
+    Calls check their arguments and return futures, whose `result()` raises KafkaException. `request_timeout` is the
+    time in seconds after which a change that is not committed is given up. `operation_timeout` is accepted for
+    compatibility and has no effect: a committed change is visible to all clients.
 
-    Configuration as for `Producer`. Leaving the `with` block waits for what was asked and what is left to do for it.
+    The configuration is given as for `Producer`. Leaving the `with` block waits for all calls and their background
+    work.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class AdminClient:
         request_timeout: float = TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Create topics; a `Topic` brings its schema. With `validate_only` say only whether that would succeed.
+        """Create topics, with the schema for a `Topic`. With `validate_only` nothing is created.
 
         Futures raise TopicExists, InvalidConfig (TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
         INVALID_CONFIG, INVALID_REQUEST), UnsafeStore, OutcomeUnknown, Unavailable.
@@ -120,7 +121,7 @@ class AdminClient:
     def delete_topics(
         self, topics: list[str], *, operation_timeout: float = TIMEOUT_S, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[None]]:
-        """End topics: their records are gone, and their names are free. Futures raise UnknownTopic."""
+        """Delete topics and their records. The names can then be used for new topics. Futures raise UnknownTopic."""
         _check_list(topics, (str,), "topic string")
         deadline = self._deadline(request_timeout, operation_timeout)
 
@@ -129,7 +130,7 @@ class AdminClient:
                 log = self._log(name)
                 log.load()
             except InvalidConfig:
-                raise UnknownTopic(name) from None  # what cannot be a topic's name is no topic
+                raise UnknownTopic(name) from None  # no topic can have an invalid name
             log.delete(deadline)
 
         return self._each(topics, delete)
@@ -142,7 +143,7 @@ class AdminClient:
         request_timeout: float = TIMEOUT_S,
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
-        """Give topics more partitions. Futures raise UnknownTopic, InvalidConfig (INVALID_PARTITIONS)."""
+        """Add partitions to topics. Futures raise UnknownTopic, InvalidConfig (INVALID_PARTITIONS)."""
         _check_list(new_partitions, (NewPartitions,), "NewPartitions")
         for new in new_partitions:
             new.check()
@@ -191,7 +192,7 @@ class AdminClient:
     def alter_configs(
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
     ) -> dict[ConfigResource, Future[None]]:
-        """Set exactly the settings in each resource's `set_config_dict`; all others get their defaults.
+        """Set the settings in each resource's `set_config_dict`, and reset all others to their defaults.
 
         Deprecated: use `incremental_alter_configs`. Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG).
         """
@@ -208,7 +209,7 @@ class AdminClient:
     def incremental_alter_configs(
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
     ) -> dict[ConfigResource, Future[None]]:
-        """Make the changes in each resource's `incremental_configs`, all of a resource's or none.
+        """Make the changes in each resource's `incremental_configs`. They are atomic for each resource.
 
         Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG), OutcomeUnknown, Unavailable.
         """
@@ -217,7 +218,7 @@ class AdminClient:
             _check_list(resource.incremental_configs, (ConfigEntry,), "ConfigEntry")
             for entry in resource.incremental_configs:
                 if entry.incremental_operation is None:
-                    raise TypeError(f"{entry.name}: incremental_operation must say what to do with the setting")
+                    raise TypeError(f"{entry.name}: incremental_operation must be an AlterConfigOpType")
         return self._alter(
             resources,
             lambda resource: check_changes(resource.incremental_configs),
@@ -272,7 +273,7 @@ class AdminClient:
         isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
         request_timeout: float = TIMEOUT_S,
     ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-        """The first, the next, or by time some offset of each partition.
+        """Look up one offset of each partition: the first, the next, or one by time.
 
         Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable.
         """
@@ -280,7 +281,7 @@ class AdminClient:
         if not isinstance(isolation_level, IsolationLevel):
             raise TypeError("isolation_level argument should be an IsolationLevel")
         self._deadline(request_timeout)
-        # The partitions of a topic share one reading of its log.
+        # All partitions of a topic use one TopicLog, so the log is read once.
         topics = {tp.topic: list[TopicPartition]() for tp in topic_partition_offsets}
         for tp in topic_partition_offsets:
             topics[tp.topic].append(tp)
@@ -296,7 +297,7 @@ class AdminClient:
                 return self._found(logs[0], tp.partition, topic_partition_offsets[tp])
 
             for tp in topics[topic]:
-                _settle(futures[tp], partial(found, tp))
+                _complete(futures[tp], partial(found, tp))
 
         self._begin(answer, list(topics))
         return futures
@@ -323,10 +324,10 @@ class AdminClient:
         request_timeout: float = TIMEOUT_S,
         operation_timeout: float = TIMEOUT_S,
     ) -> dict[TopicPartition, Future[DeletedRecords]]:
-        """Delete the records of partitions before an offset each, or with OFFSET_END all; one commit for each topic.
+        """Delete the records of each partition before its offset; OFFSET_END deletes all. One commit for each topic.
 
-        Once the futures are set nobody reads those records here any more. Files that hold others too are then rewritten
-        in the background, for other readers of the table.
+        Once the futures are done, no deltaq client reads those records. Files that also hold later records are then
+        rewritten in the background, for other readers of the table.
 
         Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic that is only
         compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown, Unavailable.
@@ -352,7 +353,7 @@ class AdminClient:
                 log.load()
                 starts, wrong = checked_offsets(log, {partition: tp.offset for partition, tp in asked.items()})
                 head = delete_before(log, starts, deadline)
-            except BaseException as error:  # noqa: BLE001 - handed to those who wait for the futures
+            except BaseException as error:  # noqa: BLE001 - raised by the futures
                 for tp in asked.values():
                     futures[tp].set_exception(error)
                 return
@@ -363,19 +364,20 @@ class AdminClient:
                     futures[tp].set_result(DeletedRecords(head.start_offsets[partition]))
             logs.append(log)
 
-        # To rewrite files takes as long as they are large, so no topic's answer waits for it.
+        # Rewriting large files takes long, so it starts after the futures of all topics are done.
         self._begin(delete, list(topics), lambda: self._trim(logs))
         return futures
 
     def _trim(self, logs: list[TopicLog]) -> None:
         in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._trims), logs)
 
-    # --- the whole ---
+    # --- the cluster ---
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
-        """All topics, or just `topic`, with their partitions. Blocks, up to `timeout` seconds (-1 or None: for ever).
+        """All topics, or only `topic`, with their partitions. Blocks up to `timeout` seconds (-1 or None: no limit).
 
-        A topic that cannot be read, or was asked for and does not exist, has its `error` set. Raises Unavailable.
+        A topic that cannot be read has its `error` set, and so does `topic` if it does not exist. Raises Unavailable,
+        KafkaException (_TIMED_OUT).
         """
         return list_topics(self._store, self._clock, topic, timeout)
 
@@ -385,7 +387,7 @@ class AdminClient:
         include_authorized_operations: bool = False,  # noqa: ARG002 - accepted: without ACLs there are none
         request_timeout: float = TIMEOUT_S,
     ) -> Future[DescribeClusterResult]:
-        """The one synthetic broker, which stands for the store. Needs no I/O."""
+        """The synthetic broker that represents the store. Does no I/O."""
         self._deadline(request_timeout)
         node = node_of(self._store)
         future: Future[DescribeClusterResult] = _running_future()
@@ -393,14 +395,14 @@ class AdminClient:
         return future
 
     def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature; needs no I/O
-        """A stable id of the root URL."""
+        """A stable id derived from the root URL."""
         return cluster_id(self._store)
 
     def poll(self, timeout: float | None = -1) -> int:  # noqa: ARG002 - Kafka's signature
-        """0, at once: an admin client has no events, and its futures need nobody to serve them."""
+        """Returns 0 immediately: an admin client has no events, and its futures complete without `poll`."""
         return 0
 
-    # --- what a log in a store does not have ---
+    # --- unsupported: ACLs, users, leaders ---
 
     def create_acls(self, acls: list[Any], **_: Any) -> dict[Any, Future[None]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
@@ -431,9 +433,9 @@ class AdminClient:
         **_: Any,
     ) -> Future[dict[TopicPartition, KafkaException | None]]:
         """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
-        return _unsupported("partitions of a log in a store have no leaders, so there is nothing to elect")
+        return _unsupported("deltaq partitions have no leaders to elect")
 
-    # --- how it is done ---
+    # --- implementation ---
 
     def __enter__(self) -> AdminClient:
         return self
@@ -461,7 +463,7 @@ class AdminClient:
     def _each(self, keys: Iterable[K], work: Callable[[K], R]) -> dict[K, Future[R]]:
         """A future of `work(key)` for each key."""
         futures: dict[K, Future[R]] = {key: _running_future() for key in keys}
-        self._begin(lambda key: _settle(futures[key], lambda: work(key)), list(futures))
+        self._begin(lambda key: _complete(futures[key], lambda: work(key)), list(futures))
         return futures
 
     def _begin(self, work: Callable[[K], None], items: list[K], then: Callable[[], None] = lambda: None) -> None:
@@ -474,7 +476,7 @@ class AdminClient:
         self._threads = [*(older for older in self._threads if older.is_alive()), thread]
 
     def _stop(self) -> None:
-        """The process is about to exit: begin no more with what nobody waits for."""
+        """At exit: stop rewriting files in the background."""
         self._trims.stop()
 
     def _wait(self, timeout_s: float) -> None:
@@ -487,7 +489,10 @@ _CLIENTS: WeakSet[AdminClient] = WeakSet()
 
 
 def _end_threads() -> None:
-    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    """At exit: wait for the clients' threads.
+
+    A thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process.
+    """
     clients = tuple(_CLIENTS)
     for client in clients:
         client._stop()
@@ -497,20 +502,20 @@ def _end_threads() -> None:
 
 atexit.register(_end_threads)
 
-_NO_ACLS = "a log in a store has no ACLs: who may read and write is up to the permissions of the store"
-_NO_USERS = "a log in a store has no users of its own: credentials are those of the store"
+_NO_ACLS = "deltaq has no ACLs: the permissions of the store control access"
+_NO_USERS = "deltaq has no users: credentials are those of the store"
 
 
 def _running_future() -> Future[Any]:
     future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()  # what was asked cannot be taken back
+    future.set_running_or_notify_cancel()  # a request cannot be cancelled
     return future
 
 
-def _settle(future: Future[R], work: Callable[[], R]) -> None:
+def _complete(future: Future[R], work: Callable[[], R]) -> None:
     try:
         future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
+    except BaseException as error:  # noqa: BLE001 - raised by the future
         future.set_exception(error)
 
 

@@ -1,4 +1,4 @@
-"""Topic settings as Kafka's admin client shows and changes them. Pure."""
+"""Topic settings in the form of Kafka's admin API: describing and changing them. Pure functions, no I/O."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTABLE = tuple(name for name in TOPIC_SETTINGS if name != "partitions")
 
 
 class ResourceType(Enum):
-    """What has settings in Kafka; here only topics have."""
+    """Kafka's resource types. In deltaq only topics have settings."""
 
     UNKNOWN = 0
     ANY = 1
@@ -43,7 +43,7 @@ class ResourceType(Enum):
 
 
 class ConfigSource(Enum):
-    """Where a setting's value comes from: the topic itself, or the default."""
+    """Where the value of a setting comes from. deltaq uses DYNAMIC_TOPIC_CONFIG and DEFAULT_CONFIG."""
 
     UNKNOWN_CONFIG = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -55,7 +55,7 @@ class ConfigSource(Enum):
 
 
 class AlterConfigOpType(Enum):
-    """What to do with one setting. APPEND and SUBTRACT are for settings that are lists."""
+    """An operation on one setting. APPEND and SUBTRACT apply only to settings that are lists."""
 
     SET = 0
     DELETE = 1
@@ -65,7 +65,7 @@ class AlterConfigOpType(Enum):
 
 @dataclass(slots=True)
 class ConfigEntry:
-    """One setting with its value, as text; or in a change, what to do with it."""
+    """One setting with its value as text. In a request, `incremental_operation` is the change to make."""
 
     name: str
     value: str | None
@@ -82,9 +82,9 @@ class ConfigEntry:
 
 
 class ConfigResource:
-    """Something that has settings, with those to set. Equal to another of the same type and name.
+    """A resource that has settings, with the settings to change. Equal to another one of the same type and name.
 
-    `restype` is a ResourceType, its name in any case, or its number.
+    `restype` is a ResourceType, its name in upper or lower case, or its number.
     """
 
     Type: ClassVar[type[ResourceType]] = ResourceType
@@ -108,7 +108,7 @@ class ConfigResource:
         self.error = error
 
     def set_config(self, name: str, value: str, overwrite: bool = True) -> None:
-        """Add a setting for `alter_configs`; without `overwrite` only if it is not there yet."""
+        """Add a setting for `alter_configs`. With `overwrite=False`, an existing value is kept."""
         if overwrite or name not in self.set_config_dict:
             self.set_config_dict[name] = value
 
@@ -147,15 +147,15 @@ def _resource_type(given: ResourceType | str | int) -> ResourceType:
 
 
 def topic_of(resource: ConfigResource) -> str:
-    """The topic that a resource is. KafkaException (_UNSUPPORTED_FEATURE) for others, which have no settings here."""
+    """The name of the topic. Raises KafkaException (_UNSUPPORTED_FEATURE) for a resource that is not a topic."""
     if resource.restype is not ResourceType.TOPIC:
-        reason = f"only topics have settings in a store, not {resource.restype.name}; those of clients are their own"
+        reason = f"only topics have stored settings, not {resource.restype.name}; clients get theirs from the program"
         raise KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason))
     return resource.name
 
 
 def described(properties: Mapping[str, str]) -> dict[str, ConfigEntry]:
-    """All settings of a topic with these table properties."""
+    """All settings of a topic with these table properties, by name."""
     values = topic_config(properties)
     entries = {}
     for name in SETTABLE:
@@ -166,18 +166,18 @@ def described(properties: Mapping[str, str]) -> dict[str, ConfigEntry]:
 
 
 def replaced(wanted: Mapping[str, object], properties: Mapping[str, str]) -> dict[str, str | None]:
-    """Changes of table properties after which exactly the `wanted` settings are set. Raises InvalidConfig."""
+    """The property changes that set the `wanted` settings and reset all others; None removes. Raises InvalidConfig."""
     settings = {PROPERTY_PREFIX + name for name in SETTABLE}
     return {**dict.fromkeys(sorted(settings & properties.keys())), **checked_properties(wanted)}
 
 
 def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> dict[str, str | None]:
-    """The changes of table properties that `entries` ask for. Raises InvalidConfig for what cannot be done."""
+    """The property changes that `entries` request; None removes. Raises InvalidConfig for an invalid change."""
     changes: dict[str, str | None] = {}
     for entry in entries:
         key = PROPERTY_PREFIX + entry.name
         if key in changes:
-            reason = f"configuration {entry.name!r} is to be changed twice in one request"
+            reason = f"configuration {entry.name!r} is changed twice in one request"
             raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_REQUEST)
         if entry.name not in SETTABLE:
             raise unknown_setting(entry.name, SETTABLE, KafkaError.INVALID_CONFIG)
@@ -188,7 +188,7 @@ def altered(entries: Sequence[ConfigEntry], properties: Mapping[str, str]) -> di
 
 
 def check_changes(entries: Sequence[ConfigEntry]) -> None:
-    """Raises InvalidConfig for a change that no topic can make, whatever its settings are now."""
+    """Raise InvalidConfig for a change that is invalid for every topic, whatever its current settings."""
     depends = (AlterConfigOpType.APPEND, AlterConfigOpType.SUBTRACT)
     altered([entry for entry in entries if entry.incremental_operation not in depends], {})
 
@@ -201,7 +201,7 @@ def _new_value(entry: ConfigEntry, properties: Mapping[str, str]) -> str:
     if operation is AlterConfigOpType.SET:
         return entry.value
     if TOPIC_SETTINGS[entry.name].kind != "list":
-        reason = f"configuration {entry.name!r} is no list, so nothing can be appended or subtracted: use SET"
+        reason = f"configuration {entry.name!r} is not a list, so it does not support APPEND and SUBTRACT: use SET"
         raise InvalidConfig(reason, key=entry.name, code=KafkaError.INVALID_CONFIG)
     present = topic_config(properties)[entry.name].split(",")
     named = [word.strip() for word in entry.value.split(",")]

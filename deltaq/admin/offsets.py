@@ -1,4 +1,4 @@
-"""Which offset of a partition is asked for, and the answer."""
+"""Requests and results of `AdminClient.list_offsets`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
 class IsolationLevel(Enum):
-    """Kafka's isolation levels. They make no difference here: nothing undecided is ever in a topic."""
+    """Kafka's isolation levels. Both have the same effect: a deltaq topic never holds uncommitted records."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -22,13 +22,13 @@ class IsolationLevel(Enum):
 
 @dataclass(frozen=True, order=True, slots=True)
 class OffsetSpec:
-    """Which offset to look for: use the class methods. `index` is a time in ms since 1970 UTC if not negative."""
+    """The offset to look up. Use the class methods. A non-negative `index` is a time in ms since 1970 UTC."""
 
     index: int
 
     def __post_init__(self) -> None:
         if self.index < MAX_TIMESTAMP:
-            raise ValueError(f"{self.index} is no offset specification: use earliest(), latest() or for_timestamp()")
+            raise ValueError(f"{self.index} is not an offset spec: use earliest(), latest() or for_timestamp()")
 
     @classmethod
     def earliest(cls) -> OffsetSpec:
@@ -47,7 +47,7 @@ class OffsetSpec:
 
     @classmethod
     def for_timestamp(cls, timestamp: int) -> OffsetSpec:
-        """The first offset whose record has this timestamp (ms) or a later one."""
+        """The offset of the first record with this timestamp (ms since 1970 UTC) or a later one."""
         if timestamp < 0:
             raise ValueError(f"a timestamp is milliseconds since 1970, not {timestamp}")
         return cls(timestamp)
@@ -55,9 +55,9 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsResultInfo:
-    """The offset found, and its record's timestamp in ms; both -1 if there is none.
+    """An offset, and its record's timestamp in ms since 1970 UTC; both -1 if there is no such record.
 
-    The timestamp is -1, too, for the earliest and the latest offset. A log without leaders has no `leader_epoch`.
+    The timestamp is also -1 for the earliest and the latest offset. `leader_epoch` is None: there are no leaders.
     """
 
     offset: int

@@ -1,4 +1,4 @@
-"""Deleting the oldest records of partitions, up to an offset."""
+"""Deletion of the records of partitions before an offset."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("deltaq.admin")
 
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
-    """What is left of a partition begins at `low_watermark`."""
+    """The result of a deletion: `low_watermark` is the partition's first offset now."""
 
     low_watermark: int
 
@@ -34,9 +34,9 @@ class DeletedRecords:
 def checked_offsets(
     log: TopicLog, wanted: Mapping[int, int]
 ) -> tuple[dict[int, int], dict[int, UnknownTopic | OffsetOutOfRange]]:
-    """The new start of each partition, and what is wrong with the others.
+    """The new start offset of each valid partition, and the error of each other one.
 
-    Raises UnknownTopic, KafkaException (POLICY_VIOLATION) for a topic whose records only compaction may remove.
+    Raises UnknownTopic, KafkaException (POLICY_VIOLATION) for a topic that is only compacted.
     """
     head = log.live_head
     if "delete" not in log.settings.cleanup_policy:
@@ -61,9 +61,9 @@ def checked_offsets(
 
 
 def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> TopicHead:
-    """Let partitions begin at offsets, in one commit; the topic after that. `log` keeps an index.
+    """Move the start offsets of partitions in one commit, and return the topic's new head.
 
-    Raises UnknownTopic, and what `TopicLog.retain` raises.
+    `log` must have an offset index. Raises UnknownTopic, and what `TopicLog.retain` raises.
     """
     topic_id = log.live_head.topic_id
 
@@ -78,17 +78,18 @@ def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> 
     return log.live_head
 
 
-def trim(store: Store, log: TopicLog, clock: Clock, pacer: Throttle) -> None:
-    """Free the files that a new start goes through of what lies before it, for readers that know nothing of starts.
+def trim(store: Store, log: TopicLog, clock: Clock, throttle: Throttle) -> None:
+    """Remove records before the start offset from the files that also hold later records, by rewriting those files.
 
-    Raises nothing: what does not succeed, or was stopped by the `pacer`, is done by the next maintenance.
+    Other readers of the table do not know start offsets and would read those records. Raises nothing: the next
+    maintenance does what fails here or is stopped by `throttle`.
     """
-    rewriter = Rewriter(store, log, clock, pacer.step)
+    rewriter = Rewriter(store, log, clock, throttle.step)
     try:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
             clean = plan.inputs[0].clean
             rewriter.rewrite(plan, clean=clean)
     except (StalePlan, FileGone, KafkaException, Stopped) as error:
         _log.info("files are left to be trimmed topic=%r reason=%s", log.topic, error)
-    except Exception:  # noqa: BLE001 - the records are deleted, whatever becomes of their files
+    except Exception:  # noqa: BLE001 - the records are deleted already; only their files remain
         _log.exception("files are left to be trimmed topic=%r", log.topic)

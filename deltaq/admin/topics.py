@@ -1,4 +1,4 @@
-"""What is asked of topics: create this one, give that one more partitions, describe those. Pure."""
+"""Requests of the admin client that create, grow and describe topics. Values and pure functions, no I/O."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ REPLICATION_FACTOR_MAX = 10_000  # librdkafka's limit
 
 @dataclass(slots=True)
 class NewTopic:
-    """A topic to be created: `num_partitions` -1 is the client's `num.partitions`; `config` holds topic settings.
+    """A topic to create. `num_partitions` -1 means the client's `num.partitions`; `config` holds topic settings.
 
-    Replication is accepted for the sake of existing programs and has no effect: the store keeps the copies.
+    `replication_factor` and `replica_assignment` are accepted for compatibility and have no effect: the store
+    replicates its objects.
     """
 
     topic: str
@@ -45,7 +46,7 @@ class NewTopic:
         return self.topic
 
     def check(self) -> None:
-        """Raises ValueError for numbers that no cluster could make sense of."""
+        """Raise ValueError for numbers outside the limits of Kafka clients."""
         limit = TOPIC_SETTINGS["partitions"].high
         invalid = f"Invalid NewTopic({printable(self.topic)})"
         if not -1 <= self.num_partitions <= limit:
@@ -62,7 +63,10 @@ class NewTopic:
             raise ValueError("replica_assignment must be a list of int lists with an outer size of num_partitions")
 
     def plan(self, default_partitions: int) -> NewTopicPlan:
-        """How to create the topic. InvalidConfig (INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG)."""
+        """How to create the topic.
+
+        Raises InvalidConfig (INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_CONFIG).
+        """
         count = default_partitions if self.num_partitions == -1 else checked_partitions(self.num_partitions)
         if self.replication_factor == 0:
             raise InvalidConfig(
@@ -77,7 +81,7 @@ class NewTopic:
 
 @dataclass(slots=True)
 class NewPartitions:
-    """The number of partitions that a topic shall have from now on, old ones included."""
+    """A request to increase a topic's number of partitions to `new_total_count`, existing ones included."""
 
     topic: str
     new_total_count: int
@@ -90,7 +94,7 @@ class NewPartitions:
         return f"NewPartitions(topic={printable(self.topic)},new_total_count={self.new_total_count})"
 
     def check(self) -> None:
-        """Raises ValueError for a number that no topic can have."""
+        """Raise ValueError for a number of partitions that no topic can have."""
         limit = TOPIC_SETTINGS["partitions"].high
         if not 1 <= self.new_total_count <= limit:
             raise ValueError(
@@ -101,13 +105,13 @@ class NewPartitions:
 
 @dataclass(frozen=True, slots=True)
 class TopicCollection:
-    """Topics by name."""
+    """The names of topics to describe."""
 
     topic_names: Sequence[str]
 
 
 def grown(head: TopicHead, count: int) -> TopicChange:
-    """The change that gives a topic `count` partitions. InvalidConfig (INVALID_PARTITIONS) if these are not more."""
+    """The change to `count` partitions. Raises InvalidConfig (INVALID_PARTITIONS) if that is not an increase."""
     if count <= head.partitions:
         reason = (
             f"The topic already has {count} partition(s)."

@@ -1,4 +1,4 @@
-"""The consumer: from the log to `poll`, and the positions of its partitions."""
+"""The consumer: fetching from the topic logs, `poll`, and the positions of partitions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, Thread, checked_timeout, this_thre
 from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
 from deltaq.consumer.assignment import Assignment, Batch, RecordBatch, Taking
 from deltaq.consumer.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords
-from deltaq.consumer.subscription import NOBODY, RebalanceCallback, Subscription, Wanted, is_cooperative
+from deltaq.consumer.subscription import NO_MEMBER, RebalanceCallback, Subscription, Wanted, is_cooperative
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import GroupSettings, Membership
@@ -60,23 +60,24 @@ _Part: TypeAlias = Membership | OffsetCommitter | Fetcher | BackgroundGroupMaint
 _log = logging.getLogger("deltaq.consumer")
 
 _SLICE_S = 0.2
-"""Longest uninterrupted wait, so that Ctrl-C is answered and group changes are seen."""
+"""Longest uninterrupted wait, in seconds. Between waits, Ctrl-C and group changes are handled."""
 
 CLOSE_WAIT_S = 10.0
-"""How long closing waits for maintenance of the group that is under way. What it leaves undone is done by others."""
+"""How long `close` waits for running maintenance of the group. Other members do what remains."""
 
 _CONSUME_MAX = 1_000_000
 _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
 
 
 def _no_callback(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-    """What a rebalance callback does that was not given: nothing. (None itself is a mistake, as in Kafka.)"""
+    """The default of a rebalance callback: does nothing. Passing None is a TypeError, as in Kafka."""
 
 
-def _whole(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenate[Consumer, P], R]:
-    """A method inside which no other one may begin on the same thread: it could wait for ever for a lock of this one.
+def _exclusive(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenate[Consumer, P], R]:
+    """Decorate a method that must not be re-entered on the same thread: a nested call could deadlock on its locks.
 
-    Only a signal handler can try. `close` is then put off until this call ends; other methods raise WrongState.
+    Only a signal handler can nest calls. A nested `close` is delayed until this call ends; other methods raise
+    WrongState.
     """
 
     @wraps(method)
@@ -89,7 +90,7 @@ def _whole(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenat
             return method(self, *arguments, **keywords)
         finally:
             self._inside.discard(thread)
-            if self._is_close_put_off:
+            if self._is_close_delayed:
                 self.close()
 
     return call
@@ -98,9 +99,9 @@ def _whole(method: Callable[Concatenate[Consumer, P], R]) -> Callable[Concatenat
 class Consumer:
     """Reads messages from topics as a member of a group. Mirrors `confluent_kafka.Consumer`; for one thread at a time.
 
-    `bootstrap.servers` is the root URL. Configuration as a dict, as keywords (`group_id="g"`), or both. `topics` are
-    handles whose models make the values, for topics that are assigned and not subscribed to. `store` and `clock`
-    replace the components behind it. Does no I/O until it is used.
+    `bootstrap.servers` is the root URL. The configuration is a dict, keywords (`group_id="g"`), or both. `topics` are
+    `Topic` handles whose models decode the values of topics that are read through `assign`. `store` and `clock` replace
+    the built-in components. The constructor does no I/O.
     """
 
     def __init__(
@@ -118,33 +119,33 @@ class Consumer:
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store
         self._group = check_group(config.group_id)
-        self._caretaker = (
+        self._maintenance = (
             BackgroundGroupMaintenance(self._store, self._group, clock) if config.maintenance_enable else None
         )
-        self._group_log = GroupLog(self._store, self._group, clock, config.client_id, self._caretaker)
+        self._group_log = GroupLog(self._store, self._group, clock, config.client_id, self._maintenance)
         self._lookup = TopicLookup(self._store, clock)
         self._schemas: dict[str, TopicSchema] = {}
         for topic in topics:
             self._name(topic)
         self._events: deque[Callable[[], object]] = deque()
         self._subscription: Subscription[Consumer] | None = None
-        self._inside: set[int] = set()  # the threads that are inside a method, and not in a callback
-        self._is_close_put_off = False
+        self._inside: set[int] = set()  # ids of the threads that are inside a method, but not in a callback
+        self._is_close_delayed = False
         self._closed = False
         self._why_closed = "Consumer closed"
         self._fetcher: Fetcher | None = None
         self._held: Assignment | None = None
         self._committer: OffsetCommitter | None = None
-        self._parts: set[_Part] = set()  # that have threads
+        self._parts: set[_Part] = set()  # those that have threads
         _CONSUMERS.add(self)
         self._dropped = finalize(self, _dropped, self._group, self._parts)
-        self._dropped.atexit = False  # it has a way of its own
+        self._dropped.atexit = False  # `_end_threads` handles the exit of the process
         started = config.client_id, self._group, self._store.url, __version__
         _log.info("consumer started client.id=%r group=%r root=%r version=%s", *started)
 
     # --- choosing what to read ---
 
-    @_whole
+    @_exclusive
     def subscribe(
         self,
         topics: list[str] | list[Topic] | list[str | Topic],
@@ -152,10 +153,11 @@ class Consumer:
         on_revoke: RebalanceCallback[Consumer] = _no_callback,
         on_lost: RebalanceCallback[Consumer] = _no_callback,
     ) -> None:
-        """Read these topics as a member of the group; replaces the previous subscription.
+        """Read these topics as a member of the group. Replaces the previous subscription.
 
-        A name that starts with `^` is a regular expression. A `Topic` with a model makes values instances of it. The
-        callbacks get (consumer, partitions) and run inside `poll`, `consume`, `unsubscribe` and `close`.
+        A name that starts with `^` is a regular expression. Values of a `Topic` with a model are decoded to instances
+        of the model. The callbacks get (consumer, partitions) and run inside `poll`, `consume`, `unsubscribe` and
+        `close`.
         """
         if not isinstance(topics, list):
             raise TypeError(f"topics must be a list, not {type(topics).__name__}")
@@ -169,7 +171,7 @@ class Consumer:
         wanted = Wanted(names)
         self._unsubscribe()
         held = self._assignment()
-        held.set([])  # what was assigned by hand gives way to the group
+        held.set([])  # a subscription replaces a manual assignment
         held.follow(wanted.named)
         self._subscription = Subscription(
             wanted,
@@ -181,7 +183,7 @@ class Consumer:
             self._config,
             self._store,
             self._clock,
-            weakly(self._store_is_away, None),
+            weakly(self._on_store_unavailable, None),
         )
         self._subscription.membership.begin()
 
@@ -192,15 +194,15 @@ class Consumer:
             self._config.heartbeat_interval_ms / 1000,
             self._config.max_poll_interval_ms / 1000,
         )
-        # A log position of its own: a commit that waits for the store must not keep heartbeats waiting.
-        log = GroupLog(self._store, self._group, self._clock, self._config.client_id, self._caretaker)
+        # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
+        log = GroupLog(self._store, self._group, self._clock, self._config.client_id, self._maintenance)
         membership = Membership(self._store, log, member, settings, self._clock, self._running().wake)
         self._parts.add(membership)
         return membership
 
-    @_whole
+    @_exclusive
     def unsubscribe(self) -> None:
-        """End the subscription and leave the group. The partitions are revoked at once."""
+        """End the subscription and leave the group. The partitions are revoked before this returns."""
         self._unsubscribe()
 
     def _unsubscribe(self) -> None:
@@ -211,15 +213,17 @@ class Consumer:
             ended.end(self)
         finally:
             self._parts.discard(ended.membership)
-            if self._subscription is ended:  # a callback may have subscribed anew
+            if self._subscription is ended:  # a callback may have made a new subscription
                 self._assignment().set([])
                 self._subscription = None
         self._follow()
 
-    @_whole
+    @_exclusive
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Read exactly these partitions, each from its `offset`: a number, OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED,
-        or by default the committed offset, else `auto.offset.reset`."""
+        """Read exactly these partitions, each from its `offset`: a number or an OFFSET_ constant.
+
+        The default is the committed offset. A partition without one starts where `auto.offset.reset` says.
+        """
         if self._subscription is not None and is_cooperative(self._config):
             raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
         wanted = _checked(partitions)
@@ -229,15 +233,15 @@ class Consumer:
         self._was_assigned()
 
     def unassign(self) -> None:
-        """Read nothing."""
+        """Stop reading all partitions."""
         if is_cooperative(self._config):
             self.incremental_unassign(self.assignment())
         else:
             self.assign([])
 
-    @_whole
+    @_exclusive
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions too. Raises KafkaException (_CONFLICT) for one that is assigned already."""
+        """Add partitions to the assignment. Raises KafkaException (_CONFLICT) for one that is assigned already."""
         self._check_incremental("assign")
         wanted = _checked(partitions)
         held = self._assignment()
@@ -249,9 +253,9 @@ class Consumer:
         held.add(wanted)
         self._was_assigned()
 
-    @_whole
+    @_exclusive
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions no longer. Raises InvalidConfig for one that is not assigned."""
+        """Remove partitions from the assignment. Raises InvalidConfig for one that is not assigned."""
         self._check_incremental("unassign")
         unwanted = _checked(partitions)
         held = self._held
@@ -274,24 +278,24 @@ class Consumer:
             self._subscription.was_assigned()
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are being read."""
+        """The partitions that are assigned, sorted by topic and number."""
         self._check_open()
         return [] if self._held is None else self._held.partitions()
 
     # --- reading ---
 
     def poll(self, timeout: float | None = -1) -> Message | None:
-        """The next message, or None if none came within `timeout` seconds (-1 or None: wait for ever).
+        """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
 
-        A message with an `error()` is an event, not a record. Raises GroupInUse if another consumer holds the group,
-        Fenced if another one took this consumer for dead and replaced it, and whatever a callback raises.
+        A message with an `error()` is an event, not a record. Raises GroupInUse if another consumer is the group's
+        member, Fenced if another consumer replaced this one after its session timed out, and what a callback raises.
         """
         self._check_open()
-        batch = self._at_hand()
+        batch = self._current_batch()
         if batch is not None and batch.row < batch.count:
             row = batch.row
             message: Message = FetchedMessage(batch.records, row)
-            batch.row = row + 1  # now it counts as returned
+            batch.row = row + 1  # marks the message as returned
             return message
         found = self._wait_for_one(timeout)
         if found is None or self._closed:
@@ -301,17 +305,19 @@ class Consumer:
         found.row = row + 1
         return message
 
-    def _at_hand(self) -> RecordBatch | None:
-        """What `poll` may return from without further ado: nothing else is to be done on the application's thread.
-        Takes no lock."""
+    def _current_batch(self) -> RecordBatch | None:
+        """The batch that `poll` may return from directly; None if callbacks or group changes have to be handled first.
+
+        Takes no lock.
+        """
         held, subscription = self._held, self._subscription
         if held is None or self._events or not (subscription is None or subscription.is_quiet()):
             return None
         return held.batch
 
-    @_whole
+    @_exclusive
     def _wait_for_one(self, timeout: float | None) -> Batch | None:
-        """The batch whose `row` is the next message; it counts as returned once `row` is behind it."""
+        """The batch whose `row` is the next message. The caller increments `row` to mark the message as returned."""
         deadline = self._deadline(timeout)
         while True:
             self._serve()
@@ -320,14 +326,14 @@ class Consumer:
             found = None if self._held is None else self._held.first()
             if found is not None:
                 return found
-            if not self._take_over(deadline):
+            if not self._accept_next(deadline):
                 return None
 
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
-        """Up to `num_messages` messages; fewer only if `timeout` seconds pass before there are as many.
+        """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no limit).
 
-        Whatever ends it early (Ctrl-C, an exception raised in a callback, a lost membership): messages that it had
-        already taken are returned again later, and are not committed.
+        If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages that it had already
+        taken are not committed, and are returned again later.
         """
         self._check_open()
         if not 0 <= num_messages <= _CONSUME_MAX:
@@ -336,12 +342,12 @@ class Consumer:
         if num_messages:
             self._wait_for_many(num_messages, timeout, taking)
         if self._closed:
-            return []  # what was taken is not committed: it comes again to the next member
+            return []  # the messages taken are not committed, so the next member reads them
         messages = taking.messages()
         taking.returned = True
         return messages
 
-    @_whole
+    @_exclusive
     def _wait_for_many(self, num_messages: int, timeout: float | None, taking: Taking) -> None:
         deadline = self._deadline(timeout)
         while True:
@@ -356,15 +362,15 @@ class Consumer:
                     return
                 if held.take(left, taking):
                     continue
-            if not self._take_over(deadline):
+            if not self._accept_next(deadline):
                 return
 
     def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:
-        """The next records of one partition as Arrow, `num_rows` at most; None if none came within `timeout` seconds.
+        """The next records of one partition as Arrow, at most `num_rows`; None if none arrive within `timeout` seconds.
 
         The columns are `_topic`, then those of the topic's table: `_partition`, `_offset`, `_timestamp`, `_key`,
-        `_headers`, and the value's. An event that `poll` would return as a message with an error is raised as a
-        KafkaException.
+        `_headers`, and the columns of the value. An event that `poll` would return as a message with an error is raised
+        as a KafkaException.
         """
         self._check_open()
         if num_rows < 1:
@@ -381,7 +387,7 @@ class Consumer:
         taking.returned = True
         return found
 
-    @_whole
+    @_exclusive
     def _wait_for_rows(self, num_rows: int, timeout: float | None, taking: Taking) -> tuple[str, Any] | Message | None:
         deadline = self._deadline(timeout)
         while True:
@@ -391,13 +397,14 @@ class Consumer:
             taken = None if self._held is None else self._held.take_arrow(num_rows, taking)
             if taken is not None:
                 return taken
-            if not self._take_over(deadline):
+            if not self._accept_next(deadline):
                 return None
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages for ever, until the consumer is closed. An event other than the end of a partition is raised."""
+        """Yield messages until the consumer is closed. An event other than the end of a partition is raised as a
+        KafkaException."""
         while not self._closed:
-            found: Batch | None = self._at_hand()
+            found: Batch | None = self._current_batch()
             if found is None or found.row >= found.count:
                 found = self._wait_for_one(1.0)
             if found is None or self._closed:
@@ -413,10 +420,12 @@ class Consumer:
 
     # --- positions ---
 
-    @_whole
+    @_exclusive
     def seek(self, partition: TopicPartition) -> None:
-        """Go on at `partition.offset` (a number or an OFFSET_ constant). WrongState for a partition that is not
-        assigned."""
+        """Continue at `partition.offset` (a number or an OFFSET_ constant).
+
+        Raises WrongState for a partition that is not assigned.
+        """
         (wanted,) = _checked([partition])
         held = self._held
         if held is None or not held.holds(wanted.topic, wanted.partition):
@@ -424,7 +433,7 @@ class Consumer:
         held.seek(wanted.topic, wanted.partition, wanted.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offset after the last message returned, for each partition; OFFSET_INVALID where there was none."""
+        """For each partition, the offset after the last message returned; OFFSET_INVALID if none was returned."""
         self._check_open()
         held = self._held
         return [
@@ -434,26 +443,27 @@ class Consumer:
             for tp in _listed(partitions)
         ]
 
-    @_whole
+    @_exclusive
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Return nothing from these partitions until `resume`; ones that are not assigned are passed over."""
+        """Return no messages from these partitions until `resume`. Partitions that are not assigned are ignored."""
         for tp in _listed(partitions):
             self._assignment().pause(tp.topic, tp.partition)
 
-    @_whole
+    @_exclusive
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Go on with paused partitions."""
+        """Continue reading paused partitions. Partitions that are not assigned or not paused are ignored."""
         for tp in _listed(partitions):
             self._assignment().resume(tp.topic, tp.partition)
 
-    @_whole
+    @_exclusive
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float | None = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """(first offset, next offset) of a partition. UnknownTopic, InvalidConfig for a number that none can have,
-        KafkaException (_TIMED_OUT) without an answer within `timeout` seconds.
+        """(first offset, next offset) of a partition.
 
-        `cached` asks nobody: it gives what was seen while reading, OFFSET_INVALID twice for a topic that is not read.
+        With `cached` the store is not read: the result is what the consumer last saw of the topic, or OFFSET_INVALID
+        twice for a topic that it does not read. Raises UnknownTopic, InvalidConfig for a negative partition number, and
+        KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
         """
         for tp in _listed([partition]):
             _check_place(tp)
@@ -466,13 +476,15 @@ class Consumer:
             head = self._within(timeout, lambda: self._lookup.head(partition.topic, partition.partition))
         return head.start_offsets[partition.partition], head.next_offsets[partition.partition]
 
-    @_whole
+    @_exclusive
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
-        """For each partition the first offset whose timestamp is at or after `.offset` (milliseconds); OFFSET_END if
-        none is. OFFSET_BEGINNING and OFFSET_END in place of a time give the partition's first and next offset.
+        """For each partition, the first offset whose timestamp is at or after `.offset`, in milliseconds since 1970.
 
-        A partition that does not exist has its `error` set; if none does, UnknownTopic is raised. KafkaException
-        (_TIMED_OUT) without an answer within `timeout` seconds.
+        The result is OFFSET_END if there is no such record. OFFSET_BEGINNING and OFFSET_END in place of a time give the
+        partition's first and next offset.
+
+        A partition that does not exist has its `error` set. Raises UnknownTopic if none of the partitions exists, and
+        KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
         """
         asked: dict[str, list[TopicPartition]] = {}
         for tp in _listed(partitions):
@@ -525,18 +537,18 @@ class Consumer:
         asynchronous: bool = True,
         **keywords: Any,
     ) -> list[TopicPartition] | None:
-        """Commit the position after `message`, the `offsets` given, or what is stored and not committed yet.
+        """Commit the offset after `message`, the given `offsets`, or by default all stored offsets not committed yet.
 
-        Asynchronous: None at once, the outcome goes to `on_commit`. Otherwise the partitions, each with an `error` if
-        its topic or partition does not exist. Raises KafkaException _NO_OFFSET if there is nothing to commit,
-        UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
+        Asynchronous (the default): returns None immediately, and `on_commit` gets the result. Synchronous: returns the
+        partitions, each with an `error` if its topic or partition does not exist. Raises KafkaException (_NO_OFFSET) if
+        there is nothing to commit, UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
         """
         self._check_open()
         if unknown := set(keywords) - {"async"}:
             raise TypeError(f"commit() got an unexpected keyword argument {min(unknown)!r}")
         return self._commit(message, offsets, bool(keywords.get("async", asynchronous)))
 
-    @_whole
+    @_exclusive
     def _commit(
         self, message: Message | None, offsets: list[TopicPartition] | None, asynchronous: bool
     ) -> list[TopicPartition] | None:
@@ -565,7 +577,7 @@ class Consumer:
         return wanted
 
     def _after(self, message: Message) -> ToCommit:
-        """Where to read on after a message."""
+        """The offset to commit so that reading continues after `message`."""
         if not isinstance(message, Message):
             raise TypeError(f"message must be a Message, not {type(message).__name__}")
         topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
@@ -579,13 +591,16 @@ class Consumer:
 
     def _with_topic_id(self, tp: TopicPartition) -> ToCommit:
         topic_id = None if self._held is None else self._held.topic_id(tp.topic, tp.partition)
-        # A copy: the application may change its own while this waits to be committed.
+        # A copy: the application may change its object while the commit is queued.
         return ToCommit(TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata), topic_id)
 
-    @_whole
+    @_exclusive
     def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
-        """The committed offset of each partition: OFFSET_INVALID where there is none, and an `error` for a partition
-        that its topic does not have. KafkaException (_TIMED_OUT) without an answer within `timeout` seconds."""
+        """The committed offset of each partition; OFFSET_INVALID if there is none.
+
+        A partition that its topic does not have has its `error` set. Raises KafkaException (_TIMED_OUT) if the store
+        does not answer within `timeout` seconds.
+        """
         wanted = [TopicPartition(tp.topic, tp.partition) for tp in _listed(partitions)]
         return self._within(timeout, lambda: self._look_up_committed(wanted))
 
@@ -605,9 +620,9 @@ class Consumer:
         return results
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Note what the next commit is to commit. Needs `enable.auto.offset.store=false`.
+        """Store offsets for the next commit. Requires `enable.auto.offset.store=false`.
 
-        Offsets below 0 are passed over, as `commit` does it: `position` gives one before there was a message.
+        Negative offsets are ignored, as in `commit`: `position` returns one before the first message.
         """
         self._check_open()
         self._check_not_inside()
@@ -629,44 +644,44 @@ class Consumer:
     # --- the rest ---
 
     def memberid(self) -> str | None:
-        """This consumer's id in the group; None while it is not a member. It is another one each time it joins."""
+        """This consumer's id in the group; None while it is not a member. Each join makes a new id."""
         self._check_open()
         session = None if self._subscription is None else self._subscription.session
         return None if session is None else session.member_id
 
     def consumer_group_metadata(self) -> bytes:
-        """What identifies this membership: opaque, laid out as librdkafka does it."""
+        """Opaque bytes that identify this membership, in librdkafka's layout."""
         self._check_open()
         session = None if self._subscription is None else self._subscription.session
         generation, member_id = (-1, "") if session is None else (session.generation, session.member_id)
         texts = b"".join(text.encode() + b"\0" for text in (self._group, member_id))
         return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
 
-    @_whole
+    @_exclusive
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
-        """All topics, or one, with their partitions."""
+        """All topics, or only `topic`, with their partitions. `timeout` is in seconds; -1 or None is no limit."""
         return list_topics(self._store, self._clock, topic, timeout)
 
-    @_whole
+    @_exclusive
     def cluster_id(self, timeout: float | None = -1) -> str:  # noqa: ARG002 - Kafka's signature
-        """A stable id of the root URL."""
+        """A stable id derived from the root URL."""
         return cluster_id(self._store)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002 - Kafka's signature
-        """Without effect: a store takes its credentials from the settings `store.*` or from the environment."""
+        """Has no effect: a store takes its credentials from the `store.*` settings or from the environment."""
         self._check_open()
 
     def close(self) -> None:
-        """Commit what is stored (with auto-commit), give the partitions back and leave the group. Idempotent.
+        """Commit the stored offsets (with auto-commit), revoke the partitions and leave the group. Idempotent.
 
-        What a callback raises comes out when all is done. Called by a signal handler inside another call of this
-        consumer, on the same thread, it is put off until that call ends, which it does soon.
+        An exception of a callback is raised after everything is closed. If a signal handler calls `close` inside
+        another call of this consumer on the same thread, that call ends soon, and closes the consumer as it ends.
         """
         if self._closed:
             return
         thread = this_thread()
         if thread in self._inside:
-            self._is_close_put_off = True
+            self._is_close_delayed = True
             return
         try:
             self._inside.add(thread)
@@ -689,9 +704,9 @@ class Consumer:
             self._dropped.detach()
             if self._fetcher is not None:
                 self._fetcher.close()
-            if self._caretaker is not None:
-                self._caretaker.stop(CLOSE_WAIT_S)
-            _CONSUMERS.discard(self)  # last: at exit, what an interrupt has left is ended
+            if self._maintenance is not None:
+                self._maintenance.stop(CLOSE_WAIT_S)
+            _CONSUMERS.discard(self)  # last: after an interrupted close, the exit of the process ends the threads
             _log.info("consumer closed client.id=%r group=%r", self._config.client_id, self._group)
 
     def _end_threads(self) -> None:
@@ -702,8 +717,8 @@ class Consumer:
             self._committer.close()
         if self._fetcher is not None:
             self._fetcher.close()
-        if self._caretaker is not None:
-            self._caretaker.stop(CLOSE_WAIT_S)
+        if self._maintenance is not None:
+            self._maintenance.stop(CLOSE_WAIT_S)
 
     def __enter__(self) -> Consumer:
         self._check_open()
@@ -717,22 +732,22 @@ class Consumer:
     def __repr__(self) -> str:
         return f"<Consumer {self._store.url} group={self._group!r}>"
 
-    # --- parts, started at first use ---
+    # --- components, started at first use ---
 
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError(self._why_closed)
 
     def _check_not_inside(self) -> None:
-        """WrongState for a call that a signal handler makes inside another one on the same thread."""
+        """Raise WrongState if a signal handler makes this call inside another one on the same thread."""
         if self._inside and this_thread() in self._inside:
             raise WrongState(
                 "a signal handler called this consumer inside another of its calls; set a flag in the handler, "
-                "and act on it when that call has returned"
+                "and handle it after that call has returned"
             )
 
     def _call_out(self, call: Callable[[], object], /) -> None:
-        """Run what is the application's, which may call this consumer."""
+        """Run a callback of the application, which may call this consumer."""
         thread = this_thread()
         was_inside = thread in self._inside
         try:
@@ -749,8 +764,8 @@ class Consumer:
         return within(self._clock, checked_timeout(timeout), ask)
 
     def _is_ending(self) -> bool:
-        """Whether a callback has closed the consumer, or a signal handler wants it closed."""
-        return self._closed or self._is_close_put_off
+        """Whether a callback has closed the consumer, or a signal handler has called `close`."""
+        return self._closed or self._is_close_delayed
 
     def _name(self, topic: str | Topic) -> str:
         if isinstance(topic, Topic):
@@ -790,7 +805,7 @@ class Consumer:
             interval_ms = self._config.auto_commit_interval_ms if self._config.enable_auto_commit else 0
             self._committer = OffsetCommitter(
                 self._group_log,
-                weakly(self._committing_member, NOBODY),
+                weakly(self._committing_member, NO_MEMBER),
                 weakly(self._topic_now, None),
                 self._assignment().stored,
                 weakly(self._on_committed, None),
@@ -798,8 +813,8 @@ class Consumer:
                 self._clock,
             )
             self._parts.add(self._committer)
-            if self._caretaker is not None:
-                self._parts.add(self._caretaker)
+            if self._maintenance is not None:
+                self._parts.add(self._maintenance)
         self._committer.begin()
         return self._committer
 
@@ -809,7 +824,7 @@ class Consumer:
         return None if head is None else (head.topic_id, head.partitions)
 
     def _head(self, topic: str) -> TopicHead | None:
-        """The topic as it is now; None if there is none."""
+        """The current head of a topic; None if the topic does not exist."""
         try:
             return self._lookup.head(topic)
         except UnknownTopic:
@@ -824,33 +839,33 @@ class Consumer:
         if callback is not None:
             self._events.append(lambda: callback(error, partitions))
 
-    def _store_is_away(self, error: Unavailable) -> None:
+    def _on_store_unavailable(self, error: Unavailable) -> None:
         callback = self._config.error_cb
         if callback is not None:
             self._events.append(lambda: callback(error.error))
 
     def _follow(self, more: Iterable[str] = ()) -> None:
-        """Follow the logs of all topics that are subscribed to, matched, assigned, or about to be."""
+        """Follow the logs of all topics that are subscribed to, matched, assigned, or (`more`) about to be assigned."""
         wanted = Wanted(()) if self._subscription is None else self._subscription.wanted
         self._assignment().follow(wanted.named, wanted.matched, more)
 
-    # --- what there is between two messages ---
+    # --- work between two messages ---
 
     def _serve(self) -> None:
-        """Run what has to run on the application's thread: callbacks, changes of the assignment."""
+        """Do the work that belongs to the application's thread: callbacks and changes of the assignment."""
         if self._events:
             self._run_events()
         if self._subscription is not None and self._held is not None:
-            told = self._subscription.serve(self)
-            if told is not None:
-                self._held.put_first(told)
+            raised = self._subscription.serve(self)
+            if raised is not None:
+                self._held.put_first(raised)
 
     def _run_events(self) -> None:
         while self._events:
             self._call_out(self._events.popleft())
 
-    def _take_over(self, deadline: float) -> bool:
-        """Take over what the fetcher has ready, waiting for it. False if it is time to return without."""
+    def _accept_next(self, deadline: float) -> bool:
+        """Accept the fetcher's next item, waiting for it until `deadline`. False if the deadline has passed."""
         left = min(_SLICE_S, deadline - self._clock.monotonic())
         if self._fetcher is None or self._held is None:
             if left > 0:
@@ -866,18 +881,18 @@ class Consumer:
                 self._held.accept_event(item, item.topic, item.partition, _end_of_partition(item))
         elif isinstance(item, PartitionError):
             if self._concerns(self._held, item):
-                told = event(item.error.error, item.topic, item.partition, item.offset)
-                self._held.accept_event(item, item.topic, item.partition, told)
+                message = event(item.error.error, item.topic, item.partition, item.offset)
+                self._held.accept_event(item, item.topic, item.partition, message)
         else:
-            self._store_is_away(item.error)
+            self._on_store_unavailable(item.error)
         self._fetcher.remove(item)
         return True
 
     def _concerns(self, held: Assignment, item: PartitionError) -> bool:
-        """Whether the application is to be told of an error now."""
+        """Whether to report an error to the application."""
         if item.partition >= 0:
             return held.is_current(item.topic, item.partition, item.epoch)
-        # That a topic is gone which only a pattern had matched is no error: it just does not match any more.
+        # The deletion of a topic that only a pattern matched is no error: the topic no longer matches.
         by_pattern = self._subscription is not None and self._subscription.wanted.is_only_matched(item.topic)
         return not (by_pattern and isinstance(item.error, UnknownTopic))
 
@@ -888,24 +903,28 @@ def _stored_offsets(log: GroupLog, topic: str, topic_id: str, partitions: Iterab
 
 
 def _dropped(group: str, parts: Iterable[_Part]) -> None:
-    """A consumer was forgotten without `close`. This may run in any thread, one of the consumer's among them."""
+    """End the threads of a consumer that was garbage-collected without `close`.
+
+    This may run in any thread, including one of the consumer's own.
+    """
     if parts:
-        _log.warning("a Consumer of group %r was dropped; it commits nothing and leaves the group: call close()", group)
+        text = "a Consumer of group %r was garbage-collected without close(): it leaves the group and commits nothing"
+        _log.warning(text, group)
     _ENDING.difference_update([thread for thread in tuple(_ENDING) if not thread.is_alive()])
     _ENDING.update([thread for thread in [part.abandon() for part in tuple(parts)] if thread is not None])
 
 
 _CONSUMERS: WeakSet[Consumer] = WeakSet()
 _ENDING: set[Thread] = set()
-"""The threads of consumers that were dropped, which may still be about to leave their group."""
+"""The threads of garbage-collected consumers. They may still be leaving their group."""
 
 
 def _refuse_forked() -> None:
-    """In a forked child, the membership and the threads of its parent's consumers are the parent's."""
+    """In a forked child, make the parent's consumers unusable: their threads and memberships stay in the parent."""
     for consumer in tuple(_CONSUMERS):
         consumer._closed = True
         consumer._dropped.detach()
-        consumer._why_closed = "this Consumer was made before the process forked; make one in the child"
+        consumer._why_closed = "this Consumer was created before the process forked: create one in the child"
     _CONSUMERS.clear()
     _ENDING.clear()
 
@@ -915,9 +934,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _end_threads() -> None:
-    """At exit, of consumers that were not closed: Python must not finalize under a thread that reads.
+    """At exit, end the threads of consumers that were not closed.
 
-    Nothing is committed and no callback runs, as if the process had died; only the group need not wait.
+    Python must not finalize while such a thread reads. As if the process had died, nothing is committed and no callback
+    runs; but the consumer leaves its group, so the next member need not wait for the session time-out.
     """
     for consumer in tuple(_CONSUMERS):
         consumer._end_threads()
@@ -935,7 +955,7 @@ def _listed(partitions: object) -> list[TopicPartition]:
 
 
 def _check_place(tp: TopicPartition) -> None:
-    """InvalidConfig for what no topic can be called, and for numbers that no partition and no offset has."""
+    """Raise InvalidConfig for an invalid topic name, an offset of 2^63-1 or more, and a negative partition."""
     check_topic(tp.topic)
     if tp.offset >= 2**63 - 1:
         reason = f"offset {tp.offset} of {tp.topic}[{tp.partition}] is beyond the last that there can be"
@@ -945,7 +965,7 @@ def _check_place(tp: TopicPartition) -> None:
 
 
 def _checked(partitions: object) -> list[TopicPartition]:
-    """Partitions that can be assigned, each once and from an offset that can be. TypeError, InvalidConfig."""
+    """`partitions` if they can be assigned: valid offsets, no duplicates. Raises TypeError, InvalidConfig."""
     listed = _listed(partitions)
     for tp in listed:
         _check_place(tp)
@@ -953,7 +973,7 @@ def _checked(partitions: object) -> list[TopicPartition]:
             reason = f"offset {tp.offset} of {tp.topic}[{tp.partition}] is neither an offset nor an OFFSET_ constant"
             raise InvalidConfig(reason, key="offset")
     if len(set(listed)) < len(listed):
-        raise InvalidConfig("a partition stands twice in the list", key="partitions")
+        raise InvalidConfig("the list names a partition twice", key="partitions")
     return listed
 
 

@@ -19,14 +19,14 @@ from deltaq.metadata import topic_names
 from deltaq.names import check_topic
 from deltaq.store import Store
 
-__all__ = ["NOBODY", "CallsOut", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
+__all__ = ["NO_MEMBER", "CallsOut", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
 
 _log = logging.getLogger("deltaq.consumer")
 
 _MATCH_AGAIN_S = 1.0
 """When to look for matching topics again if the store is away."""
 
-NOBODY = ""
+NO_MEMBER = ""
 """As whom nothing can be committed: no member has an empty id."""
 
 
@@ -121,7 +121,7 @@ class Subscription(Generic[C]):
     def committing_member(self) -> str:
         """As whom to commit: the member that the partitions were given to, even if the consumer has become another."""
         session = self._session or self.session
-        return NOBODY if session is None else session.member_id
+        return NO_MEMBER if session is None else session.member_id
 
     def check_not_lost(self, group: str) -> None:
         """What was read as a member that this consumer is not any more is not its to commit. Raises Fenced."""

@@ -192,12 +192,12 @@ def test_a_consumer_that_is_dropped_leaves_its_group_commits_nothing_and_is_gone
     reader = Reader()
     assert numbers(reader.consumer.consume(2, 20)) == [0, 1]
     assert any(group in thread.name for thread in threading.enumerate())
-    caretaker = reader.consumer._caretaker
-    assert caretaker is not None
+    maintenance = reader.consumer._maintenance
+    assert maintenance is not None
     del reader
     gc.collect()
-    assert caretaker._stopped
-    assert f"{group!r} was dropped" in caplog.text
+    assert maintenance._stopped
+    assert f"{group!r} was garbage-collected" in caplog.text
     eventually(lambda: not any(group in thread.name for thread in threading.enumerate()))
     with member(root, group, **long) as heir:
         heir.subscribe(["t"])

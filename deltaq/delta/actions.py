@@ -1,11 +1,11 @@
 """Delta log actions as typed values, and log entries as bytes.
 
-Source: the Delta transaction protocol, "Actions". Only what deltaq writes or must understand is typed; an action of
-an unknown kind is ignored, as the protocol demands. Parsing is strict: a log entry decides offsets, so half a line,
-a repeated key or a number that is not one is `Corrupt`, never a guess.
+Source: the Delta transaction protocol, "Actions". Only the actions that deltaq writes or must understand are typed; an
+action of an unknown kind is ignored, as the protocol requires. Parsing is strict, because a log entry decides offsets:
+a partial line, a repeated key or an invalid number is `Corrupt`.
 
-Entries written by deltaq start with a `commitInfo` that carries the CRC-32 of all bytes after its line. Delta has no
-checksum of its own for an entry; with this one, a flipped bit or a cut at a line boundary is noticed too.
+Entries written by deltaq start with a `commitInfo` that ends with a CRC-32 of the rest of the entry. Delta defines no
+checksum for entries; this one detects flipped bits and a cut at a line boundary.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ JsonObject: TypeAlias = "dict[str, object]"
 
 @dataclass(frozen=True, slots=True)
 class CommitInfo:
-    """Who made the entry and why. `txn_id` is the token by which a writer recognises its own commit."""
+    """The writer and the operation of an entry. `txn_id` is the token by which a writer recognises its own commit."""
 
     txn_id: str
     timestamp: int
@@ -60,7 +60,7 @@ class CommitInfo:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What a reader and a writer must support."""
+    """The Delta protocol versions and features that readers and writers must support."""
 
     min_reader_version: int
     min_writer_version: int
@@ -81,7 +81,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class DomainMetadata:
-    """A named piece of table state; the newest of a domain counts."""
+    """A named piece of table state; the newest action of a domain replaces earlier ones."""
 
     domain: str
     configuration: str
@@ -99,7 +99,7 @@ class Txn:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A data file becomes part of the table. `path` is relative to the table's folder, `stats` is Delta's JSON text."""
+    """Adds a data file to the table. `path` is relative to the table's folder, `stats` is Delta's JSON text."""
 
     path: str
     size: int
@@ -111,7 +111,7 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A data file stops being part of the table."""
+    """Removes a data file from the table."""
 
     path: str
     deletion_timestamp: int
@@ -123,7 +123,7 @@ Action: TypeAlias = "CommitInfo | Protocol | Metadata | DomainMetadata | Txn | A
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One numbered log entry. `info` is None if deltaq did not write it."""
+    """One numbered log entry. `info` is None if deltaq did not write the entry."""
 
     version: int
     info: CommitInfo | None
@@ -139,10 +139,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Actions that were encoded, and read again, before it is known which entry they will be in.
+    """Actions that were encoded, and verified by parsing, before the commit of their entry begins.
 
-    An entry that removes a hundred files takes a few milliseconds to write, for which others would wait in the turn of
-    whoever commits it.
+    Encoding an entry that removes a hundred files takes a few milliseconds, and other commits of the process would wait
+    for them.
     """
 
     actions: tuple[Action, ...] = ()
@@ -153,27 +153,27 @@ NOTHING_PREPARED = Prepared()
 
 
 PREPARED_AT_ONCE = 16
-"""Actions that are encoded and read again at a stretch: half a millisecond."""
+"""Actions that are encoded and verified between two calls of `between`: half a millisecond."""
 
 
 def prepared(actions: Sequence[Action], between: Callable[[], object] = lambda: None) -> Prepared:
-    """The first actions of an entry to come. `between` is called now and then, and what it raises passes.
+    """Encode the first actions of a future entry. `between` is called periodically, and its exceptions are passed on.
 
-    ValueError if what is written does not say what it was to say.
+    ValueError if an encoded action does not parse to the same action.
     """
     lines = []
     for number, action in enumerate(actions, 1):
         lines.append(line := _line(action))
         if parse_action(strict_json(line)) != action:
-            raise ValueError(f"an action is read as another one than was written: {action}")
+            raise ValueError(f"an encoded action parses to a different action: {action}")
         if number % PREPARED_AT_ONCE == 0:
             between()
     return Prepared(tuple(actions), b"".join(lines))
 
 
 def encode_entry(info: CommitInfo, actions: Iterable[Action], before: Prepared = NOTHING_PREPARED) -> bytes:
-    """The entry as Delta JSON lines, `commitInfo` first, which ends with the checksum of everything else. The actions
-    prepared `before` come ahead of `actions`."""
+    """The entry as Delta JSON lines. `commitInfo` comes first and ends with the checksum of the rest of the entry. The
+    actions prepared in `before` precede `actions`."""
     rest = before.lines + b"".join(_line(action) for action in actions)
     sealed = _commit_info(info).removesuffix(_AFTER_FIELDS)
     return sealed + _checksum(sealed, rest) + b"\n" + rest
@@ -184,7 +184,7 @@ _AFTER_FIELDS = b"}}}"
 
 
 def _checksum(sealed: bytes, rest: bytes) -> bytes:
-    """How the first line goes on behind `sealed`: it covers the token too, on which it depends whose an entry is."""
+    """The end of the first line, after `sealed`. The checksum covers the token too, which identifies the writer."""
     return _CHECKSUM + b"%d" % zlib.crc32(rest, zlib.crc32(sealed)) + _AFTER_FIELDS
 
 
@@ -253,7 +253,7 @@ def _as_json(action: Action) -> tuple[str, JsonObject]:
                 "minReaderVersion": action.min_reader_version,
                 "minWriterVersion": action.min_writer_version,
             }
-            # Feature lists are allowed from these versions on only, and demanded there.
+            # Feature lists are required from these versions on, and not allowed below.
             if action.min_reader_version >= 3:
                 protocol["readerFeatures"] = list(action.reader_features)
             if action.min_writer_version >= 7:
@@ -266,13 +266,10 @@ def _as_json(action: Action) -> tuple[str, JsonObject]:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-# Made once: it takes as long as reading one of the short texts that a commit has many of.
-
-
 def parse_entry(data: bytes, version: int, path: str, before: Prepared = NOTHING_PREPARED) -> Entry:
-    """Parse the bytes of log entry `version`, found at `path`, that begins with what was prepared `before`.
+    """Parse the bytes of log entry `version`, read from `path`. Its actions begin with those prepared in `before`.
 
-    Raises Corrupt (cut, damaged or empty entry) and Incompatible (written by a newer deltaq format).
+    Raises Corrupt (truncated, damaged or empty entry) and Incompatible (newer deltaq format).
     """
     if not data.strip():
         raise Corrupt("log entry is empty", path=path, version=version)
@@ -292,12 +289,12 @@ def parse_entry(data: bytes, version: int, path: str, before: Prepared = NOTHING
 
 
 def _without(prepared_lines: bytes, data: bytes) -> bytes:
-    """An entry but for what was prepared, which comes behind the first line. ValueError if it does not."""
+    """An entry without its prepared lines, which follow the first line. ValueError if they do not."""
     if not prepared_lines:
         return data
     first, newline, rest = data.partition(b"\n")
     if not rest.startswith(prepared_lines):
-        raise ValueError("it does not begin with what was prepared for it")
+        raise ValueError("the entry does not begin with its prepared actions")
     return first + newline + rest[len(prepared_lines) :]
 
 
@@ -347,7 +344,7 @@ _RECONCILIATION_KEYS: Mapping[type[Action], Callable[[Action], object]] = {
 
 
 def parse_action(line: object) -> Action | None:
-    """The action of one line, `{"add": {...}}`; None for a kind that is not known. ValueError, KeyError, TypeError."""
+    """The action of one line, `{"add": {...}}`; None for an unknown kind. Raises ValueError, KeyError, TypeError."""
     body = _object(line)
     if len(body) != 1:
         raise ValueError(f"a line must hold one action, found {sorted(body)}")
@@ -381,7 +378,7 @@ def _flag(value: object) -> bool:
 
 
 def _texts(value: object) -> dict[str, str]:
-    # Delta allows a null map value; it means the same as a missing one.
+    # Delta allows a null map value, which means the same as a missing one.
     return {key: _text(text) for key, text in _object(value or {}).items() if text is not None}
 
 
@@ -399,7 +396,7 @@ def _optional_text(value: object) -> str | None:
 
 def _parse_commit_info(body: JsonObject) -> CommitInfo | None:
     if _optional_text(body.get("txnId")) is None:
-        return None  # commitInfo is free-form; without a txnId it is a stranger's
+        return None  # commitInfo is free-form; one without a txnId is another program's
     seal = body.get("deltaq")
     return CommitInfo(
         txn_id=_text(body["txnId"]),

@@ -1,11 +1,11 @@
-"""Read the newest Delta checkpoint of a log.
+"""Reads the newest Delta checkpoint of a log.
 
-Source: the Delta protocol, "Checkpoints" and "Last checkpoint file". Classic single-file checkpoints only: these are
-what deltaq and delta-rs write. A checkpoint is a copy of what the entries say, so one that is missing, cut or damaged
-is passed over in favour of an older one, or of the entries themselves while they exist.
+Source: the Delta protocol, "Checkpoints" and "Last checkpoint file". Only classic single-file checkpoints are read:
+deltaq and delta-rs write these. A checkpoint repeats the content of the entries, so a missing, truncated or damaged one
+is skipped in favour of an older checkpoint, or of the entries while they exist.
 
-Files and transactions, of which there may be thousands, are read column by column: row by row costs ten times as much,
-and every opening of a table would pay for it.
+Files and transactions, of which a table may have thousands, are read column by column. Row by row takes ten times as
+long, each time a table is opened.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 _log = logging.getLogger("deltaq.delta")
 
 FILES_AT_ONCE = 128
-"""How many files are understood in one go."""
+"""Files that are parsed between two calls of `between`."""
 
-# Passing over them would pass over the files that they stand for.
+# Columns of V2 checkpoints. Ignoring them would lose the files that they refer to.
 _OF_V2 = ("checkpointMetadata", "sidecar")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The whole state of a table at `version`. `is_sealed` if deltaq wrote it: a checksum then vouches for it."""
+    """The state of a table at `version`. `is_sealed` if deltaq wrote the checkpoint and its checksum was verified."""
 
     version: int
     actions: tuple[Action, ...]
@@ -66,7 +66,7 @@ def read_newest_checkpoint(store: Store, log_folder: str) -> Checkpoint | None:
 
 
 def read_checkpoint_but(store: Store, log_folder: str, pointed: int | None) -> Checkpoint | None:
-    """As `read_newest_checkpoint`, where the one that `_last_checkpoint` names, if any, cannot be read."""
+    """The newest readable checkpoint other than `pointed`, the version that `_last_checkpoint` names, if any."""
     if pointed is None and _has_first_entry(store, log_folder):
         return None
     versions = {names.checkpoint_version(entry.key) for entry in store.list(log_folder)}
@@ -110,10 +110,10 @@ def read_checkpoint(store: Store, log_folder: str, version: int) -> Checkpoint |
 
 
 def parse_checkpoint(data: bytes, version: int, key: str, between: Callable[[], None] = lambda: None) -> Checkpoint:
-    """The checkpoint in the bytes of the object `key`. `between` is called now and then. Raises Corrupt, and what
-    `between` raises."""
+    """Parse the checkpoint in the object `key`. `between` is called periodically. Raises Corrupt, and what `between`
+    raises."""
     try:
-        is_sealed = has_seal(data, version)  # first: damaged bytes are nothing for a Parquet reader
+        is_sealed = has_seal(data, version)  # first: damaged bytes can crash the Parquet reader
         actions = tuple(_actions(read_table(data, key), between))
         if {Protocol, Metadata} - {type(action) for action in actions}:
             raise ValueError("protocol or metaData is missing")
@@ -140,7 +140,7 @@ def _actions(table: pa.Table, between: Callable[[], None]) -> Iterator[Action]:
 
 
 def _rows(column: pa.ChunkedArray) -> pa.Array:
-    """The rows that hold an action of this kind: elsewhere some writers put null, and some a struct of nulls."""
+    """The rows that hold an action of this kind. In other rows some writers put null, and some a struct of nulls."""
     if not pa.types.is_struct(column.type) or not column.type.num_fields:
         return column.slice(0, 0)
     rows = column.combine_chunks()
@@ -168,9 +168,9 @@ def _adds(rows: pa.StructArray) -> Iterator[Add]:
 
 
 class _Fields:
-    """The fields of the actions of one kind, each as a list with a value for each action.
+    """The fields of the actions of one kind, each as a list with one value per action.
 
-    KeyError, TypeError or ValueError for a field that is missing, of a wrong type, or null where it must not be.
+    KeyError, TypeError or ValueError for a field that is missing, of the wrong type, or null where null is not allowed.
     """
 
     def __init__(self, rows: pa.StructArray) -> None:
@@ -191,7 +191,7 @@ class _Fields:
         return self._values(name, pa.types.is_boolean, is_optional=False)
 
     def maps(self, name: str) -> Iterable[dict[str, str]]:
-        """A map of texts for each action, an empty one for null. A null value means the same as a missing one."""
+        """A string map for each action, empty for null. A null value means the same as a missing one."""
         if not self.has_any(name):
             return [{} for _ in range(len(self._rows))]
         maps = self._fields[name]

@@ -1,12 +1,12 @@
-"""The seal of a checkpoint: its version and a checksum, in the checkpoint's own file.
+"""The seal of a checkpoint: its version and a checksum, stored in the checkpoint file.
 
-Delta knows no checksum for checkpoints, and delta-rs gives their pages none. A flipped bit in one could turn an offset
-into another unnoticed, or end the process: Arrow trusts what a Parquet footer says. So deltaq's checkpoints carry a
-seal, which is looked at before anything else, and which also tells a checkpoint that is not where it belongs: nothing
-else in one names its version.
+Delta defines no checksum for checkpoints, and delta-rs writes none for their pages. A flipped bit could change an
+offset unnoticed, or crash the process, because Arrow trusts the Parquet footer. deltaq therefore seals its checkpoints
+and verifies the seal before it parses the file. The seal also detects a checkpoint under the wrong name, because no
+other part of a checkpoint names its version.
 
-The seal lies between the last page and the footer, where a Parquet file may have a gap: readers go by the places that
-the footer names, and those stay what they were.
+The seal lies between the last page and the footer. Parquet allows a gap there: readers use the positions in the footer,
+and the seal does not change those.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zlib
 
 __all__ = ["has_seal", "sealed"]
 
-# No text in a checkpoint can look like this: it is not UTF-8.
+# Not UTF-8, so no string in a checkpoint can contain it.
 _MAGIC = b"\xffdeltaq checkpoint\xff"
 _SEAL = re.compile(re.escape(_MAGIC) + rb"([0-9]{20}) ([0-9a-f]{8})")
 

@@ -1,16 +1,16 @@
-"""One numbered log, read and written: snapshot, tail, and the commit loop.
+"""Reads and writes one Delta table log: snapshot, tail, and the commit loop.
 
-The log is the sequencer of everything in deltaq. Entry `v` is the object `_delta_log/<v>.json`; it is created only if
-absent, and whoever creates it has decided what happened at `v`. Rules that keep this true under crashes, retries and
+The log orders everything that happens to a table. Entry `v` is the object `_delta_log/<v>.json`. It is created only if
+absent, so exactly one writer decides the content of version `v`. These rules keep that true under crashes, retries and
 lost answers (`docs/internals/format.md`, "Committing"):
 
-* Never go past a slot before having seen who fills it: a late write may still land in an empty one.
-* After any error the slot is read; the token (`txnId`) in the entry tells whose it is.
-* An entry follows another one. A commit counts only while the entry before it is in its slot: else the log's folder was
-  removed or replaced under this client, and no reader would find what was committed.
-* A log that is cleaned up re-opens its old slots. So a clean-up first leaves a marker in `_deltaq/log_start/`, and
-  whoever has not been in touch with the log for `HEAD_PROOF_S` looks for a marker above the slot before it believes
-  that slot, be it filled or empty.
+* A client passes a slot only after it has read the entry in it: a delayed write may still fill an empty slot.
+* After any error the client reads the slot. The token (`txnId`) in the entry identifies its writer.
+* A commit counts only while the entry before it is in its slot. Otherwise the log's folder was removed or replaced
+  while this client used it, and no reader would find the commit.
+* Log clean-up frees old slots, so that they could be created again. It therefore first writes a marker to
+  `_deltaq/log_start/`. A client that has not read the log for `HEAD_PROOF_S` looks for a marker above the slot before
+  it trusts that slot, whether the slot is filled or empty.
 """
 
 from __future__ import annotations
@@ -65,25 +65,25 @@ _log = logging.getLogger("deltaq.log")
 T = TypeVar("T")
 
 HEAD_PROOF_S = 30.0
-"""How long a position at the head of the log is trusted without looking for log-start markers, in seconds of uptime.
+"""How long a position at the head of the log is trusted without reading the log-start markers, in seconds of uptime.
 
-Far below the shortest time in which maintenance removes an entry, far above a normal commit.
+Far shorter than the time after which maintenance removes an entry, far longer than a normal commit.
 """
 
 CLEAN_UP_GRACE_S = 2 * HEAD_PROOF_S
-"""How long clean-up waits between its log-start marker and the removal of entries below it, in seconds.
+"""How long clean-up waits between writing its log-start marker and removing the entries below it, in seconds.
 
-Whoever may still go by what it saw before the marker finds its slots as they were.
+A client that still trusts a position from before the marker finds its slots unchanged.
 """
 
 READ_AHEAD_MAX = 64
-"""Most entries that are asked for at once when a log on a remote store is read from its beginning or a checkpoint."""
+"""Maximum number of entries read in parallel when a log on a remote store is loaded."""
 
 _LOAD_ATTEMPTS = 5
 _SYNC_ATTEMPTS = 3
 
 _TOKEN_BYTES = 1024
-"""How much of an entry has the token of its commit in it."""
+"""Bytes at the start of an entry that contain the token of its commit."""
 
 _REPLACED = (
     "the log entry before this commit is gone or another one: the folder was removed or replaced while this client "
@@ -97,12 +97,12 @@ _TOKEN = re.compile(r"([0-9]{1,18}):([!-9;-~]{1,200}):([0-9a-f]{8})")
 
 
 class LogCleaned(Exception):
-    """The next entry was removed by log clean-up: load a snapshot and go on from there."""
+    """Log clean-up removed the next entry: load a snapshot and continue from there."""
 
 
 class _SlotCleaned(Exception):
-    """The slot we aim at lies below the log's start; `maybe` tells whether an earlier create may have filled it in
-    time."""
+    """The slot to be filled lies below the log's start. `maybe`: an earlier create may have filled it before the
+    clean-up."""
 
     def __init__(self, maybe: bool) -> None:
         super().__init__()
@@ -111,12 +111,14 @@ class _SlotCleaned(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a writer wants to put into the next slot.
+    """The content of a commit, for the next slot.
 
-    `may_stand(state)` is asked if it was perhaps created in time and its slot has been cleaned up since: whether it may
-    be that the table in `state` had its files and has them no more. Without it, that may be. `own` are the paths of
-    files that no other commit can add: one of them in the table proves that this one stands. Without it, all are.
-    `before` are actions that come ahead of the others, encoded already.
+    `before` are actions that were encoded in advance and precede `actions`.
+
+    `own` and `may_stand` resolve a commit whose slot was cleaned up before its outcome was known. `own` are the paths
+    of files that no other commit can add: if the table has one of them, the commit succeeded. None means all files of
+    the draft. `may_stand(state)` returns whether the table in `state` may have had the files and lost them since. None
+    means that it may.
     """
 
     info: CommitInfo
@@ -128,10 +130,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A commit that stands.
+    """A successful commit.
 
-    `entry` is what is in the log; `lost_races` counts the slots others took before it. `seconds` is for how long others
-    could come between, in all slots tried: from the last look at the log to the answer of the store.
+    `entry` is the entry in the log. `lost_races` counts the slots that other writers took before it. `seconds` is the
+    total time in which other writers could take the slot, over all slots tried: from the last read of the log to the
+    answer of the store.
     """
 
     entry: Entry
@@ -143,16 +146,16 @@ class Follower(Protocol):
     """Keeps a typed view of the table in step with a `DeltaLog`. May raise Corrupt to refuse an entry."""
 
     def restored(self, state: TableState) -> None:
-        """The position was set anew: `state` is empty, or what a checkpoint says."""
+        """The position was reset: `state` is empty, or the state of a checkpoint."""
 
     def advancing(self, entry: Entry, path: str) -> None:
-        """`entry`, found at `path`, comes next."""
+        """`entry`, read from `path`, is about to be applied."""
 
 
 class DeltaLog:
-    """A position in one log, and the only way to move it. Not thread-safe: one owner at a time.
+    """A position in one log, with the operations that move it. Not thread-safe: one owner at a time.
 
-    `state` is the table at that position. `folder` ends in `/` and is relative to the store's root.
+    `state` is the table at that position. `folder` is the table's; it ends in `/` and is relative to the store's root.
     """
 
     def __init__(
@@ -166,28 +169,28 @@ class DeltaLog:
         self._log_folder = folder + names.LOG_FOLDER
         self._proven_at = float("-inf")
         self._in_place_at = float("-inf")  # when the newest entry was last seen in its slot
-        self._is_partial = False  # loading has begun and not succeeded: `state` is neither old nor new
+        self._is_partial = False  # a load began and did not succeed: `state` is incomplete
         self._is_end_open = False
-        self._looked_at = 0.0  # when the look began that found no further entry
-        self._crowded = False  # others wrote between our last two commits, so they probably have again
+        self._read_at = 0.0  # start of the last read that found no further entry, `Clock.monotonic`
+        self._contended = False  # other writers committed between our last two commits, and probably have again
 
     # --- reading ---
 
     @property
     def is_partial(self) -> bool:
-        """Whether the last `load` failed half way: `state` is then not to be relied on."""
+        """Whether the last `load` failed half way, so that `state` is incomplete."""
         return self._is_partial
 
     @property
     def is_end_open(self) -> bool:
-        """Whether nobody has looked yet if the position is the end of the log or a gap in it: `check_end` does."""
+        """Whether the position may be a gap in the log instead of its end: `check_end` has not run yet."""
         return self._is_end_open
 
     def load(self, *, to_end: bool = True) -> bool:
-        """Move to the newest version, from the newest checkpoint or from version 0. False if there is no such table.
+        """Move to the newest version, from the newest checkpoint or from version 0. False if the table does not exist.
 
-        Unless `to_end`, that may leave the `is_end_open`: who looks for what is old would list the log in vain.
-        Raises Corrupt, Incompatible, Unavailable.
+        With `to_end=False` the end of the log may stay unchecked (`is_end_open`). That saves a listing for a reader
+        that needs only old entries. Raises Corrupt, Incompatible, Unavailable.
         """
         self._is_partial = True
         exists = self._load(to_end)
@@ -196,13 +199,13 @@ class DeltaLog:
 
     @property
     def proven_at(self) -> float:
-        """When (`Clock.uptime`) clean-up had certainly not re-opened the slot behind the position."""
+        """The latest time (`Clock.uptime`) at which clean-up had certainly not freed the slot after the position."""
         return self._proven_at
 
     def adopt(self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False) -> None:
-        """Take over the position of another `DeltaLog` of this table, and with it what that one has verified.
+        """Take over the position of another `DeltaLog` of this table, with everything it has verified.
 
-        `state` is this log's own from now on.
+        The caller hands over `state` and must not change it afterwards.
         """
         self.state = state
         self._is_partial = False
@@ -223,12 +226,13 @@ class DeltaLog:
             self._advance_to_end()
             self._learn_token()
             if listed is not None and self.state.version > max(listed, default=first - 1):
-                listed = None  # the log has grown since, and there may be a gap in what came
+                listed = None  # the log has grown since the listing, and the new entries may have a gap
             start = self._log_start()
             if self.state.version < 0:
-                if not self._has_entries(start, is_last_look=attempt == _LOAD_ATTEMPTS):
+                if not self._has_entries(start, is_last_attempt=attempt == _LOAD_ATTEMPTS):
                     return False
-                # Created, or cleaned up, between our look and the listing; or the store lists what it does not give.
+                # The log was created or cleaned up between our read and the listing, or the store lists an object that
+                # it does not return yet.
             elif start <= first and not to_end and listed is None:
                 self._is_end_open = True
                 return True
@@ -237,22 +241,24 @@ class DeltaLog:
             elif start > first and attempt == _LOAD_ATTEMPTS and self._is_unreadable_from(start):
                 reason = f"no checkpoint at or above the log's start {start} can be read"
                 raise Corrupt(reason, path=self._log_folder, version=start)
-            # Entries were cleaned up while we read, and what we read in their slots may have come after that: from a
-            # writer that was paused. The newer checkpoint that they gave way to has them.
+            # Entries were cleaned up during the read, and a writer that was paused may have filled their slots after
+            # that. The newer checkpoint contains the original entries.
             self._pause(attempt)
         raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
 
     def _learn_token(self) -> None:
-        """Where a look costs no request: what the entry is called that a checkpoint took the place of."""
+        """On a local store, read the token of the newest entry if the state came from a checkpoint."""
         if self.state.version >= 0 and self.state.txn_id is None and not self.store.is_remote:
             try:
                 self.state.txn_id = self._token_in_slot()
             except StoreError:
-                pass  # then it is not known
+                pass  # the token stays unknown
 
     def _newest_checkpoint(self) -> tuple[Checkpoint | None, set[int] | None]:
-        """The newest checkpoint; and of a remote store, if that is the one that the log points to, what lies behind it,
-        listed meanwhile: that takes as long as a checkpoint. Raises StoreError."""
+        """The newest checkpoint and, from a remote store, the versions above it if `_last_checkpoint` names it.
+
+        The listing runs in parallel with the read of the checkpoint and takes about as long. Raises StoreError.
+        """
         if not self.store.is_remote:
             return read_newest_checkpoint(self.store, self._log_folder), None
         pointed = pointed_version(self.store, self._log_folder)
@@ -272,14 +278,13 @@ class DeltaLog:
         return found, listed
 
     def _is_unreadable_from(self, start: int) -> bool:
-        """Whether every checkpoint from the log's start on is damaged, or none is there. Unavailable if one comes and
-        goes."""
+        """Whether no checkpoint from `start` on exists undamaged. Unavailable if one disappears during the check."""
         return self._reading(lambda: all(self._is_damaged(e.key, start) for e in self.store.list(self._log_folder)))
 
     def _is_damaged(self, key: str, start: int) -> bool:
         version = names.checkpoint_version(key)
         if version is None or version < start:
-            return True  # nothing that could help
+            return True  # cannot replace the missing entries
         try:
             parse_checkpoint(self.store.get(key), version, key)
         except Corrupt:
@@ -287,7 +292,7 @@ class DeltaLog:
         return False
 
     def _is_whole(self, listed: set[int] | None) -> bool:
-        """Whether the position is the end of the log, and no clean-up came in between. Raises what `check_end` does."""
+        """Whether the position is the end of the log and no clean-up intervened. Raises what `check_end` raises."""
         try:
             self.check_end(listed)
         except LogCleaned:
@@ -303,22 +308,22 @@ class DeltaLog:
                     return
                 self._apply(entry)
             if self.store.is_remote:
-                window = min(window * 4, READ_AHEAD_MAX)  # a long log is read ahead, a short one costs one miss
+                window = min(window * 4, READ_AHEAD_MAX)  # reads a long log ahead; a short one costs one failed read
 
     def check_end(self, listed: set[int] | None = None) -> None:
-        """An entry that was lost from the middle must not pass for the log's end: a writer would fill its slot.
+        """Check that the position is the end of the log and not a gap, whose slot a writer would fill.
 
-        Lists the log, unless there is a listing from a while ago: what was behind the gap then has to be found too.
-        Raises what `read_next` raises.
+        Lists the log, or uses the earlier listing `listed`: then every version in it must be readable. Raises what
+        `read_next` raises.
         """
         first = self.state.version + 1
         versions = self._listed_versions(self._entry_key(self.state.version)) if listed is None else listed
         newest = max(versions, default=-1)
         for attempt in range(1, _LOAD_ATTEMPTS + 1):
             if newest > self.state.version:
-                self._advance_to_end()  # most likely they have been written just now
+                self._advance_to_end()  # most likely they were written just now
             following = self.state.version + 1
-            # What is missing, and what was read just now, may have been cleaned up meanwhile.
+            # The missing entry and those read just now may have been cleaned up in the meantime.
             if following != first and not self._reading(lambda: self._is_proven(first)):
                 raise LogCleaned(self.folder)
             if following > newest:
@@ -332,11 +337,11 @@ class DeltaLog:
             self._pause(attempt)
         raise Unavailable(f"the store lists {path!r} and does not find it; try again")
 
-    def _has_entries(self, log_start: int, *, is_last_look: bool) -> bool:
-        """There is no entry 0 and no checkpoint: fine for a table that was never created, and only for that."""
+    def _has_entries(self, log_start: int, *, is_last_attempt: bool) -> bool:
+        """Whether a table without entry 0 and without checkpoint has entries, or had some. Corrupt if it is damaged."""
         versions = self._listed_versions("")
         is_cut = min(versions) > 0 if versions else log_start > 0
-        if is_last_look and is_cut and self._is_unreadable_from(log_start):
+        if is_last_attempt and is_cut and self._is_unreadable_from(log_start):
             reason = (
                 "the log's first entries are missing and no checkpoint replaces them. "
                 "Restore the folder from a backup, or remove all of it while no client runs"
@@ -359,36 +364,36 @@ class DeltaLog:
         if self._is_partial:
             raise LogCleaned(self.folder)
         version = self.state.version + 1
-        looked_at = self.clock.uptime()
+        read_at = self.clock.uptime()
         entry = self._read_entry(version)
-        self._accept(version, entry, looked_at)
+        self._accept(version, entry, read_at)
         return entry
 
     def read_following(self, count: int) -> int:
-        """Apply up to `count` next entries, asked for all at once; how many there were. Raises what `read_next` raises.
+        """Apply up to `count` next entries, read in parallel; returns their number. Raises what `read_next` raises.
 
-        Whoever asks for more than there are looks for entries that others are about to write: some stores let these
-        wait for that.
+        A read of an entry that is being written at that moment can block on some stores, so `count` should not exceed
+        the number of entries that are likely to exist.
         """
         if self._is_partial:
             raise LogCleaned(self.folder)
         first = self.state.version + 1
         versions = range(first, first + count)
-        looked_at = self.clock.uptime()
+        read_at = self.clock.uptime()
         for version, entry in zip(versions, in_parallel(self.clock, self._read_entry, versions), strict=True):
-            self._accept(version, entry, looked_at)
+            self._accept(version, entry, read_at)
             if entry is None:
                 return version - first
         return count
 
-    def _accept(self, version: int, entry: Entry | None, looked_at: float) -> None:
-        """Go on by what was found in the next slot by a look that began at `looked_at`. Raises what `read_next`
-        raises."""
-        # Counted from after the look: whoever was suspended during it may have been shown a slot that was re-opened.
+    def _accept(self, version: int, entry: Entry | None, read_at: float) -> None:
+        """Apply the result of a read of the next slot that began at `read_at` (`Clock.uptime`). Raises what
+        `read_next` raises."""
+        # Checked after the read: a process that was suspended during the read may have seen a freed slot.
         if not self._reading(lambda: self._is_proven(version)):
             raise LogCleaned(self.folder)
         if entry is None:
-            self._proven_at = max(self._proven_at, looked_at)
+            self._proven_at = max(self._proven_at, read_at)
         else:
             self._apply(entry)
 
@@ -420,7 +425,7 @@ class DeltaLog:
             except (Corrupt, Incompatible):
                 entry = None
             if entry is None or entry.info is None:
-                # The damage may have happened on the way; it can also make an entry look like a stranger's.
+                # The data may have been damaged in transit, which can also make our entry look like a foreign one.
                 data = self.store.get(key)
                 entry = parse_entry(data, version, key)
             return entry, data
@@ -428,7 +433,7 @@ class DeltaLog:
             return None
 
     def _log_start(self) -> int:
-        """The lowest version that clean-up has promised to keep; 0 if nothing was ever removed."""
+        """The lowest version that clean-up keeps; 0 if it has never run."""
         return self._reading(self._log_start_raw)
 
     def _entry_key(self, version: int) -> str:
@@ -441,13 +446,13 @@ class DeltaLog:
             raise unavailable(error) from error
 
     def _is_proven(self, version: int) -> bool:
-        """Whether slot `version` is none that clean-up has re-opened, as far as was seen up to this call.
+        """Whether everything read of slot `version` before this call was read before clean-up could free the slot.
 
-        `_proven_at` is a time at which the slot was empty, or above the log's start. Clean-up leaves
-        `CLEAN_UP_GRACE_S` between its marker and what it removes, so that is proof enough for `HEAD_PROOF_S`. That
-        somebody else has filled a slot proves nothing about the next one: it may be as old.
+        `_proven_at` is a time at which the slot was empty, or above the log's start. Clean-up waits `CLEAN_UP_GRACE_S`
+        between writing its marker and removing entries, so that proof is valid for `HEAD_PROOF_S`. An entry of another
+        writer in a slot proves nothing about the next slot: it may itself have been freed long ago.
         """
-        asked_at = self.clock.uptime()  # before the listing: what it shows is no older
+        asked_at = self.clock.uptime()  # taken before the listing, which may only be newer
         if asked_at - self._proven_at > HEAD_PROOF_S:
             if self._log_start_raw() > version:
                 return False
@@ -460,21 +465,21 @@ class DeltaLog:
         try:
             if self._token_in_slot() == known or known is None:
                 return True
-            found = self._fetch(self.state.version)  # the token may have been damaged on the way
+            found = self._fetch(self.state.version)  # the token may have been damaged in transit
         except (ObjectMissing, Corrupt, Incompatible):
             return False
         return found is not None and found[0].txn_id == known
 
     def _token_in_slot(self) -> str | None:
-        """The token of the entry in the slot of the newest one, as far as can be told quickly. Raises StoreError."""
+        """The token in the slot of the newest known entry, from its first bytes; None if not found. StoreError."""
         found = _TXN_ID.search(self.store.get_range(self._entry_key(self.state.version), 0, _TOKEN_BYTES))
         return None if found is None else found[1].decode(errors="replace")
 
     def _check_in_place(self, token: str, *, maybe: bool) -> None:
-        """Make sure that a commit follows what this log knows. `maybe`: it may have been written already.
+        """Check that the entry before a commit is still in its slot. `maybe`: the commit may have been written already.
 
-        Raises OutcomeUnknown or, if nothing was written, Corrupt when the log was removed or replaced; _SlotCleaned,
-        StoreError.
+        If the log was removed or replaced, raises OutcomeUnknown, or Corrupt if nothing was written. Also raises
+        _SlotCleaned, StoreError.
         """
         asked_at = self.clock.uptime()
         version = self.state.version
@@ -482,7 +487,7 @@ class DeltaLog:
             if self._log_start_raw() > version:
                 raise _SlotCleaned(maybe)
             path = self._entry_key(version)
-            self._is_partial = True  # begin anew with what is there now, if anything is
+            self._is_partial = True  # the next operation loads the log that is there now, if any
             self._restore(None)
             _log.warning("log removed or replaced log=%r version=%d", self.folder, version)
             if maybe:
@@ -491,21 +496,21 @@ class DeltaLog:
         self._in_place_at = asked_at
 
     def sync(self) -> None:
-        """Make durable what was read of the log, for a caller that is about to vouch for it. Raises Unavailable.
+        """Make the entries read so far durable, for a caller that is about to act on them durably. Raises Unavailable.
 
-        The entry's own writer may not have come to that yet. A commit needs no such call: it syncs the folder, and with
-        it all entries before.
+        The writer of an entry may not have synced it yet. A commit needs no such call: it syncs the folder, and with
+        it all earlier entries.
         """
         for attempt in range(1, _SYNC_ATTEMPTS + 1):
             try:
                 return self.store.sync(self._log_folder)
             except StoreError as error:
                 refusal = error
-                self._pause(attempt)  # a caller that tries again at once must not keep the processor busy
+                self._pause(attempt)  # bounds the CPU use of a caller that retries at once
         raise unavailable(refusal) from refusal
 
     def _sync_or_unknown(self, token: str) -> None:
-        """The same, for a commit that stands as long as there is no power failure."""
+        """`sync` for a commit that is visible but perhaps not durable: raises OutcomeUnknown if it fails."""
         try:
             self.sync()
         except Unavailable as error:
@@ -514,29 +519,28 @@ class DeltaLog:
     # --- writing ---
 
     def commit(self, write: Callable[[TableState], Draft], deadline: float) -> Committed:
-        """Append one entry: `write(state)` is called for each slot that is tried, the last call's entry stands.
+        """Append one entry: `write(state)` is called for each slot that is tried, and the last draft is committed.
 
-        `write` must give each commit one `txn_id` of its own, may grow the draft from slot to slot, and may raise to
-        give up (nothing of its last draft is then in the log). `deadline` is on `clock.monotonic()`.
+        `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot, and may raise to
+        give up; none of its drafts is then in the log. `deadline` is a time of `clock.monotonic()`.
 
-        Raises OutcomeUnknown (the entry may stand now or later; see `settle`), Unavailable (it does not stand),
-        Corrupt,
-        Incompatible.
+        Raises OutcomeUnknown (the entry may exist now or later; see `settle`), Unavailable (it was not and will not be
+        committed), Corrupt, Incompatible.
         """
         self._prove_store()
         if self._is_partial:
             self.load()
         lost_races = 0
         exposed_s = 0.0
-        # A look costs less than a create that is bound to fail; who writes alone is spared even that.
-        crowded = self._crowded and self._catch_up()
-        started_at = self._looked_at if self._crowded else self.clock.monotonic()
+        # Under contention, a read of the next slot costs less than a create that will probably fail.
+        contended = self._contended and self._catch_up()
+        started_at = self._read_at if self._contended else self.clock.monotonic()
         while True:
             draft = write(self.state)
             try:
                 entry = self._fill(draft, deadline)
             except _SlotCleaned as cleaned:
-                found = self._look_in_snapshot(draft, cleaned.maybe, deadline)
+                found = self._resolve_from_snapshot(draft, cleaned.maybe, deadline)
                 if found is not None:
                     return Committed(found, lost_races, exposed_s)
                 continue
@@ -544,14 +548,14 @@ class DeltaLog:
             exposed_s += seconds
             self._apply(entry)
             if entry.txn_id == draft.info.txn_id:
-                self._crowded = crowded or lost_races > 0
+                self._contended = contended or lost_races > 0
                 return Committed(entry, lost_races, exposed_s)
             lost_races += 1
             self._back_off(lost_races, seconds, deadline)
-            started_at = self._looked_at
+            started_at = self._read_at
 
     def _prove_store(self) -> None:
-        """Once per process: nothing is entrusted to a store that lets two writers create the same entry."""
+        """Probe the store, once per process: without create-if-absent, writers would overwrite each other's entries."""
         try:
             probed(self.store, self.clock)
         except UnsafeStore as error:
@@ -560,15 +564,15 @@ class DeltaLog:
             raise unavailable(error) from error
 
     def _fill(self, draft: Draft, deadline: float) -> Entry:
-        """Try to create the next slot until it is known who fills it; that entry, ours or not."""
+        """Try to create the next slot until an entry in it is known; returns that entry, ours or another writer's."""
         version = self.state.version + 1
         key = self._entry_key(version)
-        # Once per slot: a late write of it must equal a repeated one.
+        # Encoded once per slot, so that a delayed write and its retry have the same bytes.
         body = encode_entry(draft.info, draft.actions, draft.before)
         token = self.token(version, draft.info.txn_id)
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
-        ours = parse_entry(body, version, key, draft.before)  # before anything is written: nobody could read it again
+        ours = parse_entry(body, version, key, draft.before)  # an entry that cannot be read back must not be written
         self._check_before(token)
         after = self._entry_key(self.state.version) if version else ""
         first_tried_at = self.clock.uptime()
@@ -582,14 +586,15 @@ class DeltaLog:
                 if refusal is not None:
                     entry = self._look(version, body, token, maybe)
                 if not self._is_proven(version):
-                    # It may have been created before the clean-up, and the answer have come long after that.
+                    # The entry may have been created before the clean-up, and the answer delayed until after it.
                     raise _SlotCleaned(maybe or refusal is None)
                 if not self.store.is_remote:
                     self._check_in_place(token, maybe=maybe or refusal is None)
                 if entry is not None and entry.txn_id == draft.info.txn_id and refusal is not None:
-                    self.store.sync(self._log_folder)  # it is there, but its create did not say that it is durable
+                    self.store.sync(self._log_folder)  # it exists, but its create did not confirm that it is durable
             except StoreError as error:
-                # An unreadable slot that refused us may hold our own entry: the refusal may answer a hidden retry.
+                # The slot refused our create and cannot be read. It may hold our own entry: the refusal may be the
+                # answer to a retry inside the network.
                 maybe = maybe or refusal is None or isinstance(refusal, ObjectExists)
                 refusal = error
             else:
@@ -607,40 +612,41 @@ class DeltaLog:
             self.clock.sleep(min(left, error_pause_s(failures, self.clock.random())))
 
     def _try_create(self, key: str, body: bytes, after: str) -> StoreError | None:
-        """Why the store did not say that the entry was created; None if it did."""
+        """Create the entry. Returns the error if the store did not confirm it, else None."""
         try:
             self.store.create(key, body, after)
         except (ObjectExists, ObjectMissing, StoreRefused, StoreUnavailable) as error:
             return error
-        except Exception as error:  # noqa: BLE001 - a defect below us: but the write may be on its way
+        except Exception as error:  # noqa: BLE001 - a defect of the store: the write may still happen
             return StoreUnavailable("create", key, f"unexpected {type(error).__name__}: {error}")
         return None
 
     def _check_before(self, token: str) -> None:
-        """Write nothing into a log that was removed or replaced. Where a look costs a request, now and then only.
+        """Check, before anything is written, that the log was not removed or replaced.
 
-        Raises Corrupt, _SlotCleaned.
+        A remote store, where the check costs a request, is checked at most once per `HEAD_PROOF_S`. Raises Corrupt,
+        _SlotCleaned.
         """
         if self.store.is_remote and self.clock.uptime() - self._in_place_at <= HEAD_PROOF_S:
             return
         try:
             self._check_in_place(token, maybe=False)
         except StoreError:
-            pass  # the create that follows has to cope with that too
+            pass  # the create that follows handles the error
 
     def _look(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
-        """Who fills the slot after an attempt that did not succeed; None if nobody does, as far as is to be seen."""
+        """The entry in the slot after an attempt that did not succeed; None if the slot is still empty."""
         try:
             found = self._fetch(version)
         except (Corrupt, Incompatible) as damage:
-            if maybe:  # what cannot be read may be ours
+            if maybe:  # the unreadable entry may be ours
                 raise OutcomeUnknown(damage.error.str(), token=token) from damage
             raise
         if found is None:
             return None
         entry, seen = found
         if maybe and entry.info is None:
-            reason = f"what is in slot {version} of {self.folder!r} does not tell whose it is"
+            reason = f"the entry in slot {version} of {self.folder!r} has no token, so its writer is unknown"
             raise OutcomeUnknown(reason, token=token)
         if self.token(version, entry.txn_id or "") == token and seen != sent:
             path = self._entry_key(version)
@@ -656,10 +662,10 @@ class DeltaLog:
             )
         return Unavailable(f"commit to {self.folder!r} not possible before the deadline: {reason}")
 
-    def _look_in_snapshot(self, draft: Draft, maybe: bool, deadline: float) -> Entry | None:
-        """Decide about a commit whose slot was cleaned up: it stands if the table has its files.
+    def _resolve_from_snapshot(self, draft: Draft, maybe: bool, deadline: float) -> Entry | None:
+        """Resolve a commit whose slot was cleaned up: the commit succeeded if the table has its files.
 
-        If it has not, they may have been there all the same: rewritten since, or expired.
+        If the table lacks them, the outcome may still be unknown: the files may have been rewritten or expired since.
         """
         slot = self.state.version + 1
         self._load_until(deadline, self.token(slot, draft.info.txn_id), maybe)
@@ -676,7 +682,8 @@ class DeltaLog:
         return None
 
     def _load_until(self, deadline: float, token: str, maybe: bool) -> None:
-        """Load, again and again: without an answer a commit that may stand must not be taken for one that does not."""
+        """Load, with retries until the deadline. With `maybe`, a failure means that the outcome of a commit is unknown:
+        raises OutcomeUnknown instead of the error."""
         failures = 0
         while True:
             try:
@@ -697,10 +704,10 @@ class DeltaLog:
                 return
 
     def _back_off(self, lost_races: int, commit_s: float, deadline: float) -> None:
-        """Wait a little, then catch up, so that the next create aims at a slot that is still free."""
-        if self._crowded or lost_races > 1:
+        """Wait, then catch up, so that the next create is for a slot that is probably free."""
+        if self._contended or lost_races > 1:
             self.clock.sleep(race_pause_s(lost_races, commit_s, self.clock.random()))
-        # Otherwise somebody came by who is not known to want the next slot too: most likely maintenance.
+        # Without contention, the other writer is most likely maintenance, which rarely wants the next slot too.
         if self.clock.monotonic() >= deadline:
             raise Unavailable(
                 f"commit to {self.folder!r} lost {lost_races} races against other writers before its deadline; "
@@ -709,15 +716,15 @@ class DeltaLog:
         self._catch_up()
 
     def _catch_up(self) -> bool:
-        """Go to the end of the log, as far as the store tells; whether others had written.
+        """Read to the end of the log; returns whether other writers had committed.
 
-        Only an optimisation: the create that follows settles the next slot by itself.
+        Only an optimisation, so errors are ignored: the create that follows decides the next slot.
         """
         before = self.state.version
-        self._looked_at = self.clock.monotonic()
+        self._read_at = self.clock.monotonic()
         try:
             while self.read_next() is not None:
-                self._looked_at = self.clock.monotonic()
+                self._read_at = self.clock.monotonic()
         except LogCleaned:
             self.load()
         except Unavailable:
@@ -725,29 +732,28 @@ class DeltaLog:
         return self.state.version > before
 
     def settle(self, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
-        """Find out what became of a commit that ended in OutcomeUnknown: its entry, or None if it does not and never
-        will stand.
+        """Resolve a commit that ended in OutcomeUnknown: its entry, or None if it was not and will not be committed.
 
-        `write` drafts an entry without effect: if the slot in question is still empty it is filled with that, so that a
-        late write can no longer land. Raises OutcomeUnknown with the same token if the store does not say what became
-        of it before the deadline; Corrupt, Incompatible; ValueError for a malformed token.
+        `write` drafts an entry without effect. If the slot is still empty, that entry fills it, so that the delayed
+        write fails. Raises OutcomeUnknown with the same token if the outcome is not known by the deadline; Corrupt,
+        Incompatible; ValueError for a malformed token.
         """
         version, txn_id = self.parse_token(token)
         try:
             self._load_until(deadline, token, maybe=True)
             if self.state.version < version - 1:
-                return None  # there is no log any more, or a shorter one: it was removed, or restored from a backup
+                return None  # the log is gone or shorter: it was removed, or restored from a backup
             if self.state.version < version:
                 self.commit(write, deadline)
             entry = self._read_entry(version)
             start = self._log_start()
         except (Unavailable, OutcomeUnknown) as error:
-            # Not that we could not look is asked, nor what became of our own entry.
+            # Report the outcome of the commit asked about, not the failure of this lookup or of its own entry.
             raise OutcomeUnknown(error.error.str().partition(" (token ")[0], token=token) from error
-        # What is in a slot below the log's start came there after clean-up: it says nothing, even if it is ours.
+        # An entry in a slot below the log's start was written after clean-up, so it proves nothing, even if it is ours.
         if entry is None or start > version:
             raise OutcomeUnknown(
-                f"version {version} of {self.folder!r} was cleaned up before it could be looked at", token=token
+                f"version {version} of {self.folder!r} was cleaned up before it could be read", token=token
             )
         if entry.txn_id != txn_id:
             return None
@@ -762,10 +768,11 @@ class DeltaLog:
         is_it: Callable[[Add], bool],
         deadline: float,
     ) -> Add | None:
-        """Find out whether a file was added behind version `as_of`, by whomever; None if it was not and never will be.
+        """The shared file that `is_it` identifies, if any writer added it after version `as_of`; None if it was not
+        added and will not be.
 
-        `write` drafts an entry without effect behind which nobody adds it. Raises OutcomeUnknown with the same token if
-        the store does not say what became of it before the deadline; Corrupt, Incompatible.
+        `write` drafts an entry without effect after which no writer adds the file. Raises OutcomeUnknown with the same
+        token if the outcome is not known by the deadline; Corrupt, Incompatible.
         """
         try:
             self._load_until(deadline, token, maybe=True)
@@ -781,7 +788,7 @@ class DeltaLog:
         return found
 
     def _first_with(self, is_it: Callable[[Add], bool], versions: range, token: str) -> Add | None:
-        """The first file that `is_it` in these entries. Raises OutcomeUnknown if they are not all there any more."""
+        """The first file in these entries that `is_it` accepts. Raises OutcomeUnknown if an entry was cleaned up."""
         found: Add | None = None
         missing = False
         for version in versions:
@@ -791,18 +798,19 @@ class DeltaLog:
             found = next((add for add in adds if is_it(add)), None)
             if missing or found is not None:
                 break
-        # What is in a slot below the log's start came there after clean-up: it says nothing.
+        # An entry in a slot below the log's start was written after clean-up, so it proves nothing.
         if missing or (versions and self._log_start() > versions[0]):
-            reason = f"version {versions[0]} of {self.folder!r} was cleaned up before it could be looked at"
+            reason = f"version {versions[0]} of {self.folder!r} was cleaned up before it could be read"
             raise OutcomeUnknown(reason, token=token)
         return found
 
     def token(self, version: int, txn_id: str) -> str:
-        """What finds a commit again. It names the log, so that no other one is asked about it."""
+        """The token of a commit, for `settle`. It contains a checksum of the log's folder, so that a token presented to
+        another log is refused."""
         return f"{version}:{txn_id}:{zlib.crc32(self.folder.encode()):08x}"
 
     def parse_token(self, token: str) -> tuple[int, str]:
-        """Version and txnId (or what stands for it) of a token of this log. ValueError for any other text."""
+        """Version and txnId of a token of this log. ValueError for any other text, TypeError if not a str."""
         if not isinstance(token, str):
             raise TypeError(f"token must be str, not {type(token).__name__}")
         parts = _TOKEN.fullmatch(token)

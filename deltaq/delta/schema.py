@@ -1,6 +1,6 @@
-"""The schema of a table as Delta writes it in its log (`schemaString`), and as Arrow has it. Pure, both ways exact.
+"""Converts table schemas between Delta's `schemaString` and Arrow, without loss in either direction. Pure functions.
 
-Types, by the Delta protocol's section on schema serialisation: boolean, byte, short, integer, long, float, double,
+Types, from the Delta protocol's section on schema serialisation: boolean, byte, short, integer, long, float, double,
 decimal(p,s), string, binary, date, timestamp; struct, array and map of these.
 """
 
@@ -30,7 +30,7 @@ _PRIMITIVES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "date": pa.date32(),
-    # Delta's timestamp is a point in time; the one without a zone needs a newer reader than deltaq asks for.
+    # Delta's timestamp is a point in time. The type without a time zone needs a reader above version 1.
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 _NAME_OF = {arrow: name for name, arrow in _PRIMITIVES.items()}
@@ -38,15 +38,15 @@ _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 
 
 def delta_schema(schema: pa.Schema) -> str:
-    """The `schemaString` of a table with these columns. Raises ValueError, naming the column that it cannot have.
+    """The `schemaString` of a table with these columns. ValueError, with the column's name, for an unsupported column.
 
-    Field metadata is kept as strings; metadata of the schema as a whole has no place in Delta and is dropped.
+    Field metadata is kept as strings. Metadata of the schema as a whole is dropped: Delta has no place for it.
     """
     return compact_json(_struct_to_json(schema, ""))
 
 
 def arrow_schema(schema_string: str) -> pa.Schema:
-    """The columns of a table from its `schemaString`. Raises ValueError if it is none, or not one deltaq reads."""
+    """The columns of a table from its `schemaString`. ValueError if it is invalid, or has a type deltaq cannot read."""
     try:
         parsed = strict_json(schema_string)
         if not isinstance(parsed, dict) or parsed.get("type") != "struct":
@@ -63,9 +63,9 @@ def _struct_to_json(fields: pa.Schema | pa.StructType, path: str) -> dict[str, o
     columns = list(fields)
     seen: set[str] = set()
     for column in columns:
-        # Delta resolves names without case.
+        # Delta compares column names without case.
         if column.name.lower() in seen:
-            raise ValueError(f"column {path + column.name!r} stands twice in the schema")
+            raise ValueError(f"column {path + column.name!r} appears twice in the schema")
         seen.add(column.name.lower())
     return {"type": "struct", "fields": [_field_to_json(column, path) for column in columns]}
 

@@ -1,4 +1,4 @@
-"""A store's error as the one that users of the log see."""
+"""Converts store errors to the exceptions of the log."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["unavailable"]
 
 
 def unavailable(error: StoreError) -> Unavailable:
-    """`error` as Unavailable: worth a retry unless the store said a definite no."""
+    """`error` as Unavailable, retriable unless the store refused the operation."""
     return Unavailable(str(error), retriable=not isinstance(error, StoreRefused))

@@ -1,7 +1,7 @@
-"""The state of a deltaq table at one version: what its log entries add up to.
+"""The state of a deltaq table at one version: the result of its log entries.
 
-Source: the Delta protocol, "Action reconciliation": the newest protocol, metadata, domain and transaction of a key
-count, and a file is in the table from its `add` to its `remove`.
+Source: the Delta protocol, "Action reconciliation". The newest protocol, metadata, domain and transaction of a key
+apply; a file is in the table from its `add` until its `remove`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["DELTAQ_DOMAIN", "FORGOTTEN_VERSION", "PROTOCOL", "TableState"]
 DELTAQ_DOMAIN = "deltaq"
 
 FORGOTTEN_VERSION = -1
-"""A `txn` of this version means that its application has committed nothing: what it had committed is forgotten."""
+"""A `txn` of this version deletes the application's transaction: the application has committed nothing."""
 
 PROTOCOL = Protocol(1, 7, writer_features=("domainMetadata", "deltaq"))
-"""Every Delta reader may read; a writer that does not know the feature `deltaq` must refuse to write."""
+"""Every Delta reader can read the table; a writer that does not know the feature `deltaq` must refuse to write."""
 
 _KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"}
 
 
 @dataclass(slots=True)
 class TableState:
-    """A table after `version`. `version` is -1 before the first entry. Files keep the order in which they were
-    added. `txn_id` is the token of entry `version`; None if a checkpoint took its place."""
+    """A table at `version`, which is -1 before the first entry. Files are in the order in which they were added.
+    `txn_id` is the token of entry `version`; None if the state comes from a checkpoint."""
 
     version: int = -1
     protocol: Protocol | None = None
@@ -39,7 +39,7 @@ class TableState:
     txn_id: str | None = field(default=None, compare=False)
 
     def copy(self) -> TableState:
-        """The same state, which no later entry changes."""
+        """An independent copy of the state."""
         return TableState(
             self.version,
             self.protocol,
@@ -51,7 +51,7 @@ class TableState:
         )
 
     def actions(self) -> list[Action]:
-        """The fewest actions that add up to this state: what a checkpoint of it holds."""
+        """The minimal actions that produce this state: the content of a checkpoint."""
         table = (self.protocol, self.metadata)
         return [
             *(action for action in table if action is not None),
@@ -61,13 +61,13 @@ class TableState:
         ]
 
     def restore(self, version: int, actions: Iterable[Action]) -> None:
-        """Fill this empty state with what a checkpoint of `version` says."""
+        """Fill this empty state with the actions of the checkpoint of `version`."""
         for action in actions:
             self._apply(action, version)
         self.version = version
 
     def check(self, entry: Entry, path: str) -> None:
-        """Refuse an entry that cannot come next. Raises Incompatible for one that deltaq did not write, Corrupt."""
+        """Raises Corrupt for an entry that is not the next version, Incompatible for one that deltaq did not write."""
         if entry.version != self.version + 1:
             raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
         if entry.info is None:

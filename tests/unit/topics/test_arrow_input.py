@@ -196,7 +196,7 @@ def test_a_column_that_does_not_fit_an_untyped_topic_is_named(change, message):
 
 def test_a_column_that_stands_twice_is_refused():
     twice = pa.Table.from_arrays([pa.array([b"a"]), pa.array([b"b"])], names=["value", "value"])
-    with pytest.raises(InvalidValue, match="stands twice"):
+    with pytest.raises(InvalidValue, match="appears twice"):
         columns(twice)
 
 

@@ -139,7 +139,7 @@ class Committer:
             return [segment for batch in taken for segment in batch.segments]
 
         lost = 0
-        with self._log.turn:
+        with self._log.lock:
             log = self._log.log
             try:
                 while True:
@@ -202,7 +202,7 @@ class Committer:
     def _committed_by_peer(self, taken: list[ProduceBatch], found: CommittedByPeer) -> None:
         """Report the batches that a peer has committed, and put back the rest."""
         now = self._clock.monotonic()
-        with self._log.turn:
+        with self._log.lock:
             log = self._log.log
             others, files = log.others_since()
         self._policy.learned(now, sum(others.values()), files, contended=True)
@@ -300,9 +300,9 @@ class Committer:
         """Revoke shared files and return their outcome; None if they cannot be revoked now."""
         segments = [segment for batch in shared for segment in batch.segments]
         try:
-            with self._log.turn:
+            with self._log.lock:
                 log = self._log.log
-                return log.withdraw(segments, self._clock.monotonic() + WITHDRAW_S)
+                return log.revoke(segments, self._clock.monotonic() + WITHDRAW_S)
         except KafkaException as error:
             _log.warning("cannot revoke %d shared files topic=%r: %s", len(segments), self._topic, error)
         except Exception as error:  # noqa: BLE001 - a defect must not turn an unknown outcome into a known one
@@ -311,7 +311,7 @@ class Committer:
 
     def _unknown(self, batch: ProduceBatch, error: KafkaException) -> OutcomeUnknown:
         """The error for records that a peer may still commit."""
-        return OutcomeUnknown(_reason(error), token=self._log.offer_token(batch.segments[0]) or "")
+        return OutcomeUnknown(_reason(error), token=self._log.shared_file_token(batch.segments[0]) or "")
 
 
 def _certain(error: KafkaException) -> KafkaException:

@@ -107,7 +107,7 @@ class Expiry:
         batches = self._batches
         token = batch.token
         if batch.is_shared:
-            token = self._log.offer_token(batch.segments[0])
+            token = self._log.shared_file_token(batch.segments[0])
         if batch in batches.waiting:
             batches.waiting.remove(batch)
         batches.finished([batch])

@@ -28,7 +28,7 @@ class TopicDefinitionCache:
         """See `Sender.view`."""
         definition = self._newest
         if definition is None or (anew and not (self._batches.open or self._batches.is_committing)):
-            with self._log.turn:
+            with self._log.lock:
                 log = self._log.log
                 if log.load() if definition is None else log.catch_up():
                     definition = definition_of(log)
@@ -66,7 +66,7 @@ class TopicDefinitionCache:
         """The topic read anew, with retries until the deadline. Raises Unavailable, UnknownTopic."""
 
         def look() -> TopicDefinition:
-            with self._log.turn:
+            with self._log.lock:
                 log = self._log.log
                 log.catch_up()
                 definition = definition_of(log)

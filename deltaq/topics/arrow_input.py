@@ -1,4 +1,7 @@
-"""Arrow data as records to be written: columns found by name, checked and cast, without a Python step per row. Pure."""
+"""Conversion of Arrow input to records: finds columns by name, checks and casts them, without a Python step per row.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ __all__ = ["ArrowInput", "ArrowStream", "columns_from_arrow"]
 
 
 class ArrowStream(Protocol):
-    """Whatever hands out its rows through Arrow's C stream: frames of Polars and pandas, relations of DuckDB, …"""
+    """Any object that exports Arrow's C stream: frames of Polars and pandas, relations of DuckDB, …"""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -44,7 +47,7 @@ _KINDS: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
     "struct": (pa.types.is_struct,),
 }
 _WIDENS = {("integer", "float"), ("integer", "decimal")}
-"""Kinds whose values another kind can hold as they are; the single value that does not fit, Arrow's safe cast finds."""
+"""Casts to a kind that can hold the values. Arrow's safe cast refuses single values that do not fit."""
 
 
 def columns_from_arrow(
@@ -57,13 +60,14 @@ def columns_from_arrow(
     keyed: bool,
     now_ms: int,
 ) -> Columns:
-    """The rows of `data` as records for the topic. A partition that is not given is -1, a timestamp `now_ms`.
+    """The rows of `data` as records for the topic. A missing partition becomes -1, a missing timestamp `now_ms`.
 
-    An untyped topic (`schema` is None) takes `value` and, optional, `key`, `partition`, `timestamp`, `headers`; a typed
-    one its own columns and these with a `_` before the name, which untyped topics understand too. `partitions` is their
-    number, None if unknown; `size_max` limits the bytes of a row; `keyed` forbids null keys.
+    An untyped topic (`schema` is None) takes `value` and, optional, `key`, `partition`, `timestamp`, `headers`. A typed
+    topic takes its own columns, and the optional ones with a `_` before the name, which untyped topics accept too.
+    `partitions` is the number of partitions, None if unknown; `size_max` limits the bytes of a row; `keyed` forbids
+    null keys.
 
-    Raises InvalidValue naming the column, UnknownTopic for a partition that is not there, MessageTooLarge, TypeError.
+    Raises InvalidValue naming the column, UnknownTopic for a missing partition, MessageTooLarge, TypeError.
     """
     table = _as_table(data, topic_name)
     source = _Input(topic_name, table.num_rows, _by_name(table, topic_name), typed=schema is not None)
@@ -80,7 +84,7 @@ def columns_from_arrow(
 
 
 def check_arrow(data: object) -> None:
-    """TypeError for what is no Arrow data. Looks at nothing in it."""
+    """Raises TypeError for an object that is no Arrow data. Reads no data."""
     if not hasattr(data, "__arrow_c_stream__") and not hasattr(data, "__arrow_c_array__"):
         raise TypeError(f"expected an Arrow table, record batch or stream, not {type(data).__name__}")
 
@@ -109,7 +113,7 @@ def _by_name(table: pa.Table, topic: str) -> dict[str, pa.ChunkedArray]:
 
 @dataclass(slots=True)
 class _Input:
-    """The columns of a table that nobody has taken yet."""
+    """The columns of a table that have not been taken yet."""
 
     topic: str
     rows: int
@@ -117,7 +121,7 @@ class _Input:
     typed: bool
 
     def take(self, name: str) -> tuple[str, pa.ChunkedArray | None]:
-        """One of the columns that every topic has: how the table spells it (with or without `_`), and the column."""
+        """Take a system column: its name in the table (with or without `_`), and the column or None."""
         spellings = [f"_{name}"] if self.typed else [name, f"_{name}"]
         found = [spelling for spelling in spellings if spelling in self.columns]
         if len(found) > 1:
@@ -128,11 +132,11 @@ class _Input:
         return InvalidValue(reason, field=column, topic=self.topic)
 
     def cast(self, name: str, column: pa.ChunkedArray, target: pa.DataType, *, nullable: bool = True) -> pa.Array:
-        """The column as one array of the target type. InvalidValue if a value would change, or is null and must not."""
+        """The column as an array of the target type. Raises InvalidValue if a value changes or must not be null."""
         misfit = _misfit(column.type, target, name)
         if misfit is not None:
             raise self.refusal(*misfit)
-        # Arrow's cast forbids nulls in a required field even below a null, so they are looked for here.
+        # Arrow's cast refuses nulls in a required field even inside a null parent, so `_missing` checks them.
         array = self.converted(name, column, _all_nullable(target))
         missing = _missing(array, target, nullable, name)
         if missing is not None:
@@ -140,14 +144,14 @@ class _Input:
         return array if array.type == target else pa.array(_Retyped(array, target))
 
     def converted(self, name: str, column: pa.ChunkedArray, target: pa.DataType) -> pa.Array:
-        """The column as one array of a type that its own can become."""
+        """Cast the column to one array of a compatible type. Raises InvalidValue."""
         try:
             return column.cast(target).combine_chunks()
         except (pa.ArrowException, OverflowError) as error:
             raise self.refusal(name, f"cannot become {target}, or is too large to be one batch: {error}") from error
 
     def check_nothing_left(self) -> None:
-        """InvalidValue for a column that means nothing to the topic."""
+        """Raises InvalidValue for a column that the topic does not have."""
         if "_offset" in self.columns:
             raise self.refusal("_offset", "offsets are given when the rows are written: drop the column")
         for name in self.columns:
@@ -261,7 +265,7 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
     if column is None:
         if is_required(field):
             raise source.refusal(field.name, "the table lacks this column, which the topic requires")
-        return pa.array([None] * source.rows, field.type)  # `nulls` would have nulls in fields that may have none
+        return pa.array([None] * source.rows, field.type)  # `pa.nulls` would put nulls into required fields
     array = source.cast(field.name, column, field.type, nullable=not is_required(field))
     if pa.types.is_floating(field.type) and _became_infinite(column, array):
         raise source.refusal(field.name, f"holds a number too large for {field.type}")
@@ -269,14 +273,14 @@ def _typed_column(source: _Input, field: pa.Field) -> pa.Array:
 
 
 def _became_infinite(column: pa.ChunkedArray, array: pa.Array) -> bool:
-    """Whether a narrower float could not hold a finite number. Rounding is what such a column is chosen for."""
+    """Whether a finite number overflows a narrower float. Rounding is accepted: the topic chose the narrower type."""
     if column.type == array.type or not pa.types.is_floating(column.type):
         return False
     return bool(pc.any(pc.and_(pc.is_inf(array), pc.is_finite(column.combine_chunks()))).as_py())
 
 
 def _missing(array: pa.Array, wanted: pa.DataType, nullable: bool, path: str) -> str | None:
-    """The path of a value that is null where `wanted` does not allow it; None if there is none."""
+    """The path of a null that `wanted` does not allow; None if there is none."""
     if array.null_count and not nullable:
         return f"{path}[{_first_null(array)}]"
     if not pa.types.is_nested(wanted):
@@ -306,7 +310,7 @@ def _first_null(array: pa.Array) -> int:
 
 
 def _kind(given: pa.DataType) -> str | None:
-    """What sort of values a type has, however they are stored; None for sorts that no topic takes."""
+    """The kind of values of a type, independent of their storage; None for kinds that topics do not support."""
     if isinstance(given, pa.BaseExtensionType):
         return _kind(given.storage_type)
     if pa.types.is_dictionary(given):
@@ -315,7 +319,7 @@ def _kind(given: pa.DataType) -> str | None:
 
 
 def _misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> tuple[str, str] | None:
-    """Path and reason if values of one type cannot become the other without a change of meaning; None if they can."""
+    """Path and reason if a cast from one type to the other could change the meaning of values; else None."""
     kind, wanted_kind = _kind(given), _kind(wanted)
     if kind == "null":
         return None
@@ -358,7 +362,7 @@ def _all_nullable(given: pa.DataType) -> pa.DataType:
 
 
 class _Retyped:
-    """An array under another type with the same layout, handed over without a copy."""
+    """Exports an array under another type of the same layout, without a copy."""
 
     def __init__(self, array: pa.Array, kind: pa.DataType) -> None:
         self._array = array
@@ -382,7 +386,7 @@ def _check_sizes(columns: Columns, size_max: int, topic: str) -> None:
 
 
 def _row_bytes(array: pa.Array) -> pa.Array:
-    """How many bytes of content each row has (int64): lengths of text and bytes, widths of numbers."""
+    """Bytes of content per row (int64): lengths of text and bytes, widths of numbers."""
     if pa.types.is_map(array.type):
         array = _map_as_list(array)
     if pa.types.is_list(array.type):

@@ -1,4 +1,4 @@
-"""Records as Arrow: the columns of a topic's table, and how produced records become them."""
+"""Records as Arrow: the columns of a topic's table, and the conversion of produced records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_MS_MAX = 9_223_372_036_854
-"""2262-04-11: what fits 64 bits of nanoseconds in every engine that reads the table."""
+"""2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table store it."""
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -42,7 +42,7 @@ _BEFORE_VALUE = [
 ]
 
 PLACES = pa.schema(_BEFORE_VALUE[:3])
-"""The columns that tell where and when a record is."""
+"""The columns with the partition, offset and timestamp of a record."""
 
 VALUE_SCHEMA = pa.schema([pa.field("value", pa.binary())])
 """The value columns of an untyped topic."""
@@ -52,10 +52,10 @@ Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records without offsets, column by column; all of one length.
+    """Records without offsets, as columns of equal length.
 
-    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns. The bounds are the
-    lowest and the highest of a column, where that is known already.
+    `timestamps` are milliseconds (int64), `values` a record batch of the topic's value columns. The bounds are
+    (minimum, maximum) of a column, if already computed.
     """
 
     partitions: pa.Array
@@ -71,7 +71,7 @@ class Columns:
 
 
 def table_schema(schema: TopicSchema | None) -> pa.Schema:
-    """The Arrow schema of a topic's table: deltaq's five columns, then the value's."""
+    """The Arrow schema of a topic's table: deltaq's five columns, then the value columns."""
     fields = list(VALUE_SCHEMA if schema is None else schema.arrow)
     return pa.schema([*_BEFORE_VALUE, *fields])
 
@@ -115,10 +115,10 @@ def _header_column(headers: Sequence[Headers]) -> pa.Array:
 
 
 def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatch, tuple[tuple[int, int], ...]]:
-    """The rows as a batch of the topic's table, sorted by partition with their order kept, and each partition's share.
+    """The rows as a batch of the topic's table, stably sorted by partition, and each partition's share.
 
-    Shares are (partition, rows) in the order of the batch. `_offset` is null: the commit decides it. So is `_timestamp`
-    unless `timed`: then the commit's own time counts.
+    Shares are (partition, rows) in the order of the batch. `_offset` is null, since the commit assigns it. Unless
+    `timed`, `_timestamp` is null too, and the time of the commit applies.
     """
     stamps = pc.multiply(columns.timestamps, 1000).cast(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
     batch = pa.RecordBatch.from_arrays(

@@ -1,4 +1,4 @@
-"""A topic's log as a typed thing: its head, its files, and the commits that change it."""
+"""A topic's log: its head, its files, and the commits that change it."""
 
 from __future__ import annotations
 
@@ -81,26 +81,26 @@ _APPEND = "WRITE"
 """The operation of entries that append records."""
 
 _SETTLE = "SETTLE"
-"""The operation of entries that change nothing, and take a slot or withdraw what was offered."""
+"""The operation of entries without effect, which fill a slot or revoke shared files."""
 
 TURN_TIMEOUT_S = 5.0
-"""How long maintenance keeps the writer beside it waiting at most, if the store does not answer."""
+"""Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does not answer."""
 
-OFFERS_BEHIND = 6
-"""How many versions behind the log's end an offer may be to be looked for. What is older its own writer commits."""
+SHARED_FILES_BEHIND = 6
+"""Versions behind the log's end within which shared files are listed. Their own writer commits older ones."""
 
 SHARED_FILES_MAX = 256
-"""Files of others that one entry takes along at most."""
+"""Most shared files of peers in one entry."""
 
 
 class AlreadyCommitted(Exception):
-    """The application transaction (`app_id`, `version`) is in the topic already; nothing was written."""
+    """The application transaction (`app_id`, `version`) is already in the topic; nothing was written."""
 
 
 class UploadsExpired(Exception):
     """Segments were uploaded so long ago that they may have been removed as orphans; nothing was written.
 
-    `paths` says which: upload them again.
+    Upload the files `paths` again.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
@@ -110,9 +110,9 @@ class UploadsExpired(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What the log says, as far as it is known, about files that others may commit.
+    """What the entries read so far say about shared files.
 
-    `landed` are in it, with their offsets. `unseen` are paths of which that cannot be told any more.
+    `landed` are in the log, with their offsets. For the paths in `unseen`, the log can no longer tell.
     """
 
     landed: Mapping[str, DataFile]
@@ -125,21 +125,21 @@ class CommittedByPeer(Exception):
     `landed` and `unseen` are those of `CommitOutcome`.
     """
 
-    def __init__(self, fate: CommitOutcome) -> None:
-        super().__init__(f"{len(fate.landed)} files are in the topic already, {len(fate.unseen)} may be")
-        self.landed = fate.landed
-        self.unseen = fate.unseen
+    def __init__(self, outcome: CommitOutcome) -> None:
+        super().__init__(f"{len(outcome.landed)} files are in the topic already, {len(outcome.unseen)} may be")
+        self.landed = outcome.landed
+        self.unseen = outcome.unseen
 
 
 class CommitConflict(Exception):
-    """Somebody else has taken the slot; nothing was written. Whoever did so may take us along next time."""
+    """Another writer has taken the slot; nothing was written. It may commit these files as shared files next."""
 
 
 class StalePlan(Exception):
-    """What was planned does not fit the topic as it is now. Make a new plan.
+    """The plan does not fit the current topic. Make a new one.
 
-    `may_have_stood`: an entry for it was sent, into a slot that has been cleaned up since. Its files may have been in
-    the topic, and others may read them still. Otherwise nothing was written.
+    `may_have_stood`: an entry for the plan was sent into a slot that has been cleaned up since. Its files may have been
+    in the topic, and readers may still use them. Otherwise nothing was written.
     """
 
     def __init__(self, *, may_have_stood: bool = False) -> None:
@@ -149,10 +149,10 @@ class StalePlan(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Segments that got their offsets, with what the commit cost.
+    """The result of an append: files with offsets, and the cost of the commit.
 
-    `others` has the number of appends of each other writer since the append before; nothing after the first one.
-    `taken_along` counts the files of others in the same entry, `files_seen` all that came since the append before.
+    `others` has the number of appends of each other writer since the last append of this one; empty after the first.
+    `taken_along` counts the shared files of peers in the entry, `files_seen` all files since the last append.
     """
 
     files: tuple[DataFile, ...]
@@ -165,25 +165,25 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class _Drafted:
-    """An entry that was checked before it was written: it takes the topic to `after`.
+    """An entry that was checked before it was written, with the head `after` it.
 
-    With a hundred files in it, to check it again once it stands takes as long as all else that a writer waits for.
+    It is not checked again once it is written: with a hundred files, that takes as long as the rest of the commit.
     """
 
     entry: Entry
     after: TopicHead
 
     def is_read_as(self, entry: Entry) -> bool:
-        """Whether `entry` does the same in the same slot."""
+        """Whether `entry` has the same version and actions."""
         return entry.version == self.entry.version and entry.actions == self.entry.actions
 
 
 class TopicLog:
     """A position in one topic's log. Not thread-safe: one owner at a time.
 
-    `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if asked for.
-    Maintenance `beside` a writer need not read what that one has read or written, and commits in its turn, so that
-    neither loses a race against the other. `between` is called between two of many small things as it catches up.
+    `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if `indexed`.
+    Maintenance `beside` a writer takes over the entries which that one has read, and commits under its lock, so that
+    the two do not race for slots. `between` is called between entries while the position catches up.
     """
 
     def __init__(
@@ -207,18 +207,18 @@ class TopicLog:
         self._last: TopicHead | None = None
         self.writer = clock.unique_id()[-WRITER_CHARS:]
         self.awaited = PendingSharedFiles() if beside is None else beside.awaited
-        self._ledger = SharedFileTracker()
+        self._tracker = SharedFileTracker()
         self._files_seen = 0  # added by appends since our last one
         self._appended_by = ""  # the writer of the newest append
         self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
         self._adopted: TopicLog | None = None  # while another position is taken over: that one
-        self._drafted: _Drafted | None = None  # what was checked before it was written
+        self._drafted: _Drafted | None = None  # checked before it was written
         self._settings: tuple[Metadata, TopicSettings] | None = None
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
         self._store = store
 
-    # --- what it says ---
+    # --- reading ---
 
     @property
     def version(self) -> int:
@@ -226,22 +226,22 @@ class TopicLog:
 
     @property
     def is_beside_writer(self) -> bool:
-        """Whether it commits in the turn of a writer."""
+        """Whether it commits under the lock of a writer in this process."""
         return self._beside is not None
 
     @property
     def delta_log(self) -> DeltaLog:
-        """The log under this one, for those to whom a topic is a table like any other."""
+        """The table log of this topic, for code that treats it as any Delta table."""
         return self._log
 
     @property
     def head(self) -> TopicHead | None:
-        """The topic as it lives now; None if there is none."""
+        """The head of the topic; None if the topic does not exist."""
         return None if self._last is None or self._last.deleted else self._last
 
     @property
     def live_head(self) -> TopicHead:
-        """The topic as it lives now. Raises UnknownTopic."""
+        """The head of the topic. Raises UnknownTopic."""
         head = self.head
         if head is None:
             raise UnknownTopic(self.topic)
@@ -256,38 +256,38 @@ class TopicLog:
 
     @property
     def ended(self) -> TopicHead | None:
-        """The head of a topic that was deleted, and has had no successor yet."""
+        """The last head of a deleted topic, until a topic of this name is created again."""
         return self._last if self._last is not None and self._last.deleted else None
 
     @property
     def settings(self) -> TopicSettings:
-        """The topic's settings; of a deleted one those that it had. Raises UnknownTopic."""
+        """The topic's settings, also after its deletion. Raises UnknownTopic."""
         metadata = self._log.state.metadata
         if metadata is None:
             raise UnknownTopic(self.topic)
-        if self._settings is None or self._settings[0] is not metadata:  # they are asked for at every commit
+        if self._settings is None or self._settings[0] is not metadata:  # every commit reads them
             self._settings = metadata, TopicSettings.from_properties(metadata.configuration)
         return self._settings[1]
 
     @property
     def is_end_open(self) -> bool:
-        """Whether nobody has looked yet if the position is the end of the log or a gap in it: `check_end` does."""
+        """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
         return self._log.is_end_open
 
     def load(self, *, to_end: bool = True) -> bool:
-        """Go to the newest version; whether the topic exists. Unless `to_end`, that may leave the `is_end_open`.
+        """Load the newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true afterwards.
 
-        Raises InvalidConfig if the store takes this name and that of another topic for the same, Corrupt, Incompatible,
+        Raises InvalidConfig if the store does not distinguish this name from another topic's, Corrupt, Incompatible,
         Unavailable.
         """
         self._log.load(to_end=to_end)
         if self._others is not None:
-            self._others.clear()  # who wrote before we came need not be there any more
+            self._others.clear()  # earlier writers may not be active any more
         self._check_case()
         return self.head is not None
 
     def _check_case(self) -> None:
-        """On a case-folding store, `Orders` finds the folder of `orders`: two names for one topic, seen as two."""
+        """Refuse a topic of another case: on a store that folds case, `Orders` opens the folder of `orders`."""
         metadata = self._log.state.metadata
         twin = names.case_twin(self.topic, [metadata.name or ""]) if metadata is not None else None
         if self.head is not None and twin is not None:
@@ -300,21 +300,21 @@ class TopicLog:
             )
 
     def read_next(self) -> Entry | None:
-        """The next entry, applied; None if there is none yet. Raises LogCleaned and what `load` raises."""
+        """Read and apply the next entry; None if there is none yet. Raises LogCleaned and what `load` raises."""
         return self._log.read_next()
 
     def read_following(self, count: int) -> int:
-        """Apply up to `count` next entries, asked for all at once; how many there were. Raises as `read_next`."""
+        """Apply up to `count` next entries, requested in parallel; the number applied. Raises as `read_next` does."""
         return self._log.read_following(count)
 
     def catch_up(self, *, to_end: bool = True) -> bool:
-        """Go to the newest version from where the position is; whether the topic exists. Unless `to_end`, that may
-        leave the `is_end_open`.
+        """Follow the log to its newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true
+        afterwards.
 
         Raises what `load` and `between` raise.
         """
         if self._beside is not None:
-            with self._beside.turn:
+            with self._beside.lock:
                 log = self._beside.log
                 if log.version > self.version and not log.delta_log.is_partial:
                     self.adopt(log)
@@ -330,7 +330,7 @@ class TopicLog:
         return self.head is not None
 
     def check_end(self) -> None:
-        """Make sure that the position is the end of the log and not a gap in it; go on to the end, if it is not.
+        """Check that the position is the end of the log; if it is a gap, go on to the end.
 
         Raises what `load` raises.
         """
@@ -340,15 +340,15 @@ class TopicLog:
             self.load()
 
     def is_lost(self, file: DataFile) -> bool:
-        """Whether a file is named by the log, as far as it is known, and yet is not there. Raises Unavailable."""
+        """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
         return file.path in self.index.files and is_lost(self._store, self._clock, file)
 
     def copied_state(self) -> TableState:
-        """The table as it is now, which stays so while the log moves on."""
+        """A copy of the table state at this position."""
         return self._log.state.copy()
 
     def adopt(self, other: TopicLog) -> None:
-        """Go to where `other` is, another position in this log, which keeps an index if this one does."""
+        """Move to the position of `other` in the same log. `other` must keep an index if this one does."""
         if self._indexed and not other._indexed:
             raise ValueError("a position without an index cannot give one to another")
         self._adopted = other
@@ -367,12 +367,12 @@ class TopicLog:
 
     def restored(self, state: TableState) -> None:
         if self._adopted is not None:
-            # All is understood and checked already, and doing so again would take time that a writer wants.
+            # Parsed and checked already; doing it again would hold the writer's lock for longer.
             self._last, self.index = self._adopted._last, self._adopted.index.copy()
-            self._ledger, self._appended_by = self._adopted._ledger.copy(), self._adopted._appended_by
+            self._tracker, self._appended_by = self._adopted._tracker.copy(), self._adopted._appended_by
             return
         self._last = None
-        self._ledger = SharedFileTracker(state.version)
+        self._tracker = SharedFileTracker(state.version)
         self.awaited.note((state.files[path] for path in self.awaited.paths.copy() if path in state.files), self.folder)
         self.index = OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
@@ -384,7 +384,7 @@ class TopicLog:
 
     def advancing(self, entry: Entry, path: str) -> None:
         self._last, self._drafted = self._checked(entry, path), None
-        self._ledger.note(entry)
+        self._tracker.note(entry)
         self.awaited.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
         writer = writer_of(entry.txn_id)
         if _is_append(entry):
@@ -398,7 +398,7 @@ class TopicLog:
                 self._index(action)
 
     def _checked(self, entry: Entry, path: str) -> TopicHead:
-        """The head after the entry that comes next. Raises Corrupt."""
+        """Check the next entry; the head after it. Raises Corrupt."""
         if self._drafted is not None and self._drafted.is_read_as(entry):
             return self._drafted.after
         before, after = self._last, check_entry(self._last, entry, self.folder, path)
@@ -414,10 +414,10 @@ class TopicLog:
         if self._indexed:
             self.index.add(data_file(add, self.folder))
 
-    # --- what changes it ---
+    # --- changes ---
 
     def create(self, partitions: int, schema_string: str, properties: Mapping[str, str], deadline: float) -> TopicHead:
-        """Bring the topic into being, with offsets from 0. Raises TopicExists, and what `DeltaLog.commit` raises."""
+        """Create the topic, with offsets from 0. Raises TopicExists, and what `DeltaLog.commit` raises."""
         txn_id = self._new_token()
 
         def write(state: TableState) -> Draft:
@@ -434,7 +434,7 @@ class TopicLog:
         return self.live_head
 
     def delete(self, deadline: float) -> None:
-        """End the topic: a commit that removes every file. Raises UnknownTopic, and what `DeltaLog.commit` raises."""
+        """Delete the topic by a commit that removes every file. Raises UnknownTopic, what `DeltaLog.commit` raises."""
         txn_id = self._new_token()
 
         def write(state: TableState) -> Draft:
@@ -447,9 +447,9 @@ class TopicLog:
         self._log.commit(write, deadline)
 
     def change(self, decide: Callable[[TopicHead, Mapping[str, str]], TopicChange], deadline: float) -> TopicHead:
-        """Change what `decide(head, properties)` says, in one commit.
+        """Apply the change that `decide(head, properties)` returns, in one commit.
 
-        It is asked anew for each slot tried, so it always sees what it changes, and may raise to give up.
+        `decide` is called again for each slot tried, with the state that it changes. It may raise to give up.
         Raises UnknownTopic, and what `DeltaLog.commit` raises.
         """
         txn_id = self._new_token()
@@ -479,15 +479,16 @@ class TopicLog:
     ) -> Appended:
         """Append uploaded segments in one commit.
 
-        `take_segments()` is asked anew for each slot tried and may return more than before. `topic_id` is the topic the
-        rows were meant for: UnknownTopic if another one has taken its name. With `txn`, AlreadyCommitted if the topic
-        has that transaction version or a later one. UploadsExpired if segments have waited for too long.
-        `shared`: add the shared files of peers, too. CommittedByPeer if peers have committed some of these segments.
-        CommitConflict if others have taken as many slots as `tries`. `trying` is called with the token of each slot
-        tried, before `take_segments`.
+        `take_segments()` is called again for each slot tried and may return more than before. `trying` is called before
+        it, with the token of the slot tried. `shared`: add the shared files of peers, too.
+
+        Raises UnknownTopic if `topic_id`, the topic that the rows are for, has been replaced; AlreadyCommitted if the
+        topic has the transaction version of `txn` or a later one; UploadsExpired if segments have waited for too long;
+        CommittedByPeer if peers have committed some of these segments; CommitConflict if others have taken as many
+        slots as `tries`; what `DeltaLog.commit` raises.
         """
         txn_id = self._new_token()
-        # Bound to the topic's id: what an earlier topic of this name has taken says nothing about this one.
+        # Bound to the topic id: transactions of an earlier topic of this name do not count.
         own = None if txn is None else replace(txn, app_id=f"{txn.app_id}/{topic_id}")
         taken_along = 0
 
@@ -495,7 +496,7 @@ class TopicLog:
             nonlocal taken_along, tries
             trying(self._log.token(state.version + 1, txn_id))
             segments = take_segments()
-            self.check_taken(segments)  # before anything else: what is in the log has not failed
+            self.check_taken(segments)  # first, since segments in the log must not be reported as failed
             if tries is not None:
                 if tries == 0:
                     raise CommitConflict
@@ -511,16 +512,16 @@ class TopicLog:
             now = self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
             _check_uploads(segments, head)
-            others = self._offered(head) if shared and own is None else []
+            others = self._shared_by_peers(head) if shared and own is None else []
             rows = [*segments, *others]
             after, actions = appended(head, state.version + 1, rows, now, log_append_time, self._indexed_columns())
             info = self._info(txn_id, max(now, head.time_ms), _APPEND, blind=own is None)
             if own is not None:
-                # Trying again is safe: if the entry stands, the table has its transaction.
+                # A retry is safe: if the entry is in the log, the table has its transaction.
                 return Draft(info, [own, *actions], lambda _: False)
 
             def may_stand(later: TableState) -> bool:
-                # Others may have committed what we took along, at the same offsets or at others.
+                # Their own writers may have committed the shared files, at the same offsets or at others.
                 is_blurred = any(segment.path in later.files for segment in others)
                 return is_blurred or may_have_left(head, after, self._last, later.files.values(), self.folder)
 
@@ -534,71 +535,72 @@ class TopicLog:
         return Appended(files, committed.lost_races, committed.seconds, others, taken_along, seen)
 
     def others_since(self) -> tuple[Mapping[str, int], int]:
-        """The number of appends of each other writer since this was last asked, or since the append before; and of
-        files in all appends."""
+        """Appends of each other writer, and files in all appends, since the last call or the last append."""
         others, seen = self._others, self._files_seen
         self._others, self._files_seen = Counter(), 0
         return others or {}, seen
 
     @property
     def is_ours(self) -> bool:
-        """Whether the newest append, as far as is known, is by this writer."""
+        """Whether the newest append read so far is by this writer."""
         return self._appended_by == self.writer
 
     def check_taken(self, segments: Sequence[PendingSegment]) -> None:
-        """Raises CommittedByPeer if others have committed some of these uploads, as far as is known, or if that was
-        missed; Unavailable if they cannot be made durable, of which their writer may not be sure yet."""
-        fate = self._fate(segments)
-        if fate.landed:
+        """Raises CommittedByPeer if peers have committed some of these segments, or if the log can no longer tell;
+        Unavailable if those entries cannot be synced: the peer may not have made them durable yet."""
+        outcome = self._outcome(segments)
+        if outcome.landed:
             self._log.sync()
-        if fate.landed or fate.unseen:
-            raise CommittedByPeer(fate)
+        if outcome.landed or outcome.unseen:
+            raise CommittedByPeer(outcome)
 
-    def withdraw(self, segments: Sequence[PendingSegment], deadline: float) -> CommitOutcome:
-        """See to it that nobody adds these offers of ours any more, by an entry of our own; what became of them until
-        then. Raises what `DeltaLog.commit` raises: then they may be added yet."""
+    def revoke(self, segments: Sequence[PendingSegment], deadline: float) -> CommitOutcome:
+        """Revoke shared files of this writer by an entry of its own; their outcome until then.
+
+        Raises what `DeltaLog.commit` raises: the files may still be committed then.
+        """
         txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
-            fate = self._fate(segments)
+            outcome = self._outcome(segments)
             if self._last is None:
                 raise CommittedByPeer(
-                    CommitOutcome(fate.landed, frozenset())
+                    CommitOutcome(outcome.landed, frozenset())
                 )  # the log was removed, and nobody adds them to it
-            if len(fate.landed) + len(fate.unseen) == len(segments):
+            if len(outcome.landed) + len(outcome.unseen) == len(segments):
                 self._log.sync()
-                raise CommittedByPeer(fate)  # there is nothing to withdraw
+                raise CommittedByPeer(outcome)  # nothing is left to revoke
             return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
 
         try:
             self._log.commit(write, deadline)
         except CommittedByPeer as found:
             return CommitOutcome(found.landed, found.unseen)
-        return self._fate(segments)
+        return self._outcome(segments)
 
-    def _fate(self, segments: Sequence[PendingSegment]) -> CommitOutcome:
-        """What is known of those that others may commit."""
+    def _outcome(self, segments: Sequence[PendingSegment]) -> CommitOutcome:
+        """What the entries read so far say about shared files among `segments`."""
         offers = [segment for segment in segments if segment.path in self.awaited.paths]
         landed = {path: self.awaited.landed[path] for s in offers if (path := s.path) in self.awaited.landed}
-        unseen = {s.path for s in offers if s.as_of < self._ledger.followed} - landed.keys()
+        unseen = {s.path for s in offers if s.as_of < self._tracker.followed} - landed.keys()
         return CommitOutcome(landed, frozenset(unseen))
 
-    def _offered(self, head: TopicHead) -> list[PendingSegment]:
-        """What others have uploaded, and may be committed next."""
-        folder, after = names.offers_folder(self.folder), max(0, self.version - OFFERS_BEHIND)
+    def _shared_by_peers(self, head: TopicHead) -> list[PendingSegment]:
+        """Shared files of peers that may be committed next."""
+        folder, after = names.offers_folder(self.folder), max(0, self.version - SHARED_FILES_BEHIND)
         found = []
         try:
             for entry in self._store.glance(folder, names.offers_after(self.folder, after)):
                 offer = parse_shared_file(entry.key.removeprefix(self.folder))
                 if offer is not None and offer.segment.size == entry.size:
                     found.append(offer)
-            takable = list(self._ledger.takable(found, head, self.version, self.writer))[:SHARED_FILES_MAX]
-            # An upload is seen before it is durable, and an entry must not outlive its files.
+            takable = list(self._tracker.takable(found, head, self.version, self.writer))[:SHARED_FILES_MAX]
+            # A listing shows files before they are durable, and a durable entry must not name lost files.
             folders = {f"{self.folder}{segment.path}".rpartition("/")[0] + "/" for segment in takable}
             for taken_from in sorted(folders):
                 self._store.sync(taken_from)
         except StoreError:
-            return []  # theirs is to commit them, ours only to help
+            return []  # optional: their own writers commit them otherwise
         return takable
 
     # --- maintenance ---
@@ -609,9 +611,9 @@ class TopicLog:
         outputs: Sequence[RewrittenSegment],
         between: Callable[[], object] = lambda: None,
     ) -> Prepared:
-        """What takes long of a `rewrite`, done at leisure instead of in the turn of a writer who wants it back.
+        """Encode the actions of a `rewrite` in advance, to hold the writer's lock for a shorter time.
 
-        `between` is called now and then, and what it raises passes.
+        `between` is called from time to time. Raises what it raises.
         """
         return prepared(rewritten(inputs, outputs, self._now(), self._indexed_columns()), between)
 
@@ -623,12 +625,11 @@ class TopicLog:
         before: Prepared | None = None,
         planned_for: TopicSettings | None = None,
     ) -> None:
-        """Put `outputs` in the place of the files `inputs` (paths). The position must be at or behind their versions.
+        """Replace the files `inputs` (paths) by `outputs`. The position must not be before their versions.
 
-        `before` is what was prepared for these.
-
-        Raises StalePlan if one of the inputs has left the topic, if the outputs have waited for too long, or if the
-        topic's settings are not those that this was `planned_for`; what `DeltaLog.commit` raises.
+        `before` is what `prepare_rewrite` returned for them. Raises StalePlan if one of the inputs has left the topic,
+        if the outputs have waited for too long, or if the topic's settings are not `planned_for`; what
+        `DeltaLog.commit` raises.
         """
 
         is_uncertain = False
@@ -640,7 +641,7 @@ class TopicLog:
             return [renewed(head, now_ms)]
 
         def may_stand(_: TableState) -> bool:
-            # If it stands, its inputs are gone, and so is the plan: trying again is safe.
+            # A retry is safe: if the entry is in the log, its inputs are not, and the plan is stale.
             nonlocal is_uncertain
             is_uncertain = True
             return False
@@ -650,10 +651,10 @@ class TopicLog:
     def retain(
         self, decide: Callable[[TopicHead], Trimmed], deadline: float, planned_for: TopicSettings | None = None
     ) -> None:
-        """Remove records: what `decide` says, asked anew for each slot tried; it may raise StalePlan to give up.
+        """Remove records as `decide` says. It is called again for each slot tried, and may raise StalePlan to give up.
 
-        Raises StalePlan if one of the files has left the topic already, or if the topic's settings are not those that
-        this was `planned_for`; what `DeltaLog.commit` raises.
+        Raises StalePlan if one of the files has already left the topic, or if the topic's settings are not
+        `planned_for`; what `DeltaLog.commit` raises.
         """
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
@@ -665,22 +666,22 @@ class TopicLog:
         self._maintain("DELETE", actions, deadline)
 
     def raise_uploads(self, uploads_from: int, deadline: float) -> None:
-        """Refuse from now on all files whose upload began before the log was known up to version `uploads_from`.
+        """Void uploads: refuse from now on all files whose upload began at a known version below `uploads_from`.
 
-        A deleted topic is no exception. Raises what `DeltaLog.commit` raises.
+        Applies to deleted topics, too. Raises what `DeltaLog.commit` raises.
         """
         self._maintain("VACUUM START", lambda _, head, now: raised_uploads(head, uploads_from, now), deadline)
 
     @property
     def names_statistics(self) -> bool:
-        """Whether the table says which of its columns have statistics. Raises UnknownTopic."""
+        """Whether the table property names the columns with statistics. Raises UnknownTopic."""
         return STATISTICS_PROPERTY in self.metadata.configuration
 
     def name_statistics(self, deadline: float) -> None:
-        """Say which columns have statistics in a table that does not: deltaq's own.
+        """Set the table property that names the columns with statistics to deltaq's own columns, where it is missing.
 
-        Its files may have none of others, and delta-rs would take them for files without a match.
-        Raises StalePlan if the table says it already or the topic is gone; what `DeltaLog.commit` raises.
+        Files may lack statistics of other columns, and delta-rs would skip them as files without a match.
+        Raises StalePlan if the property is set or the topic was deleted; what `DeltaLog.commit` raises.
         """
 
         def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
@@ -704,20 +705,20 @@ class TopicLog:
             self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
             return
         deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
-        with self._beside.turn:
+        with self._beside.lock:
             log = self._beside.log
             if log.version < self.version:
-                self._lead(log)  # others have written, and its writer has not heard of it yet
+                self._lead(log)  # its writer has not read the newest entries yet
             log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
             self.adopt(log)
 
     def _lead(self, writer: TopicLog) -> None:
-        """Bring a writer to this position. Raises what `read_next` raises, but for LogCleaned."""
+        """Move a writer to this position. Raises what `read_next` raises, except LogCleaned."""
         has_begun = writer.version >= 0 and not writer._log.is_partial
         try:
-            # What was loaded meanwhile has not been read one by one: a writer that took it over would not know any more
-            # whether others have committed what it has offered before.
-            while has_begun and self._ledger.followed > writer._ledger.followed and writer.version < self.version:
+            # This position may come from a load, which skips entries. A writer must read them one by one, to know
+            # whether peers have committed its shared files.
+            while has_begun and self._tracker.followed > writer._tracker.followed and writer.version < self.version:
                 if writer.read_next() is None:
                     break
         except LogCleaned:
@@ -738,17 +739,17 @@ class TopicLog:
         now = self._now()
         info = replace(info, timestamp=now)
         rest = actions(state, self._last, now)
-        # A defect in maintenance must not leave an entry behind that every reader refuses for ever.
+        # Check it before the write: no defect in maintenance may create an entry that all readers refuse for ever.
         entry = Entry(state.version + 1, info, (*before.actions, *rest))
         self._drafted = _Drafted(entry, self._checked(entry, f"a new entry of {self.folder}"))
         return Draft(info, rest, may_stand, before=before)
 
     def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
-        """What became of an append that ended in OutcomeUnknown: its files with their offsets, or None if it never
-        will stand."""
+        """Resolve an append that ended in OutcomeUnknown: its files with their offsets, or None if it is not in the log
+        and never will be."""
         version, what = self._log.parse_token(token)
         if (offered := SharedFileId.parse(what)) is not None:
-            return self._settle_offer(token, version, offered, deadline)
+            return self._resolve_shared_file(token, version, offered, deadline)
         txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
@@ -757,11 +758,11 @@ class TopicLog:
         entry = self._log.settle(token, write, deadline)
         return None if entry is None else self._files(entry)
 
-    def _settle_offer(
+    def _resolve_shared_file(
         self, token: str, as_of: int, offered: SharedFileId, deadline: float
     ) -> tuple[DataFile, ...] | None:
-        """What became of an offer. An entry in its writer's name ends it: nobody adds behind that what was offered
-        before, and a create of that writer's that is still on its way finds its slot filled."""
+        """Resolve a shared file by an entry in its writer's name. Peers do not add files that the writer shared before
+        such an entry, and a create request of the writer that is still under way finds its slot taken."""
         txn_id = offered.writer + self._clock.unique_id()[-WRITER_CHARS:]
 
         def write(_: TableState) -> Draft:
@@ -774,8 +775,8 @@ class TopicLog:
         found = self._log.settle_in(token, as_of, write, is_it, deadline)
         return None if found is None else (data_file(found, self.folder),)
 
-    def offer_token(self, segment: PendingSegment) -> str | None:
-        """What finds an offer again whose outcome is unknown; None if the segment is none."""
+    def shared_file_token(self, segment: PendingSegment) -> str | None:
+        """The token that resolves a shared file whose outcome is unknown; None for another segment."""
         offer = parse_shared_file(segment.path)
         return None if offer is None else self._log.token(segment.as_of, str(offer.id))
 
@@ -794,46 +795,46 @@ class TopicLog:
 
 
 class SharedTopicLog:
-    """A writer's position in its topic's log, which others may move too while it is their turn. Thread-safe.
+    """A writer's position in its topic's log, which maintenance in the same process moves, too. Thread-safe.
 
-    `log` is used inside `with turn`. That is the lock itself: a context manager in Python would leave it taken when a
-    signal handler raises between the lock and the block.
+    `log` is used inside `with lock`. `lock` is the lock itself: a context manager written in Python would leave it
+    locked if a signal handler raised between the lock and the block.
     """
 
     def __init__(self, log: TopicLog, clock: Clock) -> None:
         self.log = log
-        self.turn = clock.lock()
+        self.lock = clock.lock()
 
     @property
     def version(self) -> int:
-        """A version that the log has reached."""
+        """A version that the log has reached, readable without the lock."""
         return self.log.version
 
     @property
     def writer(self) -> str:
-        """What all tokens of the writer begin with."""
+        """The prefix of all tokens of the writer."""
         return self.log.writer
 
     @property
     def awaited(self) -> PendingSharedFiles:
-        """What the writer has offered."""
+        """Shared files of the writer whose outcome is open."""
         return self.log.awaited
 
-    def offer_token(self, segment: PendingSegment) -> str | None:
-        """See `TopicLog.offer_token`."""
-        return self.log.offer_token(segment)
+    def shared_file_token(self, segment: PendingSegment) -> str | None:
+        """See `TopicLog.shared_file_token`."""
+        return self.log.shared_file_token(segment)
 
 
 def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:
-    """Whether a plan that was made for certain settings meets them still: whoever was told that a setting is another
-    one loses nothing by the former."""
+    """Whether the settings that a plan was made for still apply. Once `alter_configs` has returned, no record may be
+    removed by the former settings."""
     if planned_for is None or state.metadata is None:
         return planned_for is None
     return TopicSettings.from_properties(state.metadata.configuration) == planned_for
 
 
 def _voided(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:
-    """The paths of uploads that may have been removed as orphans: a look at the topic's folder may have found them."""
+    """The paths of uploads that may have been removed as orphans."""
     return frozenset(segment.path for segment in segments if segment.as_of < head.uploads_from)
 
 
@@ -844,5 +845,5 @@ def _check_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> None:
 
 
 def _is_append(entry: Entry) -> bool:
-    """Whether it is by somebody who wants the log for itself again and again; maintenance comes by now and then."""
+    """Whether it appends records. Only such writers count as contention; maintenance commits rarely."""
     return entry.info is not None and entry.info.operation == _APPEND

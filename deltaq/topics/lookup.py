@@ -1,4 +1,4 @@
-"""Looking topics up for questions that are asked now and then: offsets, ids, times."""
+"""Occasional queries about topics: offsets, ids, times."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from deltaq.topics.time_lookup import offsets_for_times
 __all__ = ["TopicLookup"]
 
 KNOWN_S = 1.0
-"""So long after a question, whoever goes on from where the topic was then has little to read."""
+"""Seconds after a query for which its position in the log is recent enough to be lent to a reader."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A topic that was asked about; `lock` is held by who asks. `at_rest_since`: when the last question was answered;
-    None while one is, and after one that failed."""
+    """A topic that was queried. A query holds `lock`. `at_rest_since`: when the last query was answered; None during a
+    query, and after one that failed."""
 
     log: TopicLog
     lock: Lock
@@ -32,13 +32,13 @@ class _Known:
 
 
 class TopicLookup:
-    """Answers about topics as they are now. Thread-safe. A topic is loaded once, then followed from question to
-    question."""
+    """Answers queries about topics as they are now. Thread-safe. A topic's log is loaded once; later queries read only
+    new entries."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._guard = clock.lock()  # of what is known; never held while the store is asked
+        self._guard = clock.lock()  # guards `_known`; never held during a store request
         self._known: dict[str, _Known] = {}
         self.layouts = LayoutCache(store, clock)
 
@@ -49,36 +49,36 @@ class TopicLookup:
 
     def offsets_for_times(self, topic: str, asked: Sequence[tuple[int, int]]) -> list[int | UnknownTopic]:
         """For each (partition, timestamp in ms) the first offset whose timestamp is at or after that, OFFSET_END if
-        there is none; UnknownTopic, not raised, where there is no such partition. In place of a time, OFFSET_BEGINNING
-        and OFFSET_END ask for the partition's first and next offset.
+        there is none. UnknownTopic is returned, not raised, for a partition that does not exist. OFFSET_BEGINNING and
+        OFFSET_END, in place of a timestamp, ask for the partition's first and next offset.
 
         Raises Unavailable, Corrupt, Incompatible.
         """
         asks_for_end = any(position == OFFSET_END for _, position in asked)
         with self._current(topic, to_end=asks_for_end) as log:
             answers = self._answers(log, topic, asked)
-            # What was found among old records stays so, whatever follows; that there is no such record may not.
+            # Later entries cannot change an offset that was found. They can add what was not found.
             if log.is_end_open and any(answer == OFFSET_END or isinstance(answer, UnknownTopic) for answer in answers):
                 log.check_end()
                 answers = self._answers(log, topic, asked)
         return answers
 
     def _answers(self, log: TopicLog, topic: str, asked: Sequence[tuple[int, int]]) -> list[int | UnknownTopic]:
-        """What the log, as far as it is known, answers to `offsets_for_times`."""
+        """The answers of `offsets_for_times` from the log as read so far."""
         known = [_without_times(log.head, topic, *question) for question in asked]
         times = [question for question, answer in zip(asked, known, strict=True) if answer is None]
         try:
             found = iter(offsets_for_times(self._store, log, times, self.layouts, self._clock) if times else ())
-        except UnknownTopic:  # it was deleted meanwhile
+        except UnknownTopic:  # deleted meanwhile
             gone = UnknownTopic(topic, code=KafkaError._UNKNOWN_PARTITION)
             return [gone if answer is None else answer for answer in known]
         return [answer if answer is not None else _or_end(next(found)) for answer in known]
 
     def lend(self, log: TopicLog) -> bool:
-        """Bring `log` to where its topic was when somebody has just asked about it; False if nobody has.
+        """Move `log`, which keeps an index, to the position of a recent query; False if none was in the last KNOWN_S.
 
-        It keeps an index, and has yet to catch up: a topic that a program asks about, and then reads, is loaded once.
-        Never waits for the store.
+        A program that queries a topic and then reads it thus loads its log once. The caller must still catch up. Never
+        waits for the store.
         """
         with self._guard:
             known = self._known.get(log.topic)
@@ -91,7 +91,7 @@ class TopicLookup:
 
     @contextmanager
     def _current(self, topic: str, *, to_end: bool = True) -> Iterator[TopicLog]:
-        """The topic's log at its end, for one question; unless `to_end`, at what may be a gap in it."""
+        """The topic's log at its end, for one query; unless `to_end`, possibly at a gap."""
         with self._guard:
             known = self._known.get(topic)
             if known is None:
@@ -104,7 +104,7 @@ class TopicLookup:
                 known.log.catch_up(to_end=to_end)
                 yield known.log
             except BaseException as error:
-                # The topic of another name must be told each time; an interrupt leaves the log half read.
+                # A conflict of names must be reported each time; an interrupt leaves the log half read.
                 if isinstance(error, InvalidConfig) or not isinstance(error, KafkaException):
                     with self._guard:
                         self._known.pop(topic, None)
@@ -123,7 +123,7 @@ def _checked(head: TopicHead | None, topic: str, partition: int | None) -> Topic
 
 
 def _without_times(head: TopicHead | None, topic: str, partition: int, position: int) -> int | UnknownTopic | None:
-    """What the head alone answers; None for the time of a record."""
+    """The answer of the head alone; None if the query is for a timestamp."""
     try:
         head = _checked(head, topic, partition)
     except UnknownTopic as unknown:

@@ -1,4 +1,4 @@
-"""What a client needs to know about a topic to write to it and to read it."""
+"""Topic definitions: what a client needs to know of a topic to write and read it; and the creation of topics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TopicDefinition:
 
 @dataclass(frozen=True, slots=True)
 class NewTopicPlan:
-    """A topic to be created. `properties` are table properties, `deltaq.` prefix included."""
+    """A topic to be created. `properties` are table properties, with their `deltaq.` prefix."""
 
     partitions: int
     schema: TopicSchema | None = None
@@ -50,7 +50,7 @@ class NewTopicPlan:
 
 
 def definition_of(log: TopicLog) -> TopicDefinition:
-    """The topic at the log's position. Raises UnknownTopic."""
+    """The definition of the topic at the log's position. Raises UnknownTopic."""
     metadata = log.metadata
     schema = (
         _schema(metadata.schema_string, log.folder) if metadata.configuration.get(TYPED_PROPERTY) == "true" else None
@@ -74,7 +74,7 @@ def _schema(schema_string: str, folder: str) -> TopicSchema:
 
 
 def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok: bool = False) -> TopicDefinition:
-    """Create the topic, or with `exist_ok` find that it is there already. Raises what `TopicLog.create` raises."""
+    """Create the topic. With `exist_ok`, an existing topic is no error. Raises what `TopicLog.create` raises."""
     columns = table_schema(plan.schema)
     properties = {
         **plan.properties,

@@ -1,4 +1,4 @@
-"""Where each offset of a topic is: an index of the live files' batches, kept in step with the log."""
+"""The offset index of a topic: finds the live file and batch that hold an offset."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class OffsetIndex:
         self._batches: dict[int, list[Batch]] = {}
 
     def copy(self) -> OffsetIndex:
-        """One that stays as it is while this one moves on."""
+        """An independent copy."""
         copied = OffsetIndex()
         copied.files = dict(self.files)
         copied._batches = {partition: batches[:] for partition, batches in self._batches.items()}
         return copied
 
     def add(self, file: DataFile) -> None:
-        """A file became part of the table."""
+        """Add a file that entered the table."""
         self.files[file.path] = file
         for batch in file.batches:
             batches = self._batches.setdefault(batch.partition, [])
@@ -39,7 +39,7 @@ class OffsetIndex:
                 insort(batches, batch, key=_BASE)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Files left the table; those that are not there are fine."""
+        """Remove files that left the table. Unknown paths are ignored."""
         gone = {path: file for path in paths if (file := self.files.pop(path, None)) is not None}
         bases: dict[int, list[int]] = {}
         for file in gone.values():
@@ -47,7 +47,7 @@ class OffsetIndex:
                 bases.setdefault(batch.partition, []).append(batch.base_offset)
         for partition, offsets in bases.items():
             batches = self._batches[partition]
-            # Only where they are: looked for from the front, a merge would cost as much as the topic is old.
+            # Only their range of batches: a scan of all would make a merge cost as much as the topic is old.
             first = bisect_left(batches, min(offsets), key=_BASE)
             end = bisect_right(batches, max(offsets), key=_BASE)
             batches[first:end] = [batch for batch in batches[first:end] if batch.path not in gone]

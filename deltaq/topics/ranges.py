@@ -1,4 +1,4 @@
-"""Reading ranges of offsets to their end, whatever becomes of the files meanwhile."""
+"""Reading ranges of offsets completely, also if maintenance replaces their files meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read_ranges(store: Store, log: TopicLog, ranges: Mapping[int, tuple[int, int
     """The records in `ranges` (partition -> [start, end) offsets), each file read once, the oldest first.
 
     Every partition's records come in offset order; the partitions of a file come together. `log` must keep an index
-    and is moved on when a file has been compacted away. Raises OffsetOutOfRange if records of a range were removed
+    and is reloaded when a file has been compacted away. Raises OffsetOutOfRange if records of a range were removed
     before they were read, UnknownTopic if the topic ended, and what `read_file` raises except FileGone.
     """
     positions = {partition: start for partition, (start, end) in ranges.items() if start < end}
@@ -36,7 +36,7 @@ def read_ranges(store: Store, log: TopicLog, ranges: Mapping[int, tuple[int, int
 
 
 def load_again(log: TopicLog, gone: FileGone, topic_id: str) -> None:
-    """Go to the newest version because a file is not there any more.
+    """Load the newest version because a file is missing.
 
     Raises UnknownTopic if the topic `topic_id` has ended, Corrupt if the newest version still has the file.
     """

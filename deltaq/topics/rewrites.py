@@ -1,8 +1,9 @@
-"""What may leave a topic, and what takes its place. Pure rules; `topic_log` acts on them.
+"""Rules for removing and rewriting the files of a topic. Pure; `topics/log.py` does the I/O.
 
-In each partition the live batches cover the offsets from the partition's start to its end once each: a batch with gaps
-stands for these too. So whatever is removed must lie below the new start, or be covered by what the same entry adds.
-A reader that checks this can never be made to jump. The specification is `docs/internals/format.md`, "Rewriting files".
+In each partition, the live batches cover each offset from the partition's start to its end once; a sparse batch covers
+its gaps, too. Offsets that an entry removes must therefore be below the new start, or be covered by a file that the
+same entry adds. Readers check this, so that no entry can make them skip records. The specification is
+`docs/internals/format.md`, "Rewriting files".
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RewrittenSegment:
-    """An uploaded file with records that have their offsets already.
+    """An uploaded file whose records have offsets already.
 
-    `batches` are in the order of the rows, `offsets` the lowest and the highest of them. `version`: of the newest entry
-    whose records it has. `as_of` and `statistics` are as in `PendingSegment`, `clean` and `decoded_bytes` as in
-    `DataFile`.
+    `batches` are in the order of the rows; `offsets` are the lowest and the highest offset. `version` is that of the
+    newest entry whose records it has. `as_of` and `statistics` are as in `PendingSegment`, `clean` and `decoded_bytes`
+    as in `DataFile`.
     """
 
     path: str
@@ -70,7 +71,7 @@ class RewrittenSegment:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """What retention takes away: the new start of each partition, and the files that then hold nothing any more."""
+    """What retention removes: the new start offset of each partition, and the files that hold no record after it."""
 
     start_offsets: tuple[int, ...]
     paths: tuple[str, ...]
@@ -82,28 +83,28 @@ class Trimmed:
 def rewritten(
     inputs: Sequence[str], outputs: Sequence[RewrittenSegment], time_ms: int, indexed: Sequence[str] = ()
 ) -> list[Action]:
-    """The files `inputs` give way to `outputs`; no record comes or goes as far as readers are concerned. The head that
-    belongs to it says nothing new but the time. `indexed` is as in `topic_state.appended`."""
+    """The actions that replace the files `inputs` by `outputs`; readers see the same records. The entry's head comes
+    from `renewed`. `indexed` is as in `state.appended`."""
     removed = [Remove(path, time_ms, data_change=False) for path in inputs]
     return [*removed, *(_add(segment, indexed) for segment in outputs)]
 
 
 def renewed(head: TopicHead, now_ms: int) -> Action:
-    """The head of an entry that changes nothing of it but the time."""
+    """The head of an entry that changes only the time."""
     return replace(head, time_ms=max(now_ms, head.time_ms)).action()
 
 
 def retained(head: TopicHead, trimmed: Trimmed, now_ms: int) -> list[Action]:
-    """Records leave the topic. Nothing is added in the same entry: native Delta streams cannot cope with that."""
+    """The actions of retention. The entry adds no file, since native Delta streams cannot handle that."""
     time_ms = max(now_ms, head.time_ms)
-    # Partitions may have been added since that was planned.
+    # Partitions may have been added since the plan was made.
     starts = tuple(starmap(max, zip_longest(head.start_offsets, trimmed.start_offsets, fillvalue=0)))
     removes = [Remove(path, time_ms, data_change=True) for path in trimmed.paths]
     return [*removes, replace(head, start_offsets=starts, time_ms=time_ms).action()]
 
 
 def raised_uploads(head: TopicHead, uploads_from: int, now_ms: int) -> list[Action]:
-    """From now on no file may be added whose upload began before the log was known up to `uploads_from`."""
+    """The action that voids uploads which began at a known version below `uploads_from`."""
     raised = replace(head, uploads_from=max(head.uploads_from, uploads_from), time_ms=max(now_ms, head.time_ms))
     return [raised.action()]
 
@@ -153,8 +154,8 @@ def _own_statistics(segment: RewrittenSegment) -> list[ColumnStatistics]:
 
 
 def check_files(index: OffsetIndex, entry: Entry, path: str) -> None:
-    """Raises Corrupt if `entry` adds a file that is in the topic already, or removes one that it adds: what it leaves
-    would depend on the order of its actions. `index` is that of the topic before the entry."""
+    """Raises Corrupt if `entry` names a file twice or adds one that is in the topic already: the result would depend on
+    the order of its actions. `index` is that of the topic before the entry."""
     named: set[str] = set()
     for action in entry.actions:
         if isinstance(action, (Add, Remove)):
@@ -166,7 +167,7 @@ def check_files(index: OffsetIndex, entry: Entry, path: str) -> None:
 def check_rewrite(
     index: OffsetIndex, removed: Iterable[str], added: Iterable[DataFile], after: TopicHead, path: str, version: int
 ) -> None:
-    """Raises Corrupt unless `added` covers just what `removed` covered of the offsets that can still be read.
+    """Raises Corrupt unless `added` covers the same readable offsets as `removed`.
 
     `index` is that of the topic before the entry.
     """
@@ -185,7 +186,7 @@ def check_rewrite(
 
 def check_covered(index: OffsetIndex, head: TopicHead, path: str, version: int) -> None:
     """Raises Corrupt unless the files of a topic cover the offsets of each partition, once each."""
-    # Not by the index's own way through the batches: of two at one place it would see one.
+    # Without the index's own search, which finds only one of two batches at one offset.
     ranges = _ranges(batch for file in index.files.values() for batch in file.batches)
     bounds = dict(enumerate(zip(head.start_offsets, head.next_offsets, strict=True)))
     for partition in bounds.keys() | ranges.keys():
@@ -202,10 +203,10 @@ def check_covered(index: OffsetIndex, head: TopicHead, path: str, version: int) 
 def may_have_left(
     before: TopicHead, after: TopicHead, later: TopicHead | None, files: Iterable[Add], folder: str
 ) -> bool:
-    """Whether the records that took a topic from `before` to `after` may have come, and left the file they came in.
+    """Whether an entry that took a topic from `before` to `after` may have been committed and its files removed since.
 
-    They cannot if somebody else's have their offsets, in the file that these came in. `later` is the head, and `files`
-    are those of the topic as it is now, the former ones not among them. Raises Corrupt, Incompatible.
+    It was not committed if a file that was not rewritten holds other records at its offsets. `later` is the current
+    head, and `files` are the current files, which do not include those of the entry. Raises Corrupt, Incompatible.
     """
     if later is None or later.topic_id != after.topic_id or later.deleted:
         return True
@@ -224,7 +225,7 @@ def may_have_left(
 
 
 def _is_rewritten(add: Add) -> bool:
-    """Whether a file has come in the place of others: such files have their offsets filled in."""
+    """Whether maintenance has written the file: such files contain their offsets."""
     stats = json.loads(add.stats or "{}")
     return not stats.get("numRecords") or stats.get("nullCount", {}).get("_offset") == 0
 
@@ -237,7 +238,7 @@ def _ranges(batches: Iterable[Batch]) -> Mapping[int, list[tuple[int, int]]]:
 
 
 def _joined(ranges: Iterable[tuple[int, int]], start: int) -> list[tuple[int, int]]:
-    """The ranges from `start` on, in order, neighbours as one. Those that overlap stay apart: no other is like them."""
+    """The ranges from `start` on, sorted, adjacent ones merged. Overlapping ranges stay apart, to compare unequal."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if high <= start or low == high:

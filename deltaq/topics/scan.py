@@ -1,4 +1,4 @@
-"""Reading a topic's records by offset: which files and rows, and those rows as Arrow with their offsets filled in."""
+"""Reads of a topic by offset: selects files and rows, and returns them as Arrow with their offsets filled in."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 LOOKS_FOR_LOST_FILE = 5
 
 LAYOUTS_KEPT = 4
-"""Questions about the partitions of a topic are mostly about the same few files."""
+"""Cached layouts. Queries about the partitions of a topic mostly concern the same few files."""
 
 
 class FileGone(Exception):
@@ -53,9 +53,9 @@ class FileGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """Batches of one file to be read, each from `start` and up to `end` (an offset) only.
+    """Batches of one file to be read, as (batch, start, end), each for the offsets `[start, end)` only.
 
-    With `layout`, the file's, no more is fetched than the row groups that have them.
+    With the `layout` of the file, only the row groups that hold them are fetched.
     """
 
     file: DataFile
@@ -64,14 +64,14 @@ class FileRead:
 
     @property
     def bytes(self) -> int:
-        """About how much of the file is wanted; at least 1."""
+        """Approximate size of the wanted records in the file; at least 1."""
         rows = sum(min(batch.rows, end - start) for batch, start, end in self.wanted)
         return max(1, self.file.segment.size * rows // max(1, self.file.segment.rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Offsets `[start, end)` of a batch whose records stand in row groups `groups`, in `rows` and perhaps others."""
+    """Offsets `[start, end)` of a batch, whose records are among `rows`, in the row groups `groups`."""
 
     start: int
     end: int
@@ -81,11 +81,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Records of one partition, in offset order, verified.
+    """Verified records of one partition, in offset order.
 
     `rows` has the columns of the topic's table with `_offset` and `_timestamp` filled in. Offsets are
-    `first_offset, first_offset + 1, ...` unless `sparse`. `next_offset` is where to read on: after a sparse batch
-    it may be more than the last record's offset + 1.
+    `first_offset, first_offset + 1, ...` unless `sparse`. `next_offset` is where to continue: after a sparse
+    batch it can exceed the last record's offset + 1.
     """
 
     partition: int
@@ -97,10 +97,8 @@ class Fetched:
 
 
 def is_lost(store: Store, clock: Clock, file: DataFile) -> bool:
-    """Whether a data file that the newest log names is not there. Takes a while: a store may be late to show it.
-
-    Raises Unavailable.
-    """
+    """Whether a data file that the newest version names is missing. Retries with back-off, since a store may show a
+    file late. Raises Unavailable."""
     for attempt in range(1, LOOKS_FOR_LOST_FILE + 1):
         try:
             store.get_range(file.segment.key, 0, 0)
@@ -114,7 +112,7 @@ def is_lost(store: Store, clock: Clock, file: DataFile) -> bool:
 
 
 def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> list[FileRead]:
-    """The reads for `ranges` (partition -> [start, end) offsets), each file once, oldest records first."""
+    """The reads for `ranges` (partition -> [start, end) offsets), each file once, oldest first."""
     positions = {partition: start for partition, (start, end) in ranges.items() if start < end}
     ends = {partition: end for partition, (_, end) in ranges.items()}
     reads = []
@@ -128,9 +126,9 @@ def plan_reads(index: OffsetIndex, ranges: Mapping[int, tuple[int, int]]) -> lis
 def next_read(
     index: OffsetIndex, positions: Mapping[int, int], ends: Mapping[int, int] | None = None
 ) -> FileRead | None:
-    """The next file to read for consumers at `positions` (partition -> offset); None if there is nothing (yet).
+    """The next file to read for consumers at `positions` (partition -> offset); None if there is nothing to read (yet).
 
-    Of the files that some partition needs next, the oldest: its records for all partitions that need just this file.
+    It is the oldest of the files that the partitions need next, with the records of all partitions that need it next.
     """
     needed: dict[str, list[tuple[Batch, int, int]]] = {}
     for partition, position in positions.items():
@@ -145,9 +143,9 @@ def next_read(
 
 
 def parts_of(layout: SegmentLayout, batch: Batch, start: int, end: int) -> Iterator[Part]:
-    """Offsets `[start, end)` of a batch in the least parts that can be read alone, in order, none left out.
+    """Split offsets `[start, end)` of a batch into the smallest parts that can be read separately, in order.
 
-    Mostly one row group each; several of a sparse batch whose statistics do not tell them apart.
+    A part is usually one row group; several in a sparse batch whose statistics do not separate them.
     """
     parts = _sparse_parts(layout, batch, start) if batch.sparse else _dense_parts(layout, batch, start, end)
     for part in parts:
@@ -167,7 +165,7 @@ def _dense_parts(layout: SegmentLayout, batch: Batch, start: int, end: int) -> I
 
 
 def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[Part]:
-    """All parts from the one that holds `start` on."""
+    """The parts of a sparse batch, from the one that holds `start` on."""
     last_row = batch.first_row + batch.rows
     groups = layout.groups(RowRange(batch.first_row, batch.rows))
     begin, at, row = groups.start, batch.base_offset, batch.first_row
@@ -190,19 +188,19 @@ def _sparse_parts(layout: SegmentLayout, batch: Batch, start: int) -> Iterator[P
 
 
 def _border(layout: SegmentLayout, group: int) -> int | None:
-    """An offset that every record of a batch from a row group on has or exceeds, and none before; None if the
-    statistics do not tell.
+    """The offset that separates the records of a batch before row group `group` from those in and after it; None if
+    the statistics do not show one.
 
-    Where they speak of records of other partitions too, they are wider, and what they tell apart is none the less so.
+    Statistics of a row group with several partitions are wider, but a border that they show is still valid.
     """
     before, after = layout.bounds(group - 1, "_offset"), layout.bounds(group, "_offset")
     return after[0] if before is not None and after is not None and before[1] < after[0] else None
 
 
 def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRead:
-    """The beginning of a read: of each batch about an equal share of `bytes_max`, but at least one row group.
+    """The beginning of a read of about `bytes_max` bytes: an equal share of each batch, but at least one row group.
 
-    Batches for which nothing is left are not in it; they are left out from the end.
+    Once `bytes_max` is used up, the remaining batches are left out.
     """
     wanted: list[tuple[Batch, int, int]] = []
     fetched: dict[int, int] = {}  # row group -> its bytes
@@ -221,7 +219,7 @@ def first_parts(read: FileRead, layout: SegmentLayout, bytes_max: int) -> FileRe
 
 
 def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
-    """Where the rows of a large file are; None for one that is small enough to be read whole.
+    """Fetch the layout of a large file; None for one that is small enough to be read whole.
 
     Raises FileGone, Corrupt, Unavailable.
     """
@@ -233,8 +231,8 @@ def layout_of(store: Store, file: DataFile) -> SegmentLayout | None:
 
 @dataclass(slots=True)
 class _KnownLayout:
-    """`lock` is held by who fetches it. `layout` is None before that, and after it has failed, so often and most
-    recently with `failure`."""
+    """A cache entry. The thread that fetches holds `lock`. `layout` is None until a fetch has succeeded; `failures`
+    counts those that have not, `failure` is the latest."""
 
     lock: Lock
     layout: SegmentLayout | None = None
@@ -243,17 +241,17 @@ class _KnownLayout:
 
 
 class LayoutCache:
-    """The layouts of the large files that were asked for last, so that the next question need not fetch them again.
-    Thread-safe; of several questions at once about one file, one fetches."""
+    """Caches the layouts of the last LAYOUTS_KEPT large files. Thread-safe. Of several concurrent queries about a file,
+    one fetches its layout."""
 
     def __init__(self, store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
         self._store = store
         self._clock = clock
-        self._guard = clock.lock()  # of `_layouts`; never held while the store is asked
+        self._guard = clock.lock()  # guards `_layouts`; never held during a store request
         self._layouts: dict[str, _KnownLayout] = {}
 
     def of(self, file: DataFile) -> SegmentLayout | None:
-        """As `layout_of`, and raises what that does."""
+        """As `layout_of`, with the same errors."""
         if file.segment.is_small:
             return None
         with self._guard:
@@ -266,7 +264,7 @@ class LayoutCache:
         with known.lock:
             if known.layout is None:
                 if known.failure is not None and known.failures > failures:
-                    raise known.failure  # what was waited for: one after the other would wait for as long again
+                    raise known.failure  # failed during the wait: a retry by each thread would take as long again
                 try:
                     known.layout = layout_of(self._store, file)
                 except Exception as error:
@@ -276,9 +274,9 @@ class LayoutCache:
 
 
 def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched]:
-    """What `read_file` would return for each, without reading: the rows are what was just written to the file.
+    """What `read_file` would return for each read, from the rows that this process wrote to the file.
 
-    What follows each other is returned as one, so many small files cost about as much as one. Raises Corrupt.
+    Consecutive batches are joined, so that many small files cost about as much as one. Raises Corrupt.
     """
     runs: dict[int, list[tuple[DataFile, Batch, int, int, pa.RecordBatch]]] = {}
     fetched = []
@@ -294,7 +292,7 @@ def read_known(known: Sequence[tuple[FileRead, pa.RecordBatch]]) -> list[Fetched
 
 
 def _is_alike(file: DataFile, batch: Batch, other_file: DataFile, other: Batch) -> bool:
-    """Whether neighbouring batches of just written files can be taken for one."""
+    """Whether consecutive batches can be joined."""
     is_dense = not (batch.sparse or other.sparse)
     return is_dense and file.append_time_ms == other_file.append_time_ms
 
@@ -309,9 +307,9 @@ def _joined(run: Sequence[tuple[DataFile, Batch, int, int, pa.RecordBatch]]) -> 
 
 
 def read_file(store: Store, read: FileRead, columns: pa.Schema) -> list[Fetched]:
-    """Read and verify; what is damaged is fetched once more. Raises FileGone, Corrupt, Unavailable.
+    """Read and verify records; damaged data is fetched once more. Raises FileGone, Corrupt, Unavailable.
 
-    `columns` are those that `rows` will have: all of the topic's table (`TopicView.columns`), or `PLACES`.
+    `columns` are the columns of the result: all of the topic's table (`TopicDefinition.columns`), or `PLACES`.
     """
     layout = read.layout
     if layout is None and any(batch.sparse and (start, end) != _whole(batch) for batch, start, end in read.wanted):
@@ -338,7 +336,7 @@ def _reading(file: DataFile, once: Callable[[], T]) -> T:
         try:
             return once()
         except Corrupt:
-            return once()  # the damage may have happened on the way, or in a cache
+            return once()  # the damage may be in the transfer or in a cache
     except ObjectMissing:
         raise FileGone(file) from None
     except StoreError as error:
@@ -350,7 +348,7 @@ def _whole(batch: Batch) -> tuple[int, int]:
 
 
 def _row_range(layout: SegmentLayout | None, batch: Batch, start: int, end: int) -> RowRange:
-    """The rows that have the records; of a sparse batch, only they tell their offsets, so more than these."""
+    """The rows that hold the offsets. Of a sparse batch more than these, since only the rows have their offsets."""
     if not batch.sparse:
         return RowRange(batch.first_row + start - batch.base_offset, end - start)
     if layout is None:
@@ -408,7 +406,7 @@ def _check_values(file: DataFile, rows: pa.RecordBatch) -> None:
 
 
 def _rise(offsets: pa.Array, low: int, high: int) -> bool:
-    """Whether each offset is above the one before, and all are in `[low, high)`."""
+    """Whether the offsets strictly increase and are all in `[low, high)`."""
     if not len(offsets):
         return True
     within = low <= offsets[0].as_py() and offsets[-1].as_py() < high

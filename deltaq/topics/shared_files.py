@@ -1,8 +1,8 @@
-"""Uploaded files that any writer of the topic may commit: what their names say, and which may be added when. Pure.
+"""Shared files: uploaded files that any writer of the topic may commit. Their names, and the rules. Pure.
 
-The name of an *offer* carries what its `add` needs, so whoever commits takes along what a listing shows. What is safe
-rests on the log alone: an entry is written for slot v by somebody who has read all entries before v, one by one, since
-the version that the offer names. Decision 0024 in `docs/decisions/` has the reasons, rule by rule.
+The name of a shared file carries all that its `add` needs, so that a writer can commit what a listing shows. Safety
+depends on the log alone: a writer may add a shared file in slot v only if it has read all entries before v, one by one,
+since the version in the file's name. Decision 0024 in `docs/decisions/` has the reason of each rule.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
 ]
 
 WRITER_CHARS = 16
-"""How many characters at the start of its tokens a writer has in all of them."""
+"""Length of the prefix that identifies a writer in its tokens, in characters."""
 
 WRITERS_MAX = 4096
-"""Writers that a ledger remembers. With more it starts anew, and takes along only what was uploaded since."""
+"""Writers that a tracker remembers. With more it starts anew, and allows only files uploaded since then."""
 
 _FORM = 1
 _ID = re.compile(r"offer-([0-9a-f]{16})-([0-9]{1,12})")
@@ -41,7 +41,7 @@ _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9]{1,12})(f?)-([A-Za-z0-9_-]
 
 @dataclass(frozen=True, slots=True)
 class SharedFileId:
-    """One offer of one writer. Its numbers grow in the order in which its records were produced."""
+    """A shared file of a writer. The numbers of a writer grow in the order in which its records were produced."""
 
     writer: str
     number: int
@@ -51,7 +51,7 @@ class SharedFileId:
 
     @staticmethod
     def parse(text: str) -> SharedFileId | None:
-        """The id that `str` wrote; None for any other text."""
+        """Parse what `str` returns; None for any other text."""
         found = _ID.fullmatch(text)
         return None if found is None else SharedFileId(found[1], int(found[2]))
 
@@ -60,9 +60,9 @@ class SharedFileId:
 class SharedFile:
     """An uploaded file that others may commit.
 
-    `follows`: what came before was not settled when this one got its number; so the offer with the number before must
-    be in the log before it. `topic_mark` tells the topic that the rows were meant for, `segment.as_of` the version
-    known by then.
+    `follows`: an earlier batch of the writer was still open when this one got its number, so the file with the previous
+    number must be in the log before it. `topic_mark` identifies the topic that the rows are for; `segment.as_of` is the
+    version that the log was known to have reached.
     """
 
     id: SharedFileId
@@ -77,7 +77,7 @@ def writer_of(txn_id: str | None) -> str:
 
 
 def topic_mark(topic_id: str) -> bytes:
-    """Eight bytes that tell one life of a topic from all others."""
+    """An 8-byte hash of the topic id, which distinguishes a topic from a later one of the same name."""
     return hashlib.blake2b(topic_id.encode(), digest_size=8).digest()
 
 
@@ -85,7 +85,7 @@ def topic_mark(topic_id: str) -> bytes:
 
 
 def shared_file_path(offer_id: SharedFileId, segment: PendingSegment, topic_id: str, *, follows: bool) -> str | None:
-    """The path of a segment that others may commit; None if what it has to say does not fit into a name."""
+    """The path of a segment as a shared file; None if its description does not fit into a name."""
     numbers = [
         _FORM,
         segment.size,
@@ -104,7 +104,7 @@ def shared_file_path(offer_id: SharedFileId, segment: PendingSegment, topic_id: 
             return None
         numbers += [partition - at, rows]
         at = partition
-    if min(numbers) < 0 or segment.as_of < 0:  # the log may be just being loaded
+    if min(numbers) < 0 or segment.as_of < 0:  # as_of is negative while the log is being loaded
         return None
     body = topic_mark(topic_id) + _packed(numbers)
     lead = f"{segment.as_of:020d}-{offer_id.writer}-{offer_id.number}{'f' if follows else ''}"
@@ -114,7 +114,7 @@ def shared_file_path(offer_id: SharedFileId, segment: PendingSegment, topic_id: 
 
 
 def parse_shared_file(path: str) -> SharedFile | None:
-    """The offer that a path, relative to the topic's folder, stands for; None if it is none, or not a whole one."""
+    """Parse a path relative to the topic's folder; None if it is no shared file, or its name is damaged."""
     found = _NAME.fullmatch(path.rpartition("/")[2])
     if found is None or offer_file(int(found[1]), found[0]) != path:
         return None
@@ -131,7 +131,7 @@ def parse_shared_file(path: str) -> SharedFile | None:
 
 
 def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
-    """What the numbers in a name say. ValueError for what they cannot be."""
+    """The segment that the numbers in a name describe. Raises ValueError if they contradict each other."""
     form, size, rows, crc32, footer_bytes, footer_crc32, low, span, created, timed, *pairs = numbers
     partition, shares = 0, []
     for step, count in zip(pairs[::2], pairs[1::2], strict=True):
@@ -144,7 +144,7 @@ def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
 
 
 def _packed(numbers: Iterable[int]) -> bytes:
-    """Numbers of seven bits a byte, the lowest first; all but a number's last byte have the highest bit set."""
+    """Encode numbers as LEB128: 7 bits per byte, lowest first; the high bit marks all but a number's last byte."""
     out = bytearray()
     for number in numbers:
         while number > 0x7F:
@@ -171,7 +171,7 @@ def _unpacked(data: bytes) -> list[int]:
 
 
 class SharedFileTracker:
-    """What the entries behind version `since` say about offers. All behind `followed` were read one by one."""
+    """What the entries after version `since` say about shared files. All after `followed` were read one by one."""
 
     def __init__(self, followed: int = -1) -> None:
         self.followed = self.since = followed
@@ -179,14 +179,14 @@ class SharedFileTracker:
         self._committed: dict[str, int] = {}  # by writer, the version of its own newest entry
 
     def copy(self) -> SharedFileTracker:
-        """The same, which no later entry changes."""
+        """An independent copy."""
         copied = SharedFileTracker(self.followed)
         copied.since = self.since
         copied._newest, copied._committed = dict(self._newest), dict(self._committed)
         return copied
 
     def note(self, entry: Entry) -> None:
-        """The next entry."""
+        """Learn from the next entry."""
         if len(self._committed) + len(self._newest) > WRITERS_MAX:
             self.since = entry.version - 1
             self._newest.clear()
@@ -199,7 +199,7 @@ class SharedFileTracker:
     def takable(
         self, offers: Iterable[SharedFile], head: TopicHead, version: int, own: str
     ) -> Iterator[PendingSegment]:
-        """Which of `offers` may be added by `own`, another writer, in the slot behind `version`, in this order.
+        """Which of `offers` the writer `own` may add for their writers in the slot after `version`, in this order.
 
         `head` is the topic at `version`, the last entry that was noted.
         """
@@ -209,11 +209,11 @@ class SharedFileTracker:
             if writer == own or offer.topic_mark != mark or head.deleted:
                 continue
             if not max(self.since, head.uploads_from) <= as_of <= version:
-                continue  # it may be in the log already, or be void; or it knows more than we do
+                continue  # possibly in the log already, or void; or `as_of` is a version not read yet
             if self._committed.get(writer, -1) > as_of:
-                continue  # its writer has committed by itself since, and goes on doing so
+                continue  # its writer has made an entry since, and commits it itself
             if newest.get(writer, -1) >= number or (offer.follows and newest.get(writer) != number - 1):
-                continue  # it is in the log, one behind it is, or the one before it is not
+                continue  # it or a later one is in the log, or the one before it is not
             if offer.segment.shares[-1][0] >= head.partitions:
                 continue
             newest[writer] = number
@@ -222,25 +222,26 @@ class SharedFileTracker:
 
 @dataclass(slots=True)
 class PendingSharedFiles:
-    """The offers of one writer whose fate is not known to it yet: paths, and the versions known before their upload.
+    """The shared files of one writer whose outcome is open: paths, and the versions known before their upload.
 
-    Shared by all positions of a process in the topic's log: whichever comes by the entry that has one, notes it.
+    All positions of a process in the topic's log use one object: the first that reads an entry with such a file notes
+    it in `landed`.
     """
 
     paths: dict[str, int] = field(default_factory=dict)
     landed: dict[str, DataFile] = field(default_factory=dict)
 
     def expect(self, path: str, as_of: int) -> None:
-        """From now on the file may be committed by anybody."""
+        """From now on any writer may commit the file."""
         self.paths[path] = as_of
 
     def forget(self, path: str) -> None:
-        """It is known what became of it."""
+        """The outcome of the file has been reported."""
         self.paths.pop(path, None)
         self.landed.pop(path, None)
 
     def note(self, adds: Iterable[Add], folder: str) -> None:
-        """These files are in the topic, or have been."""
+        """Note files that are or were in the topic."""
         if self.paths:
             for add in adds:
                 if add.path in self.paths:

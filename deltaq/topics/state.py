@@ -1,6 +1,6 @@
-"""What the log says about a topic, and the actions that change it. Pure rules; `topic_log` acts on them.
+"""What a log entry says about a topic, and the actions that change a topic. Pure; `topics/log.py` does the I/O.
 
-The specification of everything here is `docs/internals/format.md`.
+The specification is `docs/internals/format.md`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ PARTITIONS_PROPERTY = "deltaq.partitions"
 
 @dataclass(frozen=True, slots=True)
 class TopicHead:
-    """A topic at one version. Offsets are indexed by partition; `time_ms` never goes back from entry to entry.
+    """A topic at one version. Offsets are indexed by partition; `time_ms` never decreases from entry to entry.
 
-    `uploads_from`: files whose upload began when the log was known up to a version below this one may be gone.
+    `uploads_from`: uploads that began at a known version below this one are void, since their files may be gone.
     """
 
     topic_id: str
@@ -77,7 +77,7 @@ class TopicHead:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """What a topic becomes: its number of partitions, never lower than before, and table properties, None for none."""
+    """A change of a topic: the new number of partitions (never lower) and table properties (None removes one)."""
 
     partitions: int
     properties: Mapping[str, str | None]
@@ -87,7 +87,7 @@ class TopicChange:
 class Batch:
     """A run of records of one partition in one file: offsets `[base_offset, next_offset)` in rows `[first_row, +rows)`.
 
-    Dense (offset = base + row) unless `sparse`: then the file's `_offset` column rules.
+    Dense (offset = base + row) unless `sparse`: then the file's `_offset` column has the offsets.
     """
 
     partition: int
@@ -101,12 +101,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A segment of a topic. Times are milliseconds.
+    """A segment of a topic. Times are in milliseconds.
 
-    `modified_ms`: when its newest records were uploaded. `append_time_ms`: the time of all records where the topic asks
-    for log-append time; of those in a compacted file each has its own, and `log_append_time` says what it is. `clean`:
-    in a file that key compaction has written, the time until which its tombstones stay, 0 without any; else None.
-    `decoded_bytes`: about how much memory its records take, of a file that maintenance has written; else 0.
+    `modified_ms`: when its newest records were uploaded. `append_time_ms`: the timestamp of all records where the topic
+    uses log append time; None in a compacted file, whose records have their own. `log_append_time`: timestamps are log
+    append times. `clean`: for a file written by key compaction, the time until which its tombstones stay, 0 without
+    any; else None. `decoded_bytes`: approximate memory of its records, for a file written by maintenance; else 0.
     """
 
     path: str
@@ -125,8 +125,8 @@ class DataFile:
 class PendingSegment:
     """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows.
 
-    Unless it is `timed`, its records have no timestamps of their own and take that of the commit. `as_of`: a version
-    that the log was known to have reached before the upload began. `statistics`: of the value columns, as far as known.
+    Unless `timed`, its records take the time of the commit as their timestamp. `as_of`: a version that the log was
+    known to have reached before the upload began. `statistics`: of the value columns, as far as known.
     """
 
     path: str
@@ -148,7 +148,7 @@ class PendingSegment:
 
 
 def parse_head(configuration: str, path: str, version: int) -> TopicHead:
-    """The head from its domain metadata. Raises Corrupt, Incompatible."""
+    """Parse the head from its domain metadata. Raises Corrupt, Incompatible."""
     try:
         body = strict_json(configuration)
         if not isinstance(body, dict):
@@ -208,7 +208,7 @@ def data_file(add: Add, folder: str) -> DataFile:
         raise Corrupt(f"the file's tags cannot be parsed: {error}", path=folder + add.path) from error
 
 
-@lru_cache(maxsize=64)  # whoever applies an entry asks for its files several times
+@lru_cache(maxsize=64)  # applying an entry asks for its files several times
 def _data_file(path: str, size: int, modified_ms: int, file_tag: str, batches_tag: str, folder: str) -> DataFile:
     about = strict_json(file_tag)
     batches = strict_json(batches_tag)
@@ -254,7 +254,7 @@ def _batch(numbers: tuple[int, ...], path: str) -> Batch:
 
 
 def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
-    """The batches themselves, if they share out all rows of the file in order: no row twice, none without an offset."""
+    """Check that the batches cover all rows of the file in order, once each. Raises ValueError."""
     after = 0
     for batch in batches:
         if batch.first_row != after or batch.next_offset < batch.base_offset + batch.rows:
@@ -266,9 +266,10 @@ def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
 
 
 def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) -> TopicHead:
-    """The head after `entry`, having checked that the entry continues `before` as the format demands.
+    """Check that `entry` continues `before` as the format demands; the head after it.
 
-    Raises Corrupt if offsets do not continue where they ended: better no record than one at a wrong offset.
+    Raises Corrupt if offsets do not continue where they ended: a reader must stop rather than return a record with a
+    wrong offset.
     """
     domains = [a for a in entry.actions if isinstance(a, DomainMetadata) and a.domain == DELTAQ_DOMAIN]
     if not domains:
@@ -313,7 +314,7 @@ def create_actions(
     now_ms: int,
     first: bool,
 ) -> list[Action]:
-    """A topic begins, in a new table (`first`) or in that of a deleted topic."""
+    """The actions that create a topic, in a new table (`first`) or in that of a deleted topic."""
     head = TopicHead(topic_id, (0,) * partitions, (0,) * partitions, now_ms)
     actions: list[Action] = [
         Metadata(topic_id, schema_string, configuration, now_ms, name=topic),
@@ -323,13 +324,13 @@ def create_actions(
 
 
 def delete_actions(head: TopicHead, files: Sequence[str], now_ms: int) -> list[Action]:
-    """A topic ends: every file leaves the table, and the head is marked deleted."""
+    """The actions that delete a topic: remove every file, and mark the head as deleted."""
     ended = replace(head, start_offsets=head.next_offsets, time_ms=max(now_ms, head.time_ms), deleted=True)
     return [*(Remove(path, ended.time_ms, data_change=True) for path in files), ended.action()]
 
 
 def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: int) -> list[Action]:
-    """The topic with more partitions and other properties."""
+    """The actions that change the number of partitions and table properties."""
     added = (0,) * (change.partitions - head.partitions)
     after = replace(
         head,
@@ -351,7 +352,7 @@ def appended(
     log_append_time: bool,
     indexed: Sequence[str] = (),
 ) -> tuple[TopicHead, list[Action]]:
-    """Give the rows of `segments` their offsets, as entry `version`: the head after it and the actions to write.
+    """Assign offsets to the rows of `segments` in entry `version`; the head after it and the actions to write.
 
     `indexed` are the value columns that have statistics in this table.
     """
@@ -365,7 +366,7 @@ def appended(
             batches.append([partition, offsets[partition], first, rows])
             offsets[partition] += rows
             first += rows
-        # The topic may have changed its rule since the upload: records without times always take the commit's.
+        # The topic's timestamp type may have changed since the upload. Records without times take the commit's.
         stamped = log_append_time or not segment.timed
         actions.append(_add(segment, batches, version, time_ms if stamped else None, indexed))
     after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
@@ -404,7 +405,7 @@ def _add(
 
 
 def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[ColumnStatistics]:
-    """What the file itself says: offsets, and times that the commit decides, are not in it."""
+    """Statistics of the columns in the file. Offsets, and times that the commit assigns, are null there."""
     times = ColumnStatistics("_timestamp", segment.rows)
     if segment.timed:
         low, high = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)

@@ -1,8 +1,8 @@
-"""From times to offsets, by Kafka's rules, reading only the files that can hold the answer.
+"""Lookup of offsets by time, by Kafka's rules, reading only files that can hold the answer.
 
-The log says the lowest and highest timestamp of each file, and the footer of a large file those of each row group.
-Timestamps are the producers' and need not rise with the offsets, and a row group may hold several partitions, so one
-that may hold the answer has to be read to know: of a large file its times and offsets, not its records.
+The log has the lowest and highest timestamp of each file, and the footer of a large file those of each row group.
+Timestamps come from producers and need not rise with the offsets, and a row group may hold several partitions. A row
+group that may hold the answer is therefore read: of a large file, only the timestamps and offsets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Records of one batch to be looked at, which have no times but those from `low_ms` to `high_ms`."""
+    """Records of one batch to search, with timestamps from `low_ms` to `high_ms`."""
 
     read: FileRead
     low_ms: int
@@ -47,9 +47,8 @@ def offset_for_time(
 ) -> int | None:
     """The lowest offset whose record has `timestamp_ms` or a later one; None if there is no such record.
 
-    `log` must keep an index; it is moved on if a file has been compacted away. With `layouts`, what is known of large
-    files need not be fetched again for the next partition. Raises UnknownTopic if the topic has ended, Corrupt,
-    Unavailable.
+    `log` must keep an index; it is reloaded if a file has been compacted away. `layouts` caches the footers of large
+    files for queries about other partitions. Raises UnknownTopic if the topic was deleted, Corrupt, Unavailable.
     """
     cache = layouts or LayoutCache(store)
     return _through_compactions(log, lambda: _first_since(store, log, partition, timestamp_ms, cache))
@@ -58,16 +57,16 @@ def offset_for_time(
 def offsets_for_times(
     store: Store, log: TopicLog, asked: Sequence[tuple[int, int]], layouts: LayoutCache, clock: Clock
 ) -> list[int | None]:
-    """`offset_for_time` of several (partition, timestamp in ms); of a remote store at once. Raises what that does."""
+    """`offset_for_time` of several (partition, timestamp in ms), in parallel on a remote store. Raises as that does."""
 
     def one(question: tuple[int, int]) -> int | None:
         return _first_since(store, log, *question, layouts)
 
-    def look() -> list[int | None]:
-        # What a local disk answers takes less than what threads cost each other.
+    def search() -> list[int | None]:
+        # On a local disk, threads cost more than the reads.
         return in_parallel(clock, one, asked) if store.is_remote else [one(question) for question in asked]
 
-    return _through_compactions(log, look)
+    return _through_compactions(log, search)
 
 
 def _first_since(store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache) -> int | None:
@@ -88,9 +87,9 @@ def _first_since(store: Store, log: TopicLog, partition: int, timestamp_ms: int,
 
 
 def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> int | None:
-    """The timestamp in ms of the record at `offset`; None if it is not there. Raises as `offset_for_time`."""
+    """The timestamp in ms of the record at `offset`; None if there is none. Raises as `offset_for_time`."""
 
-    def look() -> int | None:
+    def search() -> int | None:
         batch = log.index.find(partition, offset)
         if batch is None or batch.base_offset > offset:
             return None
@@ -100,7 +99,7 @@ def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> 
         _, times_ms = _times(store, FileRead(file, ((batch, offset, offset + 1),), layout_of(store, file)))
         return int(times_ms[0].as_py()) if len(times_ms) else None
 
-    return _through_compactions(log, look)
+    return _through_compactions(log, search)
 
 
 def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] | None:
@@ -111,7 +110,7 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
 
     layouts = LayoutCache(store)
 
-    def look() -> tuple[int, int] | None:
+    def search() -> tuple[int, int] | None:
         best = (-1, 0)  # time, and the offset's negative: of equal times the lowest offset is the greatest pair
         files = log.index.files
         likeliest = sorted(_batches(log, partition), key=lambda found: -files[found[0].path].max_timestamp_ms)
@@ -127,18 +126,18 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
                         best = max(best, (highest, -offsets[pc.index(times_ms, highest).as_py()].as_py()))
         return None if best[0] < 0 else (-best[1], best[0])
 
-    return _through_compactions(log, look)
+    return _through_compactions(log, search)
 
 
 def _batches(log: TopicLog, partition: int) -> list[tuple[Batch, int]]:
-    """The partition's batches in offset order, each with the first of its offsets that retention has left."""
+    """The partition's batches in offset order, each with its first offset that retention has not removed."""
     earliest = log.live_head.start_offsets[partition]
     return [(batch, max(batch.base_offset, earliest)) for batch in log.index.batches(partition, earliest)]
 
 
 def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_ms: int = 0) -> Iterator[_Span]:
-    """What of the batch from offset `start` on may have times from `from_ms` on, in offset order: of a large file by
-    row groups. Raises FileGone."""
+    """The parts of a batch from offset `start` on that may have timestamps from `from_ms` on, in offset order; by row
+    group in a large file. Raises FileGone."""
     layout = layouts.of(file)
     if layout is None:
         read = FileRead(file, ((batch, start, batch.next_offset),))
@@ -150,7 +149,7 @@ def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_
         bounds = [layout.bounds(group, "_timestamp") for group in part.groups]
         low_ms, high_ms = file.min_timestamp_ms, file.max_timestamp_ms
         known = [times_us for times_us in bounds if times_us is not None]
-        # Where the time of the commit counts, the records may have others that do not.
+        # With log append time, the timestamps in the file do not count.
         if file.append_time_ms is None and known and len(known) == len(bounds):
             low_ms, high_ms = min(low for low, _ in known) // 1000, max(high for _, high in known) // 1000
         if high_ms >= from_ms:
@@ -158,8 +157,8 @@ def _spans(layouts: LayoutCache, file: DataFile, batch: Batch, start: int, from_
 
 
 def _start_of_times(layout: SegmentLayout, batch: Batch, start: int, from_ms: int) -> int:
-    """The offset of a dense batch before which no time is as high: row groups that are passed over one by one cost a
-    third of what they cost as spans."""
+    """An offset of a dense batch before which all timestamps are below `from_ms`. To skip row groups here costs a third
+    of a span for each."""
     first = batch.base_offset - batch.first_row  # the offset that row 0 would have
     for group in layout.groups(RowRange(start - first, batch.next_offset - start)):
         times_us = layout.bounds(group, "_timestamp")
@@ -169,16 +168,16 @@ def _start_of_times(layout: SegmentLayout, batch: Batch, start: int, from_ms: in
 
 
 def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:
-    """Offsets and timestamps in ms of the records, which are of one batch. Raises FileGone."""
+    """Offsets and timestamps in ms of the records of one batch. Raises FileGone."""
     (fetched,) = read_file(store, read, PLACES)
     times_us = fetched.rows.column("_timestamp").cast(pa.int64())
     return fetched.rows.column("_offset"), pc.divide(times_us, 1000)
 
 
-def _through_compactions(log: TopicLog, look: Callable[[], T]) -> T:
+def _through_compactions(log: TopicLog, search: Callable[[], T]) -> T:
     topic_id = log.live_head.topic_id
     while True:
         try:
-            return look()
+            return search()
         except FileGone as gone:
             load_again(log, gone, topic_id)

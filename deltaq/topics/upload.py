@@ -1,4 +1,4 @@
-"""Putting records into the store as a segment, which no log entry names yet."""
+"""Upload of records as a segment that no log entry names yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["NothingSent", "pause_before_retry", "upload_segment"]
 
 
 class NothingSent(Unavailable):
-    """The store refused the file at once: it is not there, and will not appear later."""
+    """The store refused the first attempt: the file is not there, and will not appear later."""
 
 
 def upload_segment(
@@ -36,12 +36,12 @@ def upload_segment(
     as_of: int,
     named: Callable[[PendingSegment], str | None] = lambda _: None,
 ) -> tuple[PendingSegment, pa.RecordBatch]:
-    """Encode records whose partitions are chosen, and upload them; the segment and the rows that are in it. They are in
-    the topic once they are committed.
+    """Encode and upload records whose partitions are chosen; returns the segment and its rows. A commit then adds them
+    to the topic.
 
-    `settings` are the topic's; where its `compression.type` is `producer`, `compression` and `compression_level` count.
-    `as_of` is the version up to which the topic's log is known. `named(segment)` may give it a path of its own.
-    Tries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
+    `settings` are the topic's; if its `compression.type` is `producer`, `compression` and `compression_level` apply.
+    `as_of` is a version that the log is known to have reached. `named(segment)` can return another path for the file.
+    Retries until `deadline` on `clock.monotonic()`. Raises Unavailable, InvalidConfig for an unknown compression.
     """
     if settings.compression_type != "producer":
         compression, compression_level = settings.compression_type, None
@@ -87,7 +87,7 @@ def _put(store: Store, topic: str, key: str, data: bytes | memoryview, deadline:
 
 
 def pause_before_retry(clock: Clock, topic: str, failures: int, deadline: float, reason: str) -> None:
-    """Wait after the last of `failures` errors in a row. Raises Unavailable if the deadline comes first."""
+    """Back off after `failures` errors in a row. Raises Unavailable if the deadline is over."""
     left = deadline - clock.monotonic()
     if left <= 0:
         raise Unavailable(f"messages for {topic!r} could not be written before message.timeout.ms: {reason}")

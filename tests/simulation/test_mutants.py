@@ -226,21 +226,21 @@ def calls_what_others_may_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def calls_a_failure_what_it_has_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TopicLog, "withdraw", lambda self, segments, deadline: self._fate(segments))
+    patch.setattr(TopicLog, "revoke", lambda self, segments, deadline: self._outcome(segments))
 
 
 def calls_a_failure_what_others_added_before_it_was_withdrawn(patch: pytest.MonkeyPatch) -> None:
-    withdraw = TopicLog.withdraw
+    withdraw = TopicLog.revoke
 
     def careless(self, *arguments):
         withdraw(self, *arguments)
         return CommitOutcome({}, frozenset())
 
-    patch.setattr(TopicLog, "withdraw", careless)
+    patch.setattr(TopicLog, "revoke", careless)
 
 
 def withdraws_in_the_name_of_somebody_else(patch: pytest.MonkeyPatch) -> None:
-    withdraw = TopicLog.withdraw
+    withdraw = TopicLog.revoke
 
     def careless(self, *arguments):
         mine, self.writer = self.writer, "0" * 16
@@ -249,7 +249,7 @@ def withdraws_in_the_name_of_somebody_else(patch: pytest.MonkeyPatch) -> None:
         finally:
             self.writer = mine
 
-    patch.setattr(TopicLog, "withdraw", careless)
+    patch.setattr(TopicLog, "revoke", careless)
 
 
 def does_not_say_that_something_comes_before(patch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def witnessed(stage: Stage) -> Iterator[None]:
         put(Fetcher, "_gone", _counting(Fetcher._gone, None, lambda: count("a file was gone that a reader was in")))
         unknown = Committer._unknown
         put(Committer, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
-        put(TopicLog, "withdraw", _noting(TopicLog.withdraw, lambda fate: count(_of_a_withdrawal(fate))))
+        put(TopicLog, "revoke", _noting(TopicLog.revoke, lambda fate: count(_of_a_withdrawal(fate))))
         place = InFlightBatches.place
         put(
             InFlightBatches,
@@ -100,7 +100,7 @@ def witnessed(stage: Stage) -> Iterator[None]:
             put(group_commit, "CONTENTION_S", 600.0)
             put(group_commit, "LOAD_MIN", 0.0)
             put(group_commit, "_INTERVAL_MAX_S", 1.0)
-            put(group_commit, "_PATIENCE", 0.2)
+            put(group_commit, "_TIMEOUT_INTERVALS", 0.2)
         if stage.script.caretaking:
             for module, name in ((producer, "BackgroundTopicMaintenance"), (consumer, "BackgroundGroupMaintenance")):
                 put(module, name, partial(getattr(module, name), settings=stage.script.upkeep))

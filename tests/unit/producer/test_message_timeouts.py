@@ -165,7 +165,7 @@ def test_what_shares_a_commit_with_a_patient_producer_is_unknown_at_its_own_limi
     answer = Fault.error_after() if landed else Fault.error_before()
     stage = Stage(Rule("create", ENTRY, answer, EVER), Rule("get", ENTRY, Fault.error_before(), EVER))
     batches = stage.writer._batches
-    with stage.writer.log.turn:
+    with stage.writer.log.lock:
         for producer, value in (stage.long, "long"), (stage.short, "short"):
             stage.produce(producer, value)
             eventually(partial(stage.taken, producer))

@@ -201,7 +201,7 @@ def test_an_append_of_a_transaction_or_of_a_writer_alone_takes_nothing_along():
 def test_an_offer_is_settled_as_not_done_and_nobody_adds_it_behind_that():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
-    token = crowd.theirs.offer_token(lost)
+    token = crowd.theirs.shared_file_token(lost)
     assert token is not None
     assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
     assert crowd.append(crowd.ours) == []
@@ -212,7 +212,7 @@ def test_an_offer_that_was_taken_along_is_settled_as_done():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
-    files = TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.offer_token(lost) or "", FOREVER)
+    files = TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.shared_file_token(lost) or "", FOREVER)
     assert files is not None
     assert [file.path for file in files] == [lost.path]
 
@@ -223,14 +223,14 @@ def test_an_offer_cannot_be_settled_when_the_entries_behind_it_are_gone():
     crowd.append(crowd.ours, shared=False)
     crowd.store.put("topics/t/_deltaq/log_start/00000000000000000002", b"")
     with pytest.raises(OutcomeUnknown):
-        crowd.ours.settle(crowd.theirs.offer_token(lost) or "", crowd.clock.monotonic() + 5)
+        crowd.ours.settle(crowd.theirs.shared_file_token(lost) or "", crowd.clock.monotonic() + 5)
 
 
 def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours, shared=False)
-    token = crowd.theirs.offer_token(lost) or ""
+    token = crowd.theirs.shared_file_token(lost) or ""
     away = FaultyStore(crowd.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
     with pytest.raises(OutcomeUnknown):
         TopicLog(away, "t", crowd.clock).settle(token, crowd.clock.monotonic() + 5)
@@ -255,7 +255,7 @@ def test_an_offer_is_settled_by_the_entries_from_the_start_of_the_log_on():
     for _ in range(3):
         crowd.append(crowd.ours, shared=False)
     cleaned_up(crowd, 1)
-    token = crowd.theirs.offer_token(lost) or ""
+    token = crowd.theirs.shared_file_token(lost) or ""
     assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
 
 
@@ -273,7 +273,7 @@ def test_an_offer_is_not_settled_by_what_came_into_a_slot_after_that_was_cleaned
         ghost = encode_entry(CommitInfo(crowd.clock.unique_id(), 0, "WRITE"), actions)
         crowd.store.create(log_entry(f"{crowd.ours.folder}_delta_log/", version), ghost)
     with pytest.raises(OutcomeUnknown, match="cleaned up"):
-        TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.offer_token(lost) or "", FOREVER)
+        TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.shared_file_token(lost) or "", FOREVER)
 
 
 class AwayStore(FaultyStore):
@@ -337,7 +337,7 @@ def test_that_an_offer_is_in_the_table_is_no_proof_of_its_writers_own_commit():
 def test_what_is_withdrawn_by_its_writer_is_not_taken_along():
     crowd = Crowd()
     offered = crowd.offer(crowd.theirs)
-    assert crowd.theirs.withdraw([offered], FOREVER) == CommitOutcome({}, frozenset())
+    assert crowd.theirs.revoke([offered], FOREVER) == CommitOutcome({}, frozenset())
     assert crowd.append(crowd.ours) == []
     behind = crowd.offer(crowd.theirs)
     assert crowd.append(crowd.ours) == [behind.path]
@@ -348,7 +348,7 @@ def test_what_was_taken_along_before_it_was_withdrawn_has_its_offsets():
     taken, left = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True)
     crowd.store.delete(crowd.ours.folder + left.path)  # it is not there yet
     assert crowd.append(crowd.ours) == [taken.path]
-    fate = crowd.theirs.withdraw([taken, left], FOREVER)
+    fate = crowd.theirs.revoke([taken, left], FOREVER)
     assert {path: file.batches[0].base_offset for path, file in fate.landed.items()} == {taken.path: 0}
     crowd.store.put(crowd.ours.folder + left.path, b"." * left.size)
     assert crowd.append(crowd.ours) == []
@@ -359,7 +359,7 @@ def test_nothing_is_withdrawn_where_all_is_there():
     taken = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
     crowd.theirs.catch_up()
-    assert list(crowd.theirs.withdraw([taken], FOREVER).landed) == [taken.path]
+    assert list(crowd.theirs.revoke([taken], FOREVER).landed) == [taken.path]
     assert crowd.theirs.version == 1, "nothing was written"
 
 
@@ -367,16 +367,16 @@ def test_what_cannot_be_seen_any_more_cannot_be_withdrawn():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
-    crowd.theirs._ledger = SharedFileTracker(crowd.ours.version)
+    crowd.theirs._tracker = SharedFileTracker(crowd.ours.version)
     crowd.theirs.awaited.landed.clear()
-    assert crowd.theirs.withdraw([lost], FOREVER) == CommitOutcome({}, frozenset({lost.path}))
+    assert crowd.theirs.revoke([lost], FOREVER) == CommitOutcome({}, frozenset({lost.path}))
 
 
 def test_what_was_missed_cannot_be_told():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
-    crowd.theirs._ledger = SharedFileTracker(crowd.ours.version)
+    crowd.theirs._tracker = SharedFileTracker(crowd.ours.version)
     crowd.theirs.awaited.landed.clear()
     with pytest.raises(CommittedByPeer) as taken:
         crowd.theirs.check_taken([lost])

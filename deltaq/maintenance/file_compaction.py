@@ -1,9 +1,10 @@
-"""Which small files become large ones, and how these are cut. Pure rules; `rewrite` acts on them.
+"""File compaction: which small files are merged, and how the merged files are cut. Pure rules; `rewrite` carries them
+out.
 
-Files are looked at in the order of the log. Neighbours are merged once there are enough of them to make a file several
-times as large as each, so a record is written again once for each of the few sizes that its file grows through (the
-size-tiered compaction of log-structured stores). What is large by then is cut by ranges of partitions. Large is also
-what decodes to as much as is written at once: a merge of such files would be cut into as many again.
+This is the size-tiered compaction of log-structured stores, over the files in the order of the log. Neighbours are
+merged once there are enough of them to make a file several times as large as each, so a record is rewritten once for
+each size class that its file grows through. The result of a large merge is cut by ranges of partitions. A file also
+counts as large if it decodes to as much as is written at once: merging such files would produce as many files again.
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ __all__ = [
 ]
 
 _TIERS = (512, 32, 2)
-"""What part of the target size the files of each class stay below. Small ones are merged first, with their like."""
+"""Size classes: files of class `n` are smaller than the target size divided by `_TIERS[n]`. The smallest are merged
+first, with files of their class."""
 
 GROWTH = 4
-"""How many times as large as its largest file a merge is at least, short of the target size. Else a large file would be
-written again for each few small ones that come behind it."""
+"""A merge that stays below the target size is at least this many times as large as its largest file. Otherwise a large
+file would be rewritten for every few small files behind it."""
 
 MERGED_TARGETS_MAX = 4
-"""How many files of the target size one merge makes at most: the more, the fewer partitions are in each."""
+"""Maximum number of files of the target size that one merge makes. The more files, the fewer partitions are in each."""
 
 MERGED_FILES_MAX = 128
-"""How many files one merge takes at most: its entry names them all, and whoever commits next has to read that first."""
+"""Maximum number of files that one merge takes: its entry names them all, and the next committer must read it."""
 
 DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
-"""About how much a new file decodes to at most. Well compressed records make a small file of very many bytes."""
+"""The number of bytes that a new file decodes to is at most about this: a small file of well compressed records can
+decode to very many bytes."""
 
 UNITS_AT_ONCE = 128
-"""Files that are looked at in a stretch: half a millisecond."""
+"""Number of units examined between two calls of `between`, which takes about half a millisecond."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
@@ -57,10 +60,10 @@ _BytesOf = Callable[[DataFile], int]
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Files that belong together, and what the rules ask of them again and again.
+    """Files of one entry or one merge, which are merged together, with values that the rules need often.
 
-    `bytes` is what they take up of a new file, `largest` the largest of them. `kind`: whether they may be merged, and
-    with their like only.
+    `bytes`: the size that they take of a new file; `largest`: that of the largest of them. `kind`: (may be merged, has
+    log-append times, is clean of old values); only units of one kind are merged with each other.
     """
 
     files: tuple[DataFile, ...]
@@ -71,7 +74,7 @@ class _Unit:
 
 @dataclass(frozen=True, slots=True)
 class FileRewrite:
-    """Files to be replaced by others with the same records: for each of these the offsets it shall have."""
+    """Files to be replaced by new files with the same records; `outputs` has the offsets of each new file."""
 
     inputs: tuple[DataFile, ...]
     outputs: tuple[Ranges, ...]
@@ -82,7 +85,7 @@ class FileRewrite:
 
     @property
     def newest_version(self) -> int:
-        """Of the entry that brought the newest of the inputs."""
+        """The version of the newest of the inputs."""
         return max(file.segment.version for file in self.inputs)
 
     def __str__(self) -> str:
@@ -90,14 +93,16 @@ class FileRewrite:
 
 
 def in_log_order(index: OffsetIndex) -> list[tuple[DataFile, ...]]:
-    """The live files in the order of the log. Those of one entry, or cut from one merge, belong together."""
+    """The live files in the order of the log, grouped by the entry or the merge that made them."""
     ordered = sorted(index.files.values(), key=_version)
     return [tuple(files) for _, files in groupby(ordered, key=_version)]
 
 
 def is_alike(files: Sequence[DataFile]) -> bool:
-    """Whether the files have the same kind of times, and so may become one. One entry can have both kinds: the topic's
-    rule may change between an upload and its commit."""
+    """Whether the files have the same kind of timestamps, and so may be merged into one.
+
+    One entry can have both kinds, since `message.timestamp.type` may change between an upload and its commit.
+    """
     return all(file.log_append_time == files[0].log_append_time for file in files)
 
 
@@ -113,11 +118,11 @@ def plan_compaction(
     left_out: Container[str] = (),
     between: Callable[[], object] = lambda: None,
 ) -> FileRewrite | None:
-    """The next merge of small files; None if there is nothing to be gained.
+    """The next merge of small files; None if no merge is worthwhile.
 
-    New files decode to about `decoded_max` bytes at most. The files `left_out` are not merged. With `after`, only of
-    the smallest ones, and of those that came after that version: what can be merged while a merge of older files is
-    under way. With `until`, only of those that came up to that version. `between` is called now and then.
+    New files decode to at most about `decoded_max` bytes. The files `left_out` are not merged. With `after`, only files
+    of the smallest size class that are newer than that version are merged: these can be merged during a merge of older
+    files. With `until`, only files up to that version are merged. `between` is called between pieces of work.
     """
     bytes_of = _bytes_by(target_bytes, decoded_max)
     units = _units(index, bytes_of, left_out, between, -1 if after is None else after, until)
@@ -138,8 +143,10 @@ def count_waiting(
     left_out: Container[str] = (),
     between: Callable[[], object] = lambda: None,
 ) -> int:
-    """How many small files wait to be merged: those among neighbours of which some are worth it. `between` is called
-    now and then."""
+    """The number of small files that wait for a merge: all files of the runs in which some merge is worthwhile.
+
+    `between` is called between pieces of work.
+    """
     units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, between)
     return max(
         sum(
@@ -152,10 +159,10 @@ def count_waiting(
 
 
 def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()) -> FileRewrite | None:
-    """A file with records that can be read no more, to be replaced by one without them; None if there is none but those
-    `left_out`.
+    """The rewrite of a file without its records below the start offsets; None if no file, but for those `left_out`, has
+    such records.
 
-    Other Delta readers know nothing of start offsets: to them what is in a file is in the topic.
+    Other Delta readers do not know start offsets: they read all records in a file as part of the topic.
     """
     for file in sorted(index.files.values(), key=_version):
         if file.path in left_out:
@@ -170,10 +177,11 @@ def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()
 def cut(
     files: Sequence[DataFile], head: TopicHead, target_bytes: int, decoded_max: int | None = None
 ) -> tuple[Ranges, ...]:
-    """The offsets of `files`, which follow each other, shared out among new files of about `target_bytes` each, which
-    decode to about `decoded_max` bytes at most.
+    """Divide the offsets of neighbouring `files` among new files.
 
-    In the order of partitions, so each new file has as few as can be; offsets before the start are left out.
+    Each new file has about `target_bytes` bytes and decodes to at most about `decoded_max` bytes. Offsets are assigned
+    in the order of partitions, so each new file has as few partitions as possible. Those below the start offsets are
+    left out.
     """
     bytes_of = _bytes_by(target_bytes, decoded_max)
     sizes = {file.path: bytes_of(file) / max(1, file.segment.rows) for file in files}
@@ -184,7 +192,7 @@ def cut(
     outputs: list[dict[int, tuple[int, int]]] = []
     filled = 0.0
     for batch in live:
-        # The last one takes all that is left: batches without records too, or a merge would not get rid of a file.
+        # The last file takes all that is left, including empty batches: their file could not be removed otherwise.
         if not outputs or (len(outputs) < wanted and filled >= total / wanted * len(outputs)):
             outputs.append({})
         first = max(batch.base_offset, head.start_offsets[batch.partition])
@@ -195,7 +203,7 @@ def cut(
 
 
 def divided(files: Sequence[DataFile], ranges: Ranges, bytes_max: int) -> tuple[Ranges, ...]:
-    """Offsets of `files` in parts of about `bytes_max` bytes of them at most, or of a single batch."""
+    """Divide `ranges` into parts that take at most about `bytes_max` bytes of `files`, or are a single batch."""
     parts = halved(files, ranges) if _bytes_within(files, ranges) > bytes_max else (ranges,)
     if len(parts) < 2:
         return (ranges,)
@@ -203,7 +211,7 @@ def divided(files: Sequence[DataFile], ranges: Ranges, bytes_max: int) -> tuple[
 
 
 def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
-    """About how many bytes of the files these offsets are, if all records are of a size."""
+    """The approximate number of bytes that these offsets take in the files, assuming records of equal size."""
     size = 0.0
     for file in files:
         for batch in file.batches:
@@ -216,7 +224,7 @@ def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
 
 
 def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
-    """Offsets of `files` in two parts of about as many records; just one if they come from one batch."""
+    """Divide `ranges` into two parts of about equally many records; one part if they come from a single batch."""
     none = (0, 0)
     found = [
         (batch, start, end)
@@ -238,8 +246,10 @@ def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
 
 
 def _bytes_by(target_bytes: int, decoded_max: int | None) -> _BytesOf:
-    """Tells how many of a new file's `target_bytes` a file takes up: its size, or more if it decodes to a larger part
-    of `decoded_max` than that."""
+    """A function for the number of bytes, out of a new file's `target_bytes`, that a file takes.
+
+    It is the file's size, or the same share of `target_bytes` as its decoded size is of `decoded_max` if that is more.
+    """
 
     def bytes_of(file: DataFile) -> int:
         if decoded_max is None:
@@ -257,7 +267,7 @@ def _units(
     after: int = -1,
     until: int | None = None,
 ) -> list[_Unit]:
-    """The live files that came after one version and up to another, in the order of the log."""
+    """The live files with `after` < version <= `until`, in the order of the log."""
 
     def unit(files: tuple[DataFile, ...]) -> _Unit:
         may_go = is_alike(files) and not any(file.path in left_out for file in files)
@@ -275,14 +285,14 @@ def _units(
 
 
 def _runs(units: Iterable[_Unit], limit: int) -> Iterator[list[_Unit]]:
-    """Neighbours that may be merged: small ones with the same kind of times, and all or none free of old values."""
+    """Runs of neighbours below `limit` that may be merged: with the same kind of timestamps, and all or none clean."""
     for (is_small, (may_go, _, _)), run in groupby(units, key=lambda unit: (unit.bytes < limit, unit.kind)):
         if is_small and may_go:
             yield list(run)
 
 
 def _window(run: Sequence[_Unit], target_bytes: int, merge_files: int) -> Sequence[_Unit]:
-    """The oldest neighbours of a run that are worth a merge; empty if none are."""
+    """The oldest neighbours of a run whose merge is worthwhile; empty if there are none."""
     parts = [run]
     while parts:
         part = parts.pop()
@@ -303,7 +313,7 @@ def _window(run: Sequence[_Unit], target_bytes: int, merge_files: int) -> Sequen
 
 
 def _oldest(run: Sequence[_Unit], target_bytes: int) -> list[_Unit]:
-    """As much of a run as one merge takes; at least what came with its first entry."""
+    """The beginning of a run, as much as one merge takes; at least its first unit."""
     window: list[_Unit] = []
     total = files = 0
     for unit in run:

@@ -1,4 +1,4 @@
-"""Maintenance of consumer groups: their logs, offsets that nobody came back for, heartbeats that nobody beats."""
+"""Maintenance of consumer groups: short logs, expired offsets, and heartbeats of members that no longer exist."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ _log = logging.getLogger("deltaq.maintenance")
 FORGET_TIMEOUT_S = 60.0
 
 SWEEP_MAX = 1000
-"""Objects that a consumer's own maintenance removes at once: it must not be at it for long when the consumer closes, or
-a checkpoint is due. At least ten times as many as are added until it has its next turn."""
+"""Maximum number of objects that a consumer's own maintenance removes in one go, since it must not delay the close of
+the consumer or the next checkpoint. It is at least ten times the number of objects added until the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat object as a maintainer has seen it: when it was last written, and for how long it has not changed.
+    """A heartbeat object as seen by maintenance.
 
-    `still_s` is counted on the maintainer's own clock, from when it first saw the object like this.
+    `modified_ms`: when it was last written, by the store's clock, in epoch milliseconds. `still_s`: seconds without a
+    change, measured on the observer's own clock since it first saw the object in this state.
     """
 
     modified_ms: int
@@ -54,11 +55,11 @@ def plan_heartbeats(
     retention_ms: int,
     settings: MaintenanceSettings,
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(members that are dead, ids of objects that may go) of a group with `members`.
+    """(dead members, ids of heartbeat objects to remove) of a group with `members`.
 
-    An object of somebody who is no member may go if it does not change: whoever is about to join rewrites it. A member
-    whose object does not change, and is older than `retention_ms` too, is gone for good. Whoever waits to take its
-    place needs no such patience: this is for groups to which nobody comes back.
+    The object of a non-member is removed if it does not change: a client that is about to join rewrites it. A member is
+    dead if its object does not change and is older than `retention_ms`. This rule is for abandoned groups: a client
+    that joins removes a silent member much sooner (`groups/liveness.py`).
     """
     still = {member for member, beat in seen.items() if beat.still_s >= settings.clean_up_grace_s}
     ancient = {member for member, beat in seen.items() if beat.modified_ms < now_ms - retention_ms}
@@ -69,11 +70,11 @@ def plan_heartbeats(
 def plan_expiry(
     state: TableState, members: frozenset[str], newest_entry_ms: int | None, now_ms: int, retention_ms: int
 ) -> bool:
-    """Whether a group's offsets, and the dead members that it may still have, are to be forgotten.
+    """Whether a group's offsets and its dead members are to be removed.
 
-    They are when it has had no living `members`, and nobody has committed, for `retention_ms`: Kafka's
-    `offsets.retention.minutes`, counted from when the group became empty. Leaving is an entry of the log as well, so
-    its newest one (`newest_entry_ms`, None if it cannot be told) is not older than that.
+    They are when there have been no live `members` and no commits for `retention_ms`: Kafka's
+    `offsets.retention.minutes`, counted from when the group became empty. Leaving the group is a log entry, so the
+    newest entry (`newest_entry_ms`, None if its time is unknown) is at least as recent as that.
     """
     if members or newest_entry_ms is None:
         return False
@@ -82,7 +83,10 @@ def plan_expiry(
 
 
 class GroupPass:
-    """Maintenance of one group, round after round. Several at once, anywhere, do no harm. Not thread-safe."""
+    """Maintenance of one group, round after round. Several instances, in any processes, may run at once.
+
+    Not thread-safe.
+    """
 
     def __init__(
         self,
@@ -103,11 +107,11 @@ class GroupPass:
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
         self._cleaner = LogCleanup(store, clock, settings)
         self._cleaned_at = float("-inf")
-        self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, and when first seen so
-        self._is_watching = False  # heartbeats, which must be seen unchanged a second time
+        self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, uptime when first seen so
+        self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
-        """Tell what a round would do, as far as one look can tell, and change nothing. Raises what `run` raises."""
+        """Report what a round would do, as far as one scan shows. Changes nothing. Raises what `run` raises."""
         done: Counter[str] = Counter()
         for words in self._planned():
             self._tell(f"group {self._group}: {words}")
@@ -123,9 +127,9 @@ class GroupPass:
             if self._is_expired(state, ancient):
                 yield f"forget {len(state.txns)} committed offsets"
             elif over := self._over(state):
-                yield f"forget {len(over)} committed offsets of topics that are no more"
+                yield f"forget {len(over)} committed offsets of deleted topics"
             if strays := self._beats.keys() - (members - ancient):
-                yield f"delete up to {len(strays)} heartbeats that nobody beats any more"
+                yield f"delete up to {len(strays)} heartbeats of members that are gone"
             if state.version < 0:
                 return
             if self._is_checkpoint_due(state):
@@ -135,8 +139,11 @@ class GroupPass:
             raise unavailable(error) from error
 
     def run(self) -> Counter[str]:
-        """Do all that is due; what was done, in numbers. Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown,
-        CheckpointFailed. What was not done is done by the next round."""
+        """Do all that is due. Returns counts by kind of action.
+
+        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, CheckpointFailed. The next round does what this one
+        did not.
+        """
         done: Counter[str] = Counter()
         state = self._log.state()
         compare_clocks(self._store, self._clock)
@@ -161,17 +168,17 @@ class GroupPass:
         return done
 
     def is_waiting(self) -> bool:
-        """Whether there is something that may go once the clean-up's grace period is over."""
+        """Whether heartbeats or log entries wait for the grace period before they are removed."""
         return self._is_watching or self._cleaner.is_waiting(self._folder)
 
     def second_look(self) -> Counter[str]:
-        """Once the grace period is over: do what waited for it. Raises what `run` raises."""
+        """After the grace period: remove what waited for it. Raises what `run` raises."""
         done = self.run()
         done.update(self.clean_log())
         return done
 
     def clean_log(self) -> Counter[str]:
-        """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
+        """Remove log entries and checkpoints that a newer checkpoint replaces. Raises what `run` raises."""
         self._cleaned_at = self._clock.monotonic()
         try:
             marked = self._cleaner.mark(self._positioned(self._log.state()))
@@ -199,19 +206,19 @@ class GroupPass:
         try:
             self._log.forget_offsets(None, deadline, sorted(dead), at_version=state.version)
         except (GroupChanged, GroupInUse):
-            return  # somebody came back
+            return  # a member has joined or committed meanwhile
         done["offsets forgotten"] += len(state.txns)
 
     def _forget_over(self, done: Counter[str]) -> None:
         if over := self._over(self._log.state()):
-            self._tell(f"group {self._group}: forget {len(over)} committed offsets of topics that are no more")
+            self._tell(f"group {self._group}: forget {len(over)} committed offsets of deleted topics")
             self._log.forget_over(over, self._clock.monotonic() + FORGET_TIMEOUT_S)
             done["offsets forgotten"] += len(over)
 
     def _over(self, state: TableState) -> list[str]:
-        """The app ids of committed offsets whose topic id is no more: the topic was deleted, or another has its name.
+        """The app ids of committed offsets whose topic was deleted, or was created again and has another topic id.
 
-        The topics are looked at after the group: so nobody can have committed for a life that begins only later.
+        The topics are read after the group's state, so every topic id in the state is older than what is read here.
         """
         found: dict[str, list[tuple[str, str]]] = {}
         for app_id in state.txns:
@@ -225,22 +232,22 @@ class GroupPass:
         return over
 
     def _life(self, topic: str) -> tuple[bool, str | None]:
-        """(whether the topic's log tells, the id under which the topic lives now)."""
+        """(whether the topic's log could be read, the topic's current id; None if there is no such topic)."""
         try:
             log = TopicLog(self._store, topic, self._clock)
             log.load()
         except KafkaException:
-            return False, None  # it is damaged, or away: then it does not say that anything is over
+            return False, None  # damaged or unavailable: this does not prove that the topic was deleted
         return log.head is not None or log.ended is not None, None if log.head is None else log.head.topic_id
 
     def _look(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
-        """The group's dead members, and the ids of heartbeat objects that may go. Notes what it sees for the next
-        look. Raises StoreError."""
+        """The group's dead members, and the ids of heartbeat objects to remove. Remembers the objects for the next
+        scan. Raises StoreError."""
         folder = names.member_folder(self._group)
         members = frozenset(group_head(state, self._folder).members)
-        # A member without an object counts as one that was last written long ago.
+        # A member without an object counts as one whose object was last written at time 0.
         listed = {member_id: ObjectEntry(folder + member_id, 0, 0) for member_id in members}
-        # Silence is counted from the end of the first look to the beginning of the last: a slow listing adds nothing.
+        # Silence is measured from the end of the first listing to the start of the last: a slow listing adds nothing.
         began_at = self._clock.uptime()
         listed |= {entry.key.removeprefix(folder): entry for entry in self._store.list(folder)}
         ended_at = self._clock.uptime()
@@ -256,8 +263,8 @@ class GroupPass:
         return plan_heartbeats(members, seen, expiry_ms(self._store, self._clock), self._retention_ms, self._settings)
 
     def _has_young(self, state: TableState) -> bool:
-        """Whether there are heartbeat objects that the last look has not seen for long enough, and that may matter:
-        those of nobody, and those of members of a group that would be forgotten without them. Raises StoreError."""
+        """Whether some heartbeat objects must be seen again after the grace period: those of non-members, and those of
+        members of a group that would otherwise be expired. Raises StoreError."""
         now = self._clock.uptime()
         members = frozenset(group_head(state, self._folder).members)
         young = {
@@ -268,19 +275,19 @@ class GroupPass:
         return bool(young - members) or (bool(young) and self._is_expired(state, self._ancient(members)))
 
     def _ancient(self, members: frozenset[str]) -> frozenset[str]:
-        """The members that would be dead if they are not seen alive before the next look."""
+        """The members that are dead unless their heartbeat changes before the next scan."""
         oldest_ms = expiry_ms(self._store, self._clock) - self._retention_ms
         return frozenset(member_id for member_id in members if self._beats[member_id][0].modified_ms < oldest_ms)
 
     def _write_checkpoint(self, done: Counter[str]) -> None:
-        """One at the end of the log, if the newest is far behind: consumers alone see to it only as they commit."""
+        """Write a checkpoint at the end of the log if the newest is far behind. Consumers write them only on commit."""
         state = self._log.state()
         if not self._is_checkpoint_due(state):
             return
         try:
             write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
             done["checkpoints"] += 1
-        except CheckpointFailed as error:  # no reason to leave the rest undone
+        except CheckpointFailed as error:  # the rest of the maintenance does not depend on it
             done[FAILURES] += 1
             self._tell(f"group {self._group}: no checkpoint could be made: {error}")
             _log.warning("maintenance of group %r: no checkpoint could be made: %s", self._group, error)
@@ -291,10 +298,10 @@ class GroupPass:
 
 
 class BackgroundGroupMaintenance:
-    """Keeps the log of a group short on behalf of a consumer, whose commits make it long. Thread-safe.
+    """Keeps the log of a group short, in the process of a consumer that commits to it. Thread-safe.
 
-    The consumer whose commit becomes a version that is a multiple of the checkpoint interval sees to it, on a thread
-    that lives as long as its work.
+    The consumer whose commit becomes a version that is a multiple of the checkpoint interval does the work, on a thread
+    that ends with it.
     """
 
     def __init__(
@@ -312,7 +319,7 @@ class BackgroundGroupMaintenance:
         self._stopped = False
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """A commit of this consumer became `version`; `state()` is a copy of the table's state then."""
+        """Note that a commit of this consumer became `version`; `state()` returns a copy of the table state at it."""
         if version == 0 or version % self._settings.checkpoint_interval:
             return
         now = state()
@@ -323,17 +330,19 @@ class BackgroundGroupMaintenance:
                 self._thread = self._clock.start_thread(
                     lambda: self._undisturbing(now), f"deltaq-maintenance-{self._group}"
                 )
-            except RuntimeError as error:  # what was just committed is so all the same
+            except RuntimeError as error:  # the process is exiting; the commit itself has succeeded
                 _log.info("maintenance of group %r is left to others: %s", self._group, error)
 
     def abandon(self) -> Thread | None:
-        """The consumer was dropped: begin nothing more. The thread of what is under way. Takes no lock, for it is
-        called by a finalizer, which may run while this very thread holds it."""
+        """Start no more work, because the consumer was dropped. Returns the running thread, if there is one.
+
+        Takes no lock: a finalizer calls this, and may run in a thread that holds the lock.
+        """
         self._stopped = True
         return self._thread
 
     def stop(self, timeout_s: float) -> None:
-        """The consumer closes: begin nothing more, and wait so many seconds for what is under way."""
+        """Start no more work, because the consumer closes, and wait at most `timeout_s` seconds for running work."""
         with self._lock:
             self._stopped = True
             thread = self._thread
@@ -341,21 +350,21 @@ class BackgroundGroupMaintenance:
             thread.join(timeout_s)
 
     def _undisturbing(self, state: TableState) -> None:
-        """Whatever fails is tried again by the next one, here or elsewhere."""
+        """Maintain the log and log a failure. The next checkpoint, in any process, tries again."""
         try:
-            self._look_after(state)
+            self._maintain(state)
         except (KafkaException, StoreError, CheckpointFailed) as error:
             log_failure(self._store, "maintenance", f"group {self._group!r}", error)
-        except Exception:  # noqa: BLE001 - a defect here must not concern whoever reads
+        except Exception:  # noqa: BLE001 - a defect of maintenance must not affect the consumer
             _log.exception("maintenance of group %r failed", self._group)
 
-    def _look_after(self, state: TableState) -> None:
+    def _maintain(self, state: TableState) -> None:
         write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
         if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._stopped:
             return
         self._cleaned_at = self._clock.monotonic()
         if self._cleaner.sweep(self._folder, SWEEP_MAX) == SWEEP_MAX:
-            self._cleaned_at = float("-inf")  # more is left, of which the next checkpoint's turn takes as much
+            self._cleaned_at = float("-inf")  # more is left; the next checkpoint removes as much again
         elif not self._stopped:
             compare_clocks(self._store, self._clock)
             log = DeltaLog(self._store, self._folder, self._clock)

@@ -1,10 +1,10 @@
-"""Key compaction: of each key only the newest record stays.
+"""Key compaction keeps only the newest record of each key, as Kafka's log cleaner does.
 
-As Kafka's log cleaner does it. The files of a topic, in the order of the log, are a *clean* part, in which each key
-occurs once in its partition, and a *dirty* one behind it. Cleaning learns the newest offset of each key in the dirty
-part, drops from both parts what is older, and notes the dirty part as clean. A tombstone stays for
-`delete.retention.ms` after the cleaning that made it the only record of its key, so that readers come by.
-Records without a key, from before the topic was compacted, stay.
+The files of a topic, in the order of the log, are a *clean* part, in which each key occurs once per partition, and a
+*dirty* part behind it. Compaction loads the newest offset of each key in the dirty part, drops older records from both
+parts, and marks the dirty part as clean. A tombstone is kept for `delete.retention.ms` after the compaction that made
+it the only record of its key, so that readers see it. Records without a key, from before the topic was compacted, are
+kept.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from deltaq.topics.state import DataFile
 __all__ = ["KeyCleaner", "KeyCleaning", "plan_cleaning"]
 
 KEYS_BYTES_AT_ONCE = 256 * 1024 * 1024
-"""About how many bytes of keys one cleaning learns at most."""
+"""Maximum bytes of keys, approximately, that one compaction loads."""
 
 _SYSTEM_COLUMNS = 5  # partition, offset, timestamp, key, headers; the value's columns follow
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCleaning:
-    """Files to be freed of old values: `clean` ones, each a unit, and the `dirty` ones to become clean."""
+    """Files to be compacted: `clean` units, from which older values are dropped, and `dirty` ones that become clean."""
 
     clean: tuple[tuple[DataFile, ...], ...]
     dirty: tuple[tuple[DataFile, ...], ...]
 
     @property
     def newest_version(self) -> int:
-        """Of the entry that brought the newest of the files."""
+        """The version of the newest of the files."""
         return max(file.segment.version for unit in (*self.clean, *self.dirty) for file in unit)
 
     def __str__(self) -> str:
@@ -62,10 +62,10 @@ def plan_cleaning(
     now_ms: int,
     damaged: Container[str] = (),
 ) -> KeyCleaning | None:
-    """What to clean now; None if the topic is not compacted, or too little of it is dirty.
+    """The compaction that is due; None if the topic is not compacted, or too little of it is dirty.
 
-    Files that are `damaged` cannot be read. So what is behind one stays dirty, and all is if one of them was clean: an
-    older value of a key may be in it.
+    Files in `damaged` cannot be read, and may hold an older value of any key. So files behind a damaged file stay
+    dirty, and if a clean file is damaged, all dirty files do.
 
     Source: Kafka's `min.cleanable.dirty.ratio`, `min.compaction.lag.ms`, `max.compaction.lag.ms`.
     """
@@ -93,7 +93,7 @@ def _leading_clean(units: Sequence[tuple[DataFile, ...]]) -> list[tuple[DataFile
 def _ripe(
     units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int, damaged: Container[str]
 ) -> list[tuple[DataFile, ...]]:
-    """The dirty units up to the first one that cannot be read, or has records that are too young."""
+    """The dirty units before the first one that cannot be read or has records younger than `min.compaction.lag.ms`."""
     ripe: list[tuple[DataFile, ...]] = []
     lag_ms = topic.min_compaction_lag_ms
     for unit in units:
@@ -108,7 +108,7 @@ def _has_one_of(unit: Iterable[DataFile], paths: Container[str]) -> bool:
 
 
 def _first(units: Iterable[tuple[DataFile, ...]], bytes_max: int) -> list[tuple[DataFile, ...]]:
-    """The oldest of the units, one at least, whose keys fit the memory. The others have their turn."""
+    """The oldest of the units, at least one, with at most `bytes_max` bytes. Later compactions take the others."""
     taken: list[tuple[DataFile, ...]] = []
     size = 0
     for unit in units:
@@ -139,8 +139,10 @@ def _count(units: Iterable[tuple[DataFile, ...]]) -> int:
 
 
 class KeyCleaner:
-    """Cleans one topic. `log` keeps an index, and is where the plan was made. `step` is called after each piece of
-    work that is not the `rewriter`'s; what it raises ends a cleaning."""
+    """Compacts one topic. `log` keeps an index; plans must have been made from it.
+
+    `step` is called after each piece of work outside the `rewriter`; its exceptions end the compaction.
+    """
 
     def __init__(
         self, store: Store, log: TopicLog, clock: Clock, rewriter: Rewriter, step: Callable[[], None] = lambda: None
@@ -152,15 +154,17 @@ class KeyCleaner:
         self._rewriter = rewriter
 
     def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
-        """Do what the plan says, oldest files first; how many records were dropped. `topic` has the settings that it
-        was made for. Raises what `rewrite` raises."""
+        """Carry out the plan, oldest files first. Returns the number of records dropped.
+
+        `topic` are the settings that the plan was made for. Raises what `rewrite` raises.
+        """
         newest, learned = self._newest(plan.dirty)
         now_ms = self._clock.time_ms()
         dropped = 0
         for unit in plan.clean:
             for files in _alike(unit):
                 dropped += self._clean_unit(files, newest, now_ms, None, topic)
-        # What is older is gone by now: only so may these be called clean.
+        # Only after older values were dropped from the clean part may the dirty files be marked as clean.
         horizon_ms = now_ms + topic.delete_retention_ms
         for group in _groups(plan.dirty[:learned], topic.segment_bytes):
             dropped += self._clean_unit(group, newest, now_ms, horizon_ms, topic)
@@ -174,7 +178,10 @@ class KeyCleaner:
         horizon_ms: int | None,
         topic: TopicSettings,
     ) -> int:
-        """Rewrite files that follow each other. Dirty ones have a `horizon_ms`: so long their tombstones stay."""
+        """Rewrite neighbouring files. Returns the number of records dropped.
+
+        `horizon_ms` is given for dirty files: their tombstones are kept until then.
+        """
         expired = horizon_ms is None and all((file.clean or 0) <= now_ms for file in files)
         until_ms = max((file.clean or 0 for file in files), default=0) if horizon_ms is None else horizon_ms
         survey = [_survey(part, newest, drop_tombstones=expired) for part in self._parts(files)]
@@ -191,9 +198,9 @@ class KeyCleaner:
         return dropped
 
     def _newest(self, dirty: Sequence[tuple[DataFile, ...]]) -> tuple[dict[int, pa.Table], int]:
-        """Of each partition, the keys in the dirty part and the newest offset of each; and of how many units.
+        """(for each partition, the keys in the dirty part with their newest offsets; the number of units read).
 
-        Of fewer than all if their keys, which may be well compressed, take too much memory.
+        Not all units are read if their keys, which may be well compressed, take too much memory.
         """
         keys: dict[int, _Keys] = {}
         learned = 0
@@ -206,7 +213,7 @@ class KeyCleaner:
         return {partition: of_partition.newest() for partition, of_partition in keys.items()}, learned
 
     def _parts(self, files: Iterable[DataFile]) -> Iterable[Fetched]:
-        """All records that can still be read."""
+        """The records of the files from the start offsets on."""
         head = self._log.live_head
         for file in files:
             wanted = tuple(
@@ -220,7 +227,7 @@ class KeyCleaner:
 
 
 class _Keys:
-    """The keys of a partition's records, with the newest offset of each."""
+    """The keys of a partition's records, with their newest offsets."""
 
     def __init__(self) -> None:
         self._tables: list[pa.Table] = []
@@ -232,7 +239,7 @@ class _Keys:
     def add(self, part: Fetched) -> None:
         table = pa.table({"key": part.rows.column("_key"), "offset": part.rows.column("_offset")})
         self._tables.append(_newest_of_each(table))
-        # Once what has come since is as much as what was there before: so no key is looked at again and again.
+        # Merge once the new tables are as large as the first one, so that the cost per key is logarithmic.
         if sum(len(table) for table in self._tables[1:]) >= len(self._tables[0]):
             self._tables = [self.newest()]
 
@@ -242,7 +249,7 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class _Survey:
-    """How many records of some would be dropped, and how many tombstones stay."""
+    """The number of records that would be dropped, and the number of tombstones that would be kept."""
 
     dropped: int
     tombstones: int
@@ -254,7 +261,7 @@ def _survey(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool
 
 
 def _kept(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> pa.RecordBatch:
-    """The records that are the newest of their key."""
+    """The records that are the newest of their key, or have no key; without tombstones if `drop_tombstones`."""
     rows = part.rows
     known = newest.get(part.partition)
     if known is not None:
@@ -280,10 +287,10 @@ def _newest_of_each(table: pa.Table) -> pa.Table:
 
 
 def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterable[tuple[DataFile, ...]]:
-    """Units that follow each other and have the same kind of times, as many as make one file, or a merge may take.
+    """Neighbouring units with the same kind of timestamps, as many as make one file or as one merge may take.
 
-    The files of one entry with both kinds are in no known order, once some of them were written anew: so none of them
-    is the neighbour of what is before or behind that entry.
+    The order of the files of an entry with both kinds is unknown once some were rewritten, so each of them makes a
+    group of its own.
     """
     group: list[DataFile] = []
     for unit in units:
@@ -300,5 +307,5 @@ def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterabl
 
 
 def _alike(unit: tuple[DataFile, ...]) -> Iterable[tuple[DataFile, ...]]:
-    """The unit itself, or each of its files alone if they must not become one."""
+    """The unit itself, or each of its files alone if they must not be merged."""
     return [unit] if is_alike(unit) else [(file,) for file in unit]

@@ -1,12 +1,12 @@
-"""Removing files that no table names: replaced and expired ones, and uploads that were never committed.
+"""Removal of orphan files, which no live version of a table names: replaced files, expired files, abandoned uploads.
 
-What is to go is seen twice. A *look* notes what lies in a topic's folder and is not in the topic at some version. When
-a grace period is over, an entry in the log says that uploads from before that look are void, and then what is still
-not in the topic is deleted. So no clock decides between a slow writer and its file: a writer that had begun before the
-look reads that entry before it can commit, and uploads again (`TopicLog.append`).
+Removal takes two steps. A *scan* records the files in a topic's folder that are not in the topic at some version. After
+a grace period, a log entry declares all uploads from before the scan void, and the recorded files that are still not in
+the topic are deleted. So a slow writer never loses a committed file, whatever the clocks say: a writer that uploaded
+before the scan reads that entry before it can commit, and uploads again (`TopicLog.append`).
 
-A file may be committed after a look that found it, and leave the topic again before that look is due: it would not stay
-for a grace period after it has left. So what has been in the topic since is dropped from what was noted before.
+A file may be committed after the scan that found it, and leave the topic before that scan is due. Readers could then
+lose it before its grace period is over. So a file that has been live since a scan is dropped from that scan.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ __all__ = ["OrphanFileRemover", "OrphanScan", "is_due", "never_live", "parse_orp
 _log = logging.getLogger("deltaq.maintenance")
 
 NAMES_OF_NOTE_MAX = 10_000
-"""Files in one note; a look makes as many as it needs. To parse one keeps all other threads waiting."""
+"""Maximum number of files in one note; a scan writes as many notes as it needs. Parsing a note blocks all other threads
+of the process."""
 
 LISTED_AT_ONCE = 500
 """Files listed between two pauses."""
@@ -46,10 +47,11 @@ DELETES_AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class OrphanScan:
-    """What was found in a topic's folder at `time_ms` that was not in the topic at `version`.
+    """The files found in a topic's folder at `time_ms` that were not in the topic at `version`.
 
-    `names` are relative to the folder, with the time of their last change by the store's clock, as is `noted_ms`: when
-    the look was noted, `took_ms` after it began. A look that finds very much is noted in several parts.
+    `names` maps each name, relative to the folder, to the time of its last change. That time and `noted_ms` are by the
+    store's clock. The scan was recorded at `noted_ms`, `took_ms` after it began. All times are in milliseconds. A scan
+    that finds more than `NAMES_OF_NOTE_MAX` files is recorded in several parts.
     """
 
     version: int
@@ -64,9 +66,9 @@ class OrphanScan:
 
 
 def unreferenced(found: Mapping[str, int], live: Iterable[str], looks: Iterable[OrphanScan]) -> dict[str, int]:
-    """Of the names found in a folder, those that are not live and were not noted yet; in order.
+    """Of the names found in a folder, those that are neither live nor in a scan; in order.
 
-    `looks` are taken one by one: a busy topic's name hundreds of thousands of files.
+    `looks` is consumed one by one, since the scans of a busy topic name hundreds of thousands of files.
     """
     left = dict(found)
     for name in live:
@@ -78,7 +80,8 @@ def unreferenced(found: Mapping[str, int], live: Iterable[str], looks: Iterable[
 
 
 def parse_orphan_scan(data: bytes, entry: ObjectEntry) -> OrphanScan:
-    """The look noted in an object. ValueError, KeyError, TypeError for what is none, or names what is no data file."""
+    """Parse a recorded scan. Raises ValueError, KeyError or TypeError if it is malformed or names a file that is not a
+    data file."""
     body = strict_json(data)
     if not isinstance(body, dict) or not isinstance(found := body["names"], dict):
         raise TypeError("not an object with names")
@@ -100,17 +103,20 @@ def _may_go(name: str) -> bool:
 
 
 def settled(look: OrphanScan, in_flight_ms: int) -> frozenset[str]:
-    """The names that had been there for a while when the look began.
+    """The names of files that were at least `in_flight_ms` old when the scan began.
 
-    Another one may have been committed right after the look, and have left the topic only lately.
+    A younger file may have been committed right after the scan, and may have left the topic only recently.
     """
     newest_ms = look.noted_ms - look.took_ms - in_flight_ms
     return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= newest_ms)
 
 
 def never_live(look: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int) -> OrphanScan:
-    """The look without names that have been in the topic since, if any of them is settled. It can be noted anew, at
-    any time: what is not settled is left out too, for another look."""
+    """The scan without the names that have been live since. Unchanged if none of its old enough names has been live.
+
+    The result has only names that were old enough (`settled`), so it can be recorded again at any time. A later scan
+    finds the others.
+    """
     names_settled = settled(look, in_flight_ms)
     if names_settled.isdisjoint(live_since):
         return look
@@ -118,7 +124,7 @@ def never_live(look: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int
 
 
 def is_due(look: OrphanScan, now_ms: int, grace_ms: int) -> bool:
-    """Whether a look is so old that what it found may go."""
+    """Whether the grace period of a scan is over."""
     return look.time_ms + grace_ms <= now_ms
 
 
@@ -126,8 +132,8 @@ def is_due(look: OrphanScan, now_ms: int, grace_ms: int) -> bool:
 
 
 class OrphanFileRemover:
-    """Sweeps one topic's folder. `log` keeps an index. `step`, if not the pacer's, is called after each piece of work,
-    and may move the log on."""
+    """Finds and removes the orphan files of one topic. `log` keeps an index. `step`, by default the throttle's, is
+    called after each piece of work, and may move the log forward."""
 
     def __init__(
         self,
@@ -144,42 +150,44 @@ class OrphanFileRemover:
         self._step = step or pacer.step
         self._settings = settings
         self._looks_folder = names.looks_folder(log.folder)
-        # Of the notes that are known: they need not be read again until they are due.
+        # Note key -> time of its scan: a known note need not be read again until it is due.
         self._times_ms: dict[str, int] = {}
-        self._live_since = SeenLive()  # the last look
+        self._live_since = SeenLive()  # the names that have been live since the last scan
 
     def note_live(self) -> frozenset[str]:
-        """To be called before anything is removed from the topic: what is in it now, which is returned, is to stay for
-        a grace period after that, also where an earlier look has noted it."""
+        """Record and return the names that are live now. Must be called before files leave the topic.
+
+        They are then kept for a grace period after they leave, even if an earlier scan found them.
+        """
         live = self._live()
         self._live_since.add(live)
         return live
 
     def looks(self, *, drop: bool = True) -> Iterator[OrphanScan]:
-        """The looks that were taken and are not dealt with yet, one by one. Raises Unavailable.
+        """The recorded scans whose files have not been removed yet, one by one. Raises Unavailable.
 
-        Notes that cannot be read are dropped, or just passed over.
+        Notes that cannot be parsed are deleted, or with `drop=False` skipped.
         """
         for entry in self._notes():
             if (look := self._read(entry, drop=drop)) is not None:
                 yield look
 
     def due(self, now_ms: int, grace_ms: int) -> Iterator[OrphanScan]:
-        """The looks that are so old that what they found may go, oldest first, one by one. Raises Unavailable."""
+        """The scans whose grace period is over, oldest first, one by one. Raises Unavailable."""
         notes = self._notes()
         self._times_ms = {key: self._times_ms[key] for entry in notes if (key := entry.key) in self._times_ms}
         for entry in notes:
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
             look = self._read(entry)
-            self._step()  # whoever comes anew reads them all
+            self._step()  # a new instance reads all notes
             if look is not None:
                 self._times_ms[entry.key] = look.time_ms
                 if is_due(look, now_ms, grace_ms):
                     yield look
 
     def look(self) -> int:
-        """Note what there is to go; how many files. Raises Unavailable, Corrupt, Stopped."""
+        """Scan the folder and record the orphan files. Returns their number. Raises Unavailable, Corrupt, Stopped."""
         earlier, self._live_since = self._live_since, SeenLive()
         try:
             return self._look(earlier)
@@ -194,14 +202,14 @@ class OrphanFileRemover:
         noted = HashedNames(look.names for look in self._corrected(earlier))
         count = 0
         for found, began in self._unnoted(noted):
-            self._log.catch_up()  # what was committed before we looked is in the topic by now
+            self._log.catch_up()  # read every commit that was made before the listing
             live = self.note_live()
             count += self._note({name: found[name] for name in sorted(found.keys() - live)}, began)
         return count
 
     def _unnoted(self, noted: HashedNames) -> Iterator[tuple[dict[str, int], float]]:
-        """What lies in the folder, and since when, without what was `noted`: as much at a time as one note has, and the
-        uptime at which its listing began. Of a busy topic there are millions, most of them noted."""
+        """The data files in the folder that are not in `noted`, with their modification times: as many at a time as fit
+        one note, and the uptime at which their listing began. A busy topic has millions, most of them noted."""
         found: dict[str, int] = {}
         began = self._clock.uptime()
         try:
@@ -220,7 +228,7 @@ class OrphanFileRemover:
             yield found, began
 
     def _corrected(self, earlier: SeenLive) -> Iterator[OrphanScan]:
-        """The looks, one by one, noted anew without what has been in the topic since."""
+        """The scans, one by one, after the names that have been live since were removed from the records."""
         for look in self.looks():
             live_since = earlier.among(look.names) | self._live_since.among(look.names)
             left = never_live(look, live_since, self._settings.in_flight_ms)
@@ -230,8 +238,7 @@ class OrphanFileRemover:
             yield left
 
     def _replace(self, look: OrphanScan) -> None:
-        """Put a look in the place of the one that was noted. That it counts as noted later makes no difference: what it
-        names is settled."""
+        """Overwrite the record of a scan. Its later `noted_ms` makes no difference: all its names were old enough."""
         key = names.look_key(self._log.folder, look.version, look.part)
         try:
             if look.names:
@@ -242,7 +249,7 @@ class OrphanFileRemover:
             raise unavailable(error) from error
 
     def _note(self, found: Mapping[str, int], began: float) -> int:
-        """Note what was found by a listing that began at an uptime; how many files."""
+        """Record the files `found` by a listing that began at uptime `began`. Returns the number of files recorded."""
         if not found:
             return 0
         version = self._log.version
@@ -255,19 +262,19 @@ class OrphanFileRemover:
         try:
             self._store.create(key, data)
             if (self._clock.uptime() - noting) * 1000 > self._settings.in_flight_ms / 2:
-                self._store.delete(key)  # noted so late, a file that was young when it was found passes for an old one
+                self._store.delete(key)  # with this late `noted_ms`, a file that was young when found would seem old
                 return 0
         except ObjectExists:
-            return 0  # somebody else has just looked too
+            return 0  # another process has recorded a scan at the same time
         except StoreError as error:
             raise unavailable(error) from error
         self._step()
         return len(found)
 
     def plan(self, now_ms: int, grace_ms: int) -> tuple[int, int]:
-        """(how many files of looks that are due may be deleted, how many would be noted then). Changes nothing.
+        """(number of files of due scans that may be deleted, number of files that a new scan would record).
 
-        Raises Unavailable, Corrupt.
+        Changes nothing. Raises Unavailable, Corrupt.
         """
         found = self._found()
         self._log.catch_up()
@@ -295,13 +302,14 @@ class OrphanFileRemover:
             raise unavailable(error) from error
 
     def sweep(self, look: OrphanScan) -> int:
-        """Delete what a look found and is still not in the topic; how many files.
+        """Delete the files that a scan found and that are still not in the topic. Returns their number.
 
         Raises what `TopicLog.raise_uploads` raises; Stopped.
         """
         self._log.catch_up()
         if look.version > self._log.version:
-            # Nobody has looked at what was not there: to void all uploads up to then would stop every writer for ever.
+            # No scan can have seen a version that does not exist: the note is damaged. Voiding all uploads up to that
+            # version would block every writer for ever.
             self._drop(names.look_key(self._log.folder, look.version, look.part), "its version is not in the log yet")
             return 0
         noted = settled(look, self._settings.in_flight_ms)
@@ -309,7 +317,7 @@ class OrphanFileRemover:
         head = self._log.head or self._log.ended
         if noted - self._live() and (head is None or head.uploads_from <= look.version):
             self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
-        # Only now is it settled: whoever had uploaded one of them has committed it, or never will.
+        # Only now is the outcome final: the writers of these files have committed them, or never will.
         doomed = sorted(noted - self._live())
         try:
             for first in range(0, len(doomed), DELETES_AT_ONCE):
@@ -322,7 +330,7 @@ class OrphanFileRemover:
         return len(doomed)
 
     def _found(self) -> dict[str, int]:
-        """What lies in the folder, and since when."""
+        """The data files in the folder, with their modification times in epoch milliseconds."""
         folder = self._log.folder
         try:
             listed = {entry.key.removeprefix(folder): entry.modified_ms for entry in self._store.list(folder)}
@@ -335,8 +343,8 @@ class OrphanFileRemover:
         return frozenset(file.segment.key.removeprefix(folder) for file in self._log.index.files.values())
 
     def _read(self, entry: ObjectEntry, *, drop: bool = True) -> OrphanScan | None:
-        """A look; None if somebody else has just dealt with it. One that cannot be read is dropped: another is taken
-        instead."""
+        """Read a recorded scan; None if another process has removed it. A malformed one is deleted: a later scan
+        replaces it."""
         try:
             return parse_orphan_scan(self._store.get(entry.key), entry)
         except ObjectMissing:

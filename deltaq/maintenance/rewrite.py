@@ -1,4 +1,4 @@
-"""Writing the records of some files into new ones, with their offsets, and putting these in the place of the former."""
+"""Rewrites data files: writes their records into new files, with the same offsets, and replaces the old files."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _log = logging.getLogger("deltaq.maintenance")
 COMMIT_TIMEOUT_S = 60.0
 
 GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
-"""The same beside a producer or consumer: to write a file takes about four times as much of their memory."""
+"""`DECODED_BYTES_AT_ONCE` for a client's process. Writing a file takes about four times as much of its memory."""
 
 
 KNOWN_AT_ONCE = 32
-"""Small files whose rows are joined at a stretch: of so many that takes a millisecond or two."""
+"""Number of small files whose cached rows are joined in one step of one or two milliseconds."""
 
 
 class _TooLarge(Exception):
-    """The records of one new file take too much memory: make two of them."""
+    """The records of one new file take too much memory and must be divided among two."""
 
 
 class Rewriter:
-    """Rewrites files of one topic. `log` keeps an index, and is where the plans were made.
+    """Rewrites files of one topic. `log` keeps an index; plans must have been made from it.
 
-    `step` is called after each piece of work; what it raises ends a rewrite, and what that has written is removed.
-    `gently`: new files go to the store piece by piece, with a step after each.
+    `step` is called after each piece of work. Its exceptions end the rewrite, and the files written so far are removed.
+    With `gently`, new files are sent to the store piece by piece, with a step after each.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Rewriter:
         self._step = step
         self._between = step if gently else None
         self.bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
-        """About how many bytes a new file decodes to at most: what has more records becomes several."""
+        """The number of bytes that a new file decodes to is at most about this; more records make several files."""
 
     def rewrite(
         self,
@@ -75,13 +75,14 @@ class Rewriter:
         clean: int | None = None,
         planned_for: TopicSettings | None = None,
     ) -> tuple[str, ...]:
-        """Do what the plan says, with the rows that `keep` leaves; `clean` is noted in the new files. Their paths: more
-        than the plan has outputs where records take more memory than was known.
+        """Carry out the plan with the rows that `keep` returns. Returns the paths of the new files.
 
-        With `planned_for`, only if these are the topic's settings still.
+        There are more files than the plan has outputs if records take more memory than was known. `clean` is stored in
+        the new files (`DataFile.clean`). With `planned_for`, the rewrite is made only if the topic's settings are still
+        these.
 
-        Raises StalePlan, FileGone (the plan is old: make a new one); Corrupt, Unavailable, OutcomeUnknown, and what
-        `step` raises.
+        Raises StalePlan or FileGone if the plan is stale (make a new one); Corrupt, Unavailable, OutcomeUnknown, and
+        what `step` raises.
         """
         as_of = self._log.version
         inputs = [file.path for file in plan.inputs]
@@ -102,21 +103,21 @@ class Rewriter:
             raise
         try:
             self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before, planned_for)
-        except StalePlan as overtaken:
-            if not overtaken.may_have_stood:  # else whoever sweeps gives readers the time that they were promised
+        except StalePlan as stale:
+            if not stale.may_have_stood:  # otherwise readers may use the files: orphan removal deletes them later
                 self._discard(uploaded)
             raise
         self._first_hand.forget(inputs)
         return tuple(segment.path for segment in uploaded)
 
     def _catch_up(self) -> None:
-        """Read at leisure what came meanwhile, and not in one go by a commit that finds its slot taken."""
+        """Read new entries now, so that the commit does not find its slot taken and has to read them all at once."""
         if self._log.is_beside_writer:
-            return  # there is nothing that the writer's own position would still have to read
+            return  # the writer's log is already at the newest version that this process knows
         try:
             self._log.catch_up()
         except Unavailable:
-            pass  # the commit will tell
+            pass  # the commit reports the error
 
     def _write(
         self,
@@ -127,7 +128,7 @@ class Rewriter:
         as_of: int,
     ) -> RewrittenSegment:
         path = names.data_file_name(self._clock.unique_id())
-        # Once encoded the rows are let go: a store that takes its time need not hold both.
+        # The rows are released once they are encoded, so that a slow upload does not keep both in memory.
         batches, encoded, decoded_bytes, times, offsets = self._encoded(plan, ranges, keep, path)
         self._step()
         try:
@@ -146,7 +147,7 @@ class Rewriter:
             batches,
             (offsets["min"].as_py() or 0, offsets["max"].as_py() or 0),
             newest.segment.version,
-            # Of a file without rows: as if they were still there, for it takes their place.
+            # A file without rows keeps the times of the newest file that it replaces.
             newest.min_timestamp_ms if not encoded.rows else times["min"].as_py() // 1000,
             newest.max_timestamp_ms if not encoded.rows else times["max"].as_py() // 1000,
             max(file.modified_ms for file in plan.inputs),
@@ -160,8 +161,8 @@ class Rewriter:
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch], path: str
     ) -> tuple[tuple[Batch, ...], EncodedSegment, int, pa.Scalar, pa.Scalar]:
-        """The new file `path`: what is in it, its bytes and what they decode to, the first and last of its times and
-        offsets."""
+        """Encode the new file `path`. Returns its batches, its content, the number of bytes that it decodes to, and
+        the minimum and maximum of its times (in µs) and of its offsets."""
         rows = self._read(plan, ranges, keep)
         batches = _batches(ranges, rows, path)
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
@@ -178,7 +179,7 @@ class Rewriter:
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
     ) -> dict[int, list[pa.RecordBatch]]:
-        """The rows of each partition, in the order of partitions, and of offsets in each."""
+        """The rows by partition, in the order of partitions, and within each in the order of offsets."""
         index = OffsetIndex()
         for file in plan.inputs:
             index.add(file)
@@ -194,7 +195,7 @@ class Rewriter:
         return rows
 
     def _fetched(self, reads: Sequence[FileRead]) -> Iterator[list[Fetched]]:
-        """The records of one file after the other; of several at once, where their rows are known at first hand."""
+        """The records of one file after another; of several at once if their rows are in the row cache."""
         known: list[tuple[FileRead, pa.RecordBatch]] = []
         for read in reads:
             rows = self._first_hand.rows(read.file.path)
@@ -209,7 +210,7 @@ class Rewriter:
             yield read_known(known)
 
     def _codec(self, plan: FileRewrite) -> tuple[str, int | None]:
-        """The topic's compression, or where it leaves that to producers, what they chose last."""
+        """The topic's compression; with `compression.type=producer`, that of the newest file of the plan."""
         wanted = self._log.settings.compression_type
         if wanted != "producer":
             return wanted, None
@@ -223,12 +224,12 @@ class Rewriter:
             raise unavailable(error) from error
 
     def _discard(self, uploaded: list[RewrittenSegment]) -> None:
-        """Nothing names these files, and nothing ever will."""
+        """Delete uploaded files that no log entry names or will ever name."""
         for segment in uploaded:
             try:
                 self._store.delete(self._log.folder + segment.path)
             except StoreError as error:
-                _log.info("a file stays behind until it is swept up: %s", error)
+                _log.info("a rewritten file is left to orphan removal: %s", error)
 
 
 def _batches(ranges: Ranges, rows: dict[int, list[pa.RecordBatch]], path: str) -> tuple[Batch, ...]:

@@ -1,4 +1,4 @@
-"""One round of maintenance of one topic: the thin place that does what the plans say."""
+"""Carries out the maintenance plans of one topic, round after round."""
 
 from __future__ import annotations
 
@@ -37,33 +37,35 @@ __all__ = ["FAILURES", "Tell", "TopicPass"]
 _log = logging.getLogger("deltaq.maintenance")
 
 FAILURES = "failures"
-"""What failed is counted under this name."""
+"""The name under which failures are counted."""
 
 Tell: TypeAlias = Callable[[str], None]
-"""Takes a line about what is done now."""
+"""Receives a line about each action."""
 
 BACKLOG_MERGES = 8
-"""Merges of small files that may wait before maintenance beside a producer takes more time."""
+"""Number of pending merges of small files above which background maintenance exceeds its share of the time."""
 
 NEW_VERSIONS = MERGED_FILES_MAX
-"""Commits of the writer after which a merge of older files is interrupted for what they have brought."""
+"""Number of new commits by the writer after which a merge of older files is interrupted to merge the new ones."""
 
 TIDY_S = 60.0
-"""Seconds after which all but the records has its turn though there are more files to be merged: beside a fast writer
-there always are."""
+"""Run checkpointing, orphan removal and log clean-up at least this often, in seconds, even while merges are pending.
+Beside a fast writer merges are always pending."""
 
 _NAME_STATISTICS = "name the columns that have statistics, for other engines"
 
 OVERTAKEN_MAX = 5
-"""Plans that others may thwart in one round before the topic is left to them."""
+"""Number of stale plans in one round after which the round leaves the topic to the processes that conflict with it."""
 
 UNREAD_MAX = 5
-"""Files that the store may fail to hand out before it counts as away, and the records wait for the next round."""
+"""Number of files that the store may fail to return before it counts as unavailable and the round skips the records."""
 
 
 class TopicPass:
-    """Maintenance of one topic, round after round. Several at once, anywhere, do no harm: a plan that no longer fits is
-    given up. Not thread-safe."""
+    """Maintenance of one topic, round after round. Not thread-safe.
+
+    Several instances, in any processes, may run at once: a stale plan is dropped.
+    """
 
     def __init__(
         self,
@@ -84,23 +86,23 @@ class TopicPass:
         client_id = "deltaq-maintenance"
         self._log = TopicLog(store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.pause)
         self._beside = beside
-        self._of_topic: str | None = None  # during long work on its records: the topic's id
-        self._after: int | None = None  # during long work: files that come after this version are merged in between
+        self._of_topic: str | None = None  # during long work on records: the topic id
+        self._after: int | None = None  # during long work: files newer than this version are merged in between
         self._damaged: set[str] = set()
-        self._unread: set[str] = set()  # that are left out as damaged ones are until they are tried again
+        self._unread: set[str] = set()  # those of `_damaged` that are tried again in the next round
         self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
         self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter, self._step)
         self._sweeper = OrphanFileRemover(store, self._log, clock, pacer, settings, self._step)
         self._store = store
-        # One for all rounds: it remembers what it has seen when.
+        # One instance for all rounds, since it remembers when it first saw each marker.
         self._log_cleaner = LogCleanup(store, clock, settings, self._step)
-        self._looked_at = float("-inf")  # uptime: by a wall clock that was set back, no look would be due for long
+        self._looked_at = float("-inf")  # uptime: a wall clock that is set back would delay the next scan
         self._tidied_at = self._cleaned_at = float("-inf")
 
     def plan(self) -> Counter[str]:
-        """Tell what a round would do first of each kind, and change nothing. Raises what `run` raises."""
+        """Report the first action of each kind that a round would take. Changes nothing. Raises what `run` raises."""
         done: Counter[str] = Counter()
         for words in self._planned():
             self._tell(f"{self._log.topic}: {words}")
@@ -118,7 +120,7 @@ class TopicPass:
                 yield f"write a checkpoint of version {self._log.version}"
             deleted, noted = self._sweeper.plan(expiry_ms(self._store, self._clock), self._grace_ms())
             if deleted:
-                yield f"delete up to {deleted} files that are not in it any more"
+                yield f"delete up to {deleted} files that are no longer in it"
             if noted:
                 yield f"note {noted} files that are not in it, to be deleted later"
             yield from self._cleaner_of_log().plan(self._log.delta_log).words()
@@ -126,12 +128,13 @@ class TopicPass:
             raise unavailable(error) from error
 
     def run(self, *, checkpoint: bool = True) -> Counter[str]:
-        """Do all that is due; what was done, in numbers. Without `checkpoint`, others see to that.
+        """Do all that is due. Returns counts by kind of action. Without `checkpoint`, the caller writes checkpoints.
 
-        A data file that cannot be read is told, counted as a failure, and left out from then on; one that the store
-        fails to hand out, until the next round. Where the store fails otherwise as records are rewritten, or no
-        checkpoint can be made, that is a failure too. None keeps the rest from being done.
-        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. What was not done is done by the next round.
+        A data file that cannot be read is reported, counted as a failure, and excluded from then on. A file that the
+        store fails to return is excluded until the next round. Other store errors during a rewrite, and a checkpoint
+        that cannot be made, are counted as failures too. After a failure the rest of the round goes on.
+
+        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. The next round does what this one did not.
         """
         done: Counter[str] = Counter()
         self._pacer.begin()
@@ -144,15 +147,16 @@ class TopicPass:
         if is_alive:
             self._name_statistics(done)
             self._work(done, checkpoint=checkpoint)
-        # What has expired, or was rewritten by others. With it goes what is only now being committed, and is read then.
-        # Where no writer sees to checkpoints, little is written: a few files are not worth the memory.
+        # Drop the rows of files that have expired or were rewritten by others. Rows of files that are being committed
+        # right now are lost too; a merge then reads the files. With `checkpoint`, little is written to the topic, and
+        # the rows of a few files are not worth the memory.
         self._first_hand.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
             self._tidy(done, checkpoint=checkpoint)
         return done
 
     def _name_statistics(self, done: Counter[str]) -> None:
-        """A table of an earlier deltaq does not say which columns have statistics; delta-rs would expect all."""
+        """Name the columns with statistics in a table of an earlier deltaq; else delta-rs expects them for all."""
         if self._log.names_statistics:
             return
         self._tell(f"{self._log.topic}: {_NAME_STATISTICS}")
@@ -163,11 +167,11 @@ class TopicPass:
         done["tables corrected"] += 1
 
     def _tidy(self, done: Counter[str], *, checkpoint: bool) -> None:
-        """All that is due but for the records. Small files that come meanwhile are merged in between."""
+        """Checkpointing, orphan removal and log clean-up. Small files that arrive meanwhile are merged in between."""
         self._pacer.boost = 1.0
         self._after = -1
         try:
-            compare_clocks(self._store, self._clock)  # beside a fast writer a round may last for days
+            compare_clocks(self._store, self._clock)  # again, since beside a fast writer a round may last for days
             if checkpoint:
                 self._write_checkpoint(done)
             self._sweep(done)
@@ -180,15 +184,15 @@ class TopicPass:
             self._unread.clear()
 
     def is_waiting(self) -> bool:
-        """Whether log entries may go once the clean-up's grace period is over."""
+        """Whether log entries wait for the grace period before they are removed."""
         return self._log_cleaner.is_waiting(self._log.folder)
 
     def second_look(self) -> Counter[str]:
-        """Once the grace period is over: do what waited for it. Raises what `run` raises."""
+        """After the grace period: remove what waited for it. Raises what `run` raises."""
         return self.clean_log()
 
     def clean_log(self) -> Counter[str]:
-        """Remove log entries and checkpoints that nobody needs; how many. Raises what `run` raises."""
+        """Remove log entries and checkpoints that a newer checkpoint replaces. Raises what `run` raises."""
         cleaner = self._cleaner_of_log()
         self._cleaned_at = self._clock.monotonic()
         try:
@@ -210,7 +214,7 @@ class TopicPass:
         return self._log.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval
 
     def _write_checkpoint(self, done: Counter[str]) -> None:
-        """One at the end of the log, if the newest is far behind: writers alone see to it only as they commit."""
+        """Write a checkpoint at the end of the log if the newest is far behind. Writers write them only on commit."""
         try:
             if not self._is_checkpoint_due():
                 return
@@ -231,27 +235,28 @@ class TopicPass:
         snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable, until)
         now_ms = expiry_ms(self._store, self._clock)
         actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._pacer.step)
-        if now_ms == NOTHING_EXPIRES_MS:  # a wrong clock would also say how long tombstones stay
+        if now_ms == NOTHING_EXPIRES_MS:  # key compaction stores the expiry of tombstones, from the wrong clock
             actions.pop(Kind.CLEANING, None)
         return actions
 
     def _work(self, done: Counter[str], *, checkpoint: bool) -> None:
         thwarted = 0
-        # Others may write as fast as this one works. Beside their writer it goes on; else other topics want their turn.
+        # New files may arrive as fast as they are merged. Beside a writer the round goes on; otherwise it ends with the
+        # files that were there at its start, so that the other topics of the root are maintained too.
         until = self._log.version if self._beside is None else None
-        turns = list(Kind)  # beside a writer any of them may always be due
+        turns = list(Kind)  # least recently done first: beside a writer, every kind may be due all the time
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
             self._sweeper.note_live()
             if self._clock.monotonic() - self._tidied_at >= TIDY_S:
                 self._tidy(done, checkpoint=checkpoint)
-                continue  # the topic may be another, or gone
+                continue  # the topic may have been deleted, or created again
             before = self._log.version
             self._pacer.step()
             self._set_pace()
             self._pacer.step()
             for kind, action in sorted(self._plan(until).items(), key=lambda planned: turns.index(planned[0])):
                 if until is not None and _oldest(action, self._log.index, self._log.live_head) > until:
-                    continue  # all of it came since the round began: it is for the next one
+                    continue  # all of its files came after the round began: the next round does it
                 self._tell(f"{self._log.topic}: {_words(action)}")
                 turns.remove(kind)
                 turns.append(kind)
@@ -266,14 +271,14 @@ class TopicPass:
                     if self._is_damage(error, done):
                         break
                     if isinstance(error, Corrupt):
-                        raise  # it is the log, by which all goes
+                        raise  # the log is damaged, on which all else depends
                     self._failed(str(error), done)
                     return
                 self._pacer.step()
                 if self._log.version != before:
-                    break  # the others were planned for what the topic was
+                    break  # the other plans were made for an earlier version
             else:
-                return  # and a plan of which nothing came is not made again for ever
+                return  # no plan changed the topic: the same plans would be made again, for ever
 
     def _do(self, action: Action, done: Counter[str]) -> None:
         match action:
@@ -290,9 +295,9 @@ class TopicPass:
 
     @contextmanager
     def _interruptible(self, version: int) -> Iterator[None]:
-        """Long work on files that came up to a version: those that come after it are merged in between.
+        """Run long work on files up to `version`, while files after it are merged in between.
 
-        A step of it raises StalePlan once the topic is another one, or gone.
+        A step of the work raises StalePlan if the topic has been deleted, or created again.
         """
         self._after, self._of_topic = version, self._log.live_head.topic_id
         try:
@@ -301,8 +306,10 @@ class TopicPass:
             self._after = self._of_topic = None
 
     def _is_damage(self, error: Exception, done: Counter[str]) -> bool:
-        """Whether an error says of a data file what was not known: that it is damaged, or lost, or that the store fails
-        to hand it out. Whatever reads it would fail, so it is left out from now on, or for a while."""
+        """Whether an error is a new finding about a data file: it is damaged or lost, or the store fails to return it.
+
+        Every plan that reads the file would fail. So it is excluded from plans, or for this round if the store failed.
+        """
         key, reason = None, str(error)
         if isinstance(error, FileGone) and self._log.is_lost(error.file):
             key = error.file.segment.key
@@ -330,11 +337,11 @@ class TopicPass:
         clean = [file.clean for file in files.inputs]
         made = self._rewriter.rewrite(files, clean=None if None in clean else max(time or 0 for time in clean))
         if len(made) > len(files.outputs) and 2 * len(made) > len(files.inputs):
-            # Their records take far more memory than was known. To merge them again could go on for ever.
+            # The records decode to far more memory than was known. Merging the new files again might never end.
             self._unmergeable.update(made)
 
     def _set_pace(self) -> None:
-        """Many writers make more small files than one that takes its time can merge."""
+        """Raise the throttle's share while more small files wait than throttled maintenance can merge."""
         target_bytes, decoded_max = self._log.settings.segment_bytes, self._rewriter.bytes_max
         left_out = self._damaged | self._unmergeable
         waiting = count_waiting(
@@ -348,8 +355,11 @@ class TopicPass:
         self._pacer.boost = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
 
     def _step(self) -> None:
-        """A piece of work is done. What takes its time, as a large merge does, must not be what many small files wait
-        for: each look at the topic would take longer by them, and what is known of them at first hand be forgotten."""
+        """Throttle, and during long work such as a large merge, merge the new small files in between.
+
+        Otherwise new small files would pile up behind it: each plan would take longer, and their rows would be dropped
+        from the row cache.
+        """
         self._pacer.step()
         after, now_s = self._after, self._clock.monotonic()
         if after is None or self._beside is None or now_s < self._new_files_at:
@@ -359,18 +369,18 @@ class TopicPass:
             try:
                 self._merge_new_files(after)
             except (StalePlan, FileGone, KafkaException) as error:
-                # It will be planned again, and is no reason to give up what is interrupted for it.
+                # This merge will be planned again. Its failure is no reason to abandon the interrupted work.
                 if isinstance(error, Corrupt):
                     self._is_damage(error, Counter())
                 _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, error)
             finally:
                 self._after = after
-            # As much time for what was interrupted, or a fast writer would never let it end.
+            # Give the interrupted work as much time as this took; otherwise, beside a fast writer, it would never end.
             self._new_files_at = 2 * self._clock.monotonic() - now_s
             self._pacer.begin()
         head = self._log.head
         if self._of_topic is not None and (head is None or head.topic_id != self._of_topic):
-            raise StalePlan  # what is under way was about a topic that is gone
+            raise StalePlan  # the topic of this work was deleted, or created again
 
     def _merge_new_files(self, after: int) -> None:
         """Merge the smallest of the files that came after version `after`."""
@@ -402,15 +412,15 @@ class TopicPass:
 
         self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings)
 
-    # --- what nobody needs any more ---
+    # --- orphan files ---
 
     def _sweep(self, done: Counter[str]) -> None:
         now_ms = expiry_ms(self._store, self._clock)
         if now_ms == NOTHING_EXPIRES_MS:
-            return  # nor is anything noted, by a time that would not mean to others what it says
+            return  # no scan either: it would be recorded with a time that is wrong for other machines
         for look in self._sweeper.due(now_ms, self._grace_ms()):
             if doomed := settled(look, self._settings.in_flight_ms):
-                self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are not in it any more")
+                self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are no longer in it")
             done["files deleted"] += self._sweeper.sweep(look)
         began = self._clock.uptime()
         if (began - self._looked_at) * 1000 >= self._settings.look_interval_ms:
@@ -423,7 +433,7 @@ class TopicPass:
 
 
 def _oldest(action: Action, index: OffsetIndex, head: TopicHead) -> int:
-    """The version of the oldest of the files that an action is about."""
+    """The version of the oldest file that an action affects."""
     match action:
         case Trimmed():
             bounds = enumerate(zip(head.start_offsets, action.start_offsets, strict=True))

@@ -136,13 +136,13 @@ def test_a_dry_run_tells_every_kind_of_work_with_the_numbers_that_come_of_it() -
     damaged = "topics/t/_deltaq/unreferenced/00000000000000000003"
     store.put(damaged, b"no note")
     told = told_by_a_dry_run(store, clock)
-    assert "t: delete up to 30 files that are not in it any more" in told
+    assert "t: delete up to 30 files that are no longer in it" in told
     assert "t: note 5 files that are not in it, to be deleted later" in told
     assert "t: write a checkpoint of version 37" in told
     assert any(line.startswith("t: let the log start at version ") for line in told)
     assert any(line.startswith("t: merge ") for line in told)
     assert "group g: forget 7 committed offsets" in told
-    assert "group g: delete up to 2 heartbeats that nobody beats any more" in told
+    assert "group g: delete up to 2 heartbeats of members that are gone" in told
     assert "probes: delete 1 that were interrupted" in told
     done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
     assert (done["files deleted"], done["offsets forgotten"], done["probes deleted"]) == (30, 7, 1)

@@ -205,7 +205,7 @@ def test_what_is_left_of_a_forgotten_group_is_a_stub_and_the_group_can_live_agai
     assert world.entries() == [1, 2, 3]
 
 
-# --- offsets of topics that are no more ---
+# --- offsets of deleted topics ---
 
 
 def lives(world: World, count: int) -> list[str]:

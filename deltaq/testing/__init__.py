@@ -1,4 +1,4 @@
-"""For tests of programs that use deltaq, and of deltaq itself: stores that fail, clocks that obey, histories judged."""
+"""Test kit for programs that use deltaq, and for deltaq itself: fault injection, manual clocks, a history checker."""
 
 from deltaq.testing.checker import Anomaly, check_history, report
 from deltaq.testing.faults import Crash, Effect, Fault, Rule

@@ -1,4 +1,4 @@
-"""What can go wrong between a program and its storage, as values: faults, when they strike, and what they did."""
+"""Storage faults as values: which fault, when it is injected, and what effect it had."""
 
 from __future__ import annotations
 
@@ -40,40 +40,41 @@ _STRIKES = {
 
 
 class Crash(SystemExit):
-    """The process is dead. No `except Exception` sees this; its clients are to be given up, not closed.
+    """Simulates the death of the process. Abandon its clients; do not close them.
 
-    Give them a `MortalClock` or a `ManualClock`, so that their threads end without a word.
+    It is a SystemExit, so that no `except Exception` catches it. Give the clients a `MortalClock` or a `ManualClock`,
+    so that their threads end without a traceback.
     """
 
 
 class Effect(str, Enum):
-    """What a fault did, as counted in `FaultyStore.effects`. A fault that changed nothing is not counted."""
+    """The effect of a fault, as counted in `FaultyStore.effects`. A fault that changed nothing is not counted."""
 
-    ERROR_BEFORE = "error_before"  # told as failed; nothing was done
-    ANSWER_LOST = "answer_lost"  # done, and told as failed
-    REFUSAL_LOST = "refusal_lost"  # the store itself had said no or failed; the caller heard nothing of it
-    HUNG = "hung"  # no answer for long, then told as failed; nothing was done
-    DELAYED = "delayed"  # done later than asked for
-    LATE_WRITE_HELD = "late_write_held"  # told as failed, and still under way
+    ERROR_BEFORE = "error_before"  # reported as failed; not done
+    ANSWER_LOST = "answer_lost"  # done, but reported as failed
+    REFUSAL_LOST = "refusal_lost"  # the store's own refusal or error was replaced by StoreUnavailable
+    HUNG = "hung"  # no answer for a long time, then reported as failed; not done
+    DELAYED = "delayed"  # done after a delay
+    LATE_WRITE_HELD = "late_write_held"  # reported as failed, and still pending
     LATE_WRITE_LANDED = "late_write_landed"  # a held write took effect
-    LATE_WRITE_REFUSED = "late_write_refused"  # a held create found its key taken
+    LATE_WRITE_REFUSED = "late_write_refused"  # the store refused a held write, such as a create of an existing key
     REFUSED = "refused"
     NO_SPACE = "no_space"
     FALSE_CONFLICT = "false_conflict"  # refused as taken, though the key was free
     CONDITION_IGNORED = "condition_ignored"  # a create replaced an object
     KEYS_HIDDEN = "keys_hidden"  # a listing lacked its newest keys
     PAGE_REPEATED = "page_repeated"  # a listing gave some keys twice
-    OBJECT_HIDDEN = "object_hidden"  # told as missing, though it was there
+    OBJECT_HIDDEN = "object_hidden"  # reported as missing, though it exists
     TRUNCATED = "truncated"
     BIT_FLIPPED = "bit_flipped"
     DAMAGED = "damaged"
     CRASHED_BEFORE = "crashed_before"
-    CRASHED_AFTER = "crashed_after"  # done, and nobody is left to hear of it
+    CRASHED_AFTER = "crashed_after"  # done, but the process crashed before the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way of failing; made by the class methods below. Outcomes are those of `deltaq.store`."""
+    """One kind of failure; create it with the class methods below. The exceptions are those of `deltaq.store`."""
 
     name: str
     reason: str = ""
@@ -91,12 +92,12 @@ class Fault:
 
     @classmethod
     def error_before(cls, reason: str = "connection refused") -> Fault:
-        """StoreUnavailable, and nothing was done: a server that is away, 429, 500, 503."""
+        """StoreUnavailable, and the operation is not done: server unreachable, HTTP 429, 500, 503."""
         return cls("error_before", reason)
 
     @classmethod
     def error_after(cls, reason: str = "the answer was lost") -> Fault:
-        """StoreUnavailable, and the operation was done. A listing breaks off after its last key."""
+        """StoreUnavailable, although the operation is done. A listing breaks off after its last key."""
         return cls("error_after", reason)
 
     @classmethod
@@ -106,44 +107,44 @@ class Fault:
 
     @classmethod
     def slow(cls, seconds: float | None = None) -> Fault:
-        """Done after `seconds` of the clock (None: after `FaultyStore.release`), with the true answer."""
+        """The operation succeeds after `seconds` of the clock (None: after `FaultyStore.release`)."""
         return cls("slow", seconds=seconds)
 
     @classmethod
     def late_apply(cls, seconds: float | None = None, reason: str = "timed out") -> Fault:
-        """A write that is told as failed at once (StoreUnavailable) and carried out later all the same.
+        """A write that raises StoreUnavailable at once, and is carried out later.
 
-        After `seconds` of the clock; None: when `FaultyStore.land_late` is called.
+        It is carried out after `seconds` of the clock (None: when `FaultyStore.land_late` is called).
         """
         return cls("late_apply", reason, seconds)
 
-    # --- a definite no ---
+    # --- refusals ---
 
     @classmethod
     def refused(cls, reason: str = "access denied") -> Fault:
-        """StoreRefused, and nothing was done: 401, 403, 413, no such bucket."""
+        """StoreRefused, and the operation is not done: HTTP 401, 403, 413, no such bucket."""
         return cls("refused", reason)
 
     @classmethod
     def no_space(cls, reason: str = "the disk is full; free space or enlarge it") -> Fault:
-        """StoreRefused from a `put` or `create`; nothing was written."""
+        """StoreRefused from a `put` or `create`; nothing is written."""
         return cls("no_space", reason)
 
     @classmethod
     def conflict(cls, reason: str = "conflicting request in flight") -> Fault:
-        """ObjectExists from a `create` of a free key: 409 for two requests at once, of which neither succeeds."""
+        """ObjectExists from a `create` of a free key: HTTP 409 for two concurrent requests, both of which fail."""
         return cls("conflict", reason)
 
-    # --- an answer that is not true ---
+    # --- wrong answers ---
 
     @classmethod
     def ignored_condition(cls) -> Fault:
-        """A `create` that replaces what is there, as stores do that do not know `If-None-Match`."""
+        """A `create` that replaces an existing object, as in stores without support for `If-None-Match`."""
         return cls("ignored_condition")
 
     @classmethod
     def missing(cls) -> Fault:
-        """ObjectMissing from a `get` or `get_range` of an object that is there: 404 of a key that was just listed."""
+        """ObjectMissing from a `get` or `get_range` of an existing object: HTTP 404 for a key that was just listed."""
         return cls("missing")
 
     @classmethod
@@ -153,42 +154,42 @@ class Fault:
 
     @classmethod
     def repeated_page(cls, keys: int = 1) -> Fault:
-        """A listing that gives its first `keys` keys twice, as from a page that was sent again."""
+        """A listing that returns its first `keys` keys twice, as if a page was sent again."""
         return cls("repeated_page", number=_positive("repeated_page", "keys", keys))
 
     @classmethod
     def truncate(cls, length: int) -> Fault:
-        """Only the first `length` bytes are read; with a negative `length`, so many are lost at the end."""
+        """A read that returns only the first `length` bytes; a negative `length` is the number of bytes cut off."""
         return cls("truncate", number=length)
 
     @classmethod
     def flip_bit(cls, bit: int | None = None) -> Fault:
-        """Bit number `bit` of what is read is flipped (None: one that the seed chooses)."""
+        """A read that returns the content with bit number `bit` flipped (None: a bit chosen by the seed)."""
         if bit is not None and bit < 0:
             raise ValueError(f"flip_bit: bit={bit!r} must not be negative")
         return cls("flip_bit", number=bit)
 
     @classmethod
     def damage(cls, change: Callable[[bytes], bytes]) -> Fault:
-        """What is read goes through `change`: somebody's error page, an older version, anything."""
+        """A read that returns `change(content)`: for example a proxy's error page, or an older version."""
         return cls("damage", change=change)
 
-    # --- death ---
+    # --- crashes ---
 
     @classmethod
     def crash_before(cls) -> Fault:
-        """The process dies instead of the operation: `Crash`, and from then on from every operation of the store."""
+        """The process dies before the operation. It and every later operation of the store raise `Crash`."""
         return cls("crash_before")
 
     @classmethod
     def crash_after(cls) -> Fault:
-        """The operation is done, and the process dies before it hears of it."""
+        """The operation is done, and the process dies before its answer. It and every later operation raise `Crash`."""
         return cls("crash_after")
 
-    # --- what damage does ---
+    # --- damage ---
 
     def damaged(self, data: bytes, seed: object) -> bytes:
-        """`data` as this fault lets it be read; unchanged by a fault that damages nothing."""
+        """`data` after this fault; unchanged if the fault does not damage content."""
         if self.name == "truncate":
             return data[: self.number]
         if self.name == "flip_bit" and data:
@@ -200,15 +201,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When `fault` strikes: in `operation`, on a key (of a listing: a prefix) that matches the pattern `key`.
+    """Injects `fault` into operations whose key (for a listing: prefix) matches the pattern `key`.
 
-    `operation` is one of `get`, `get_range`, `list`, `list_folders`, `put`, `create`, `delete`; or `read`, `write`, `*`
-    for all of them that the fault can strike. `key` is a pattern with `*` and `?`, where `*` matches `/` too.
+    `operation` is one of `get`, `get_range`, `list`, `list_folders`, `put`, `create`, `delete`, or a group: `read`,
+    `write` or `*`, restricted to the operations that the fault applies to. `key` is a pattern with `*` and `?`; `*`
+    also matches `/`.
 
-    Of the operations that match, the fault strikes from the `nth` on (1 is the first), each with `probability`, until
-    it has struck `times` times (None: for ever).
+    Of the matching operations, the fault strikes from the `nth` on (1: the first), each with `probability`, until it
+    has struck `times` times (None: no limit).
 
-    ValueError for values that make no sense.
+    Raises ValueError for invalid values.
     """
 
     operation: str
@@ -237,13 +239,13 @@ class Rule:
             raise ValueError(f"rule: probability={self.probability!r} must be above 0 and at most 1")
 
     def matches(self, operation: str, key: str) -> bool:
-        """Whether the rule is about this operation."""
+        """Whether the rule applies to this operation, apart from `nth`, `times` and `probability`."""
         return operation in _struck(self.operation, self.fault.name) and fnmatchcase(key, self.key)
 
 
 @cache
 def _struck(operation: str, fault: str) -> frozenset[str]:
-    """The operations that a rule for `operation`, or a group of that name, strikes with `fault`."""
+    """The operations that a rule for `operation`, an operation or a group, strikes with `fault`."""
     return frozenset(_GROUPS.get(operation, (operation,))) & frozenset(_STRIKES[fault])
 
 

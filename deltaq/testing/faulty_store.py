@@ -1,4 +1,4 @@
-"""A store that fails in chosen ways, and counts what its faults did."""
+"""A store that injects faults, and counts their effects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TracedOperation:
-    """An operation that reached a `FaultyStore`, and the name of the fault that struck it, if one did."""
+    """An operation on a `FaultyStore`. `fault` is the name of the fault injected into it; None if there was none."""
 
     operation: str
     key: str
@@ -42,7 +42,7 @@ class TracedOperation:
 
 @dataclass(slots=True, eq=False)
 class _Armed:
-    """A rule in use. Each is told apart by its number, so that one rule's chance does not depend on another's."""
+    """A rule in use. Its number makes its random decisions independent of those of other rules."""
 
     number: int
     rule: Rule
@@ -50,7 +50,7 @@ class _Armed:
     struck: int = 0
 
     def strikes(self, seed: int) -> bool:
-        """Whether the operation that has just been counted in `seen` is struck."""
+        """Whether the fault is injected into the operation just counted in `seen`."""
         rule = self.rule
         if self.seen < rule.nth or (rule.times is not None and self.struck >= rule.times):
             return False
@@ -58,14 +58,14 @@ class _Armed:
 
 
 class FaultyStore:
-    """Wraps a store. The first of its rules that applies to an operation decides how that goes wrong.
+    """Wraps a store and injects faults. The first rule that applies to an operation determines its fault. Thread-safe.
 
-    It stands for one process's way to the storage: put a second one around the same `inner` for another process, or for
-    the process that starts again after a crash. What only `inner` is asked is the truth.
+    One `FaultyStore` is one process's connection to the storage. For another process, or for a process that restarts
+    after a crash, wrap the same `inner` again. Read `inner` directly to see the true content.
 
-    `operations` counts the operations by name, `struck` the faults by name, and `effects` what they did. With
-    `trace=True`, `trace` lists every operation in the order in which they came. With one `seed`, the same operations in
-    the same order meet the same faults. Thread-safe.
+    `operations` counts operations by name, `struck` injected faults by name, and `effects` what they did. With
+    `trace=True`, `trace` lists every operation in order. With the same `seed`, the same operations in the same order
+    meet the same faults. `clock` measures the seconds of faults.
     """
 
     def __init__(
@@ -89,40 +89,41 @@ class FaultyStore:
         self._watches: WeakSet[Watch] = WeakSet()
         self.add(*rules)
 
-    # --- what a test says ---
+    # --- control ---
 
     def add(self, *rules: Rule) -> None:
-        """Let faults strike from now on; after those that were added before."""
+        """Add rules, with lower precedence than those added before."""
         with self._changed:
             for rule in rules:
                 self._armed.append(_Armed(self._rules_ever, rule))
                 self._rules_ever += 1
 
     def clear(self) -> None:
-        """No fault strikes any more. What hangs goes on hanging, and held writes stay held."""
+        """Remove all rules. Operations that hang go on hanging, and held writes stay held."""
         with self._changed:
             self._armed.clear()
 
     def release(self) -> None:
-        """End every `hang` and `slow` that has no time of its own."""
+        """End every `hang` and `slow` that was made without `seconds`."""
         with self._changed:
             self._releases += 1
             self._changed.notify_all()
 
     def land_late(self) -> builtins.list[bool]:
-        """Let the held writes arrive that have no time of their own, oldest first; whether each took effect."""
+        """Carry out the held writes of `late_apply` without `seconds`, oldest first. Returns for each whether it took
+        effect."""
         with self._changed:
             held, self._late = self._late, []
         return [write.land() for write in held]
 
     @property
     def blocked(self) -> int:
-        """How many operations wait for `release` at this moment."""
+        """The number of operations that wait for `release` now."""
         return self._blocked
 
     @property
     def crashed(self) -> bool:
-        """Whether the process behind this store is dead: then every operation raises `Crash`."""
+        """Whether a crash was injected. Then every operation raises `Crash`."""
         return self._crashed
 
     # --- the store ---
@@ -159,7 +160,7 @@ class FaultyStore:
         self,
         key: str,
         data: bytes | memoryview,
-        between: Callable[[], None] | None = None,  # noqa: ARG002 - a write may land when nobody waits for it any more
+        between: Callable[[], None] | None = None,  # noqa: ARG002 - a late write may land after its caller has gone
     ) -> None:
         self._write("put", key, data, self.inner.put)
 
@@ -213,7 +214,7 @@ class FaultyStore:
     # --- which fault ---
 
     def _strike(self, operation: str, key: str) -> Fault | None:
-        """The fault that this operation meets. Those that let nothing be done are over when this returns."""
+        """Choose the fault for this operation. Faults that prevent the operation raise here; delays end here."""
         with self._changed:
             self._die_if_crashed()
             self.operations[operation] += 1
@@ -230,7 +231,7 @@ class FaultyStore:
         striking = None
         for armed in self._armed:
             if armed.rule.matches(operation, key):
-                armed.seen += 1  # also when another rule comes first: `nth` counts what the operations are
+                armed.seen += 1  # even if an earlier rule strikes: `nth` counts operations, not opportunities
                 if striking is None and armed.strikes(self._seed):
                     armed.struck += 1
                     striking = armed.rule.fault
@@ -268,7 +269,7 @@ class FaultyStore:
     # --- what it does ---
 
     def _carry_out(self, fault: Fault | None, operation: str, key: str, work: Callable[[], T]) -> T:
-        """Do the work, and let the answer get lost if that is what the fault is."""
+        """Carry out the operation, then lose its answer or crash if the fault says so."""
         name = "" if fault is None else fault.name
         try:
             result = work()
@@ -335,7 +336,7 @@ class FaultyStore:
             with self._changed:
                 self._late.append(late)
         else:
-            # A thread of its own: the write is in the network, and lands whether or not its sender still lives.
+            # On a thread of its own: the write is in the network, and lands even if its sender has died.
             self._clock.start_thread(lambda: late.land_after(seconds), "deltaq-late-write")
 
     def _broken_off(self, prefix: str, fault: Fault) -> Iterator[ObjectEntry]:
@@ -348,7 +349,7 @@ class FaultyStore:
             self._changed.notify_all()
         self._count(effect)
         for watch in tuple(self._watches):
-            watch.wake()  # whoever waits for news is as dead as the rest, and notices at its next operation
+            watch.wake()  # a waiting thread must die too: its next operation raises Crash
         self._die_if_crashed()
 
     def _die_if_crashed(self) -> None:
@@ -366,7 +367,7 @@ _DAMAGE = {"truncate": Effect.TRUNCATED, "flip_bit": Effect.BIT_FLIPPED, "damage
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LateWrite:
-    """A write that its sender believes to have failed."""
+    """A write that was reported as failed and is carried out later."""
 
     store: FaultyStore
     key: str
@@ -374,7 +375,7 @@ class _LateWrite:
     write: Callable[[str, bytes | memoryview], None]
 
     def land(self) -> bool:
-        """Carry it out; whether it took effect."""
+        """Carry out the write. Returns whether it took effect."""
         try:
             self.write(self.key, self.data)
         except StoreError:
@@ -384,6 +385,6 @@ class _LateWrite:
         return True
 
     def land_after(self, seconds: float) -> None:
-        """Carry it out after some time of the store's clock."""
+        """Carry out the write after `seconds` of the store's clock."""
         self.store._clock.sleep(seconds)
         self.land()

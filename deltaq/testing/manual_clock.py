@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""A clock whose time is moved by the test."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PATIENCE_S = 20.0
 
 
 class ManualClock:
-    """A `deltaq.clock.Clock` whose time moves only by `advance`; whoever sleeps or waits then wakes when it is due.
+    """A `deltaq.clock.Clock` whose time moves only by `advance`, which wakes the threads whose sleep or wait is over.
 
-    Threads, locks and conditions are real; a thread that meets a `Crash` ends without a word. Time passes in one leap:
-    after `advance(60)` all see the new time, and who wanted to be woken on the way is woken late. `until_waiting` waits
-    until a thread has come to its sleep.
+    Threads, locks and conditions are real. A thread in which a `Crash` is raised ends without a traceback. `advance`
+    moves the time in one step: after `advance(60)`, a thread that sleeps for 10 s wakes up and sees a time 60 s later.
+    Call `until_waiting` first if the thread may not have begun to sleep yet.
 
-    With `auto_advance=True` a `sleep` takes no time and moves the clock itself: for code on one thread whose pauses
-    would take minutes. Waiting for a condition still waits.
+    With `auto_advance=True`, `sleep` returns at once and advances the clock itself. Use it for code on one thread whose
+    pauses would take minutes. Waits for a condition still block.
 
-    `start_ms` is the wall-clock time at the start, in epoch milliseconds. Random numbers come from `seed`; ids do not,
-    since two clocks must never give the same one.
+    `start_ms` is the initial wall-clock time in epoch milliseconds. Random numbers are derived from `seed`. Unique ids
+    are not, since two clocks must never return the same id.
     """
 
     def __init__(self, start_ms: int = START_MS, *, auto_advance: bool = False, seed: int = 0) -> None:
@@ -39,32 +39,32 @@ class ManualClock:
         self._monotonic = 0.0
         self._suspended = 0.0
         self._wall_ms = float(start_ms)
-        self._waiting: builtins.list[float] = []  # when each thread that sleeps or waits with a time-out is due
+        self._waiting: builtins.list[float] = []  # monotonic time at which each sleep or wait with a timeout ends
         self._conditions: WeakSet[_ManualCondition] = WeakSet()
 
-    # --- what a test does ---
+    # --- control ---
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and wake those whose time has come. ValueError if it is negative."""
+        """Move the time forward and wake the threads that are due. Raises ValueError if `seconds` is negative."""
         self._pass(seconds, awake=True)
 
     def suspend(self, seconds: float) -> None:
-        """As when a laptop sleeps: wall-clock time and `uptime` move on, `monotonic` does not. Nobody is woken."""
+        """Simulate suspension of the machine: wall clock and `uptime` advance, not `monotonic`. Wakes no thread."""
         self._pass(seconds, awake=False)
 
     def set_wall_clock(self, time_ms: int) -> None:
-        """Set the wall-clock time, forwards or back, as an administrator or a time server may. Nothing else moves."""
+        """Set the wall-clock time, in epoch milliseconds, forwards or back. `monotonic` and `uptime` do not change."""
         with self._changed:
             self._wall_ms = float(time_ms)
 
     @property
     def waiting(self) -> int:
-        """How many threads sleep, or wait with a time-out, and are not due yet."""
+        """The number of threads that sleep, or wait with a timeout, and are not due yet."""
         with self._changed:
             return sum(due_at > self._monotonic for due_at in self._waiting)
 
     def until_waiting(self, threads: int = 1) -> None:
-        """Block until at least so many threads sleep or wait with a time-out. TimeoutError after 20 s of real time."""
+        """Block until at least `threads` threads sleep or wait with a timeout. TimeoutError after 20 s of real time."""
         deadline = SYSTEM_CLOCK.monotonic() + PATIENCE_S
         with self._changed:
             while (found := sum(due_at > self._monotonic for due_at in self._waiting)) < threads:
@@ -102,9 +102,9 @@ class ManualClock:
         if self._auto_advance:
             self.advance(max(0.0, seconds))
             return
-        nobody_notifies = self.condition()
-        with nobody_notifies:
-            nobody_notifies.wait(seconds)
+        never_notified = self.condition()
+        with never_notified:
+            never_notified.wait(seconds)
 
     def lock(self) -> Lock:
         return SYSTEM_CLOCK.lock()
@@ -128,7 +128,7 @@ class ManualClock:
 
 
 class _ManualCondition:
-    """A condition whose time-outs are of a `ManualClock`. A wait ends by `notify_all` or when it is due, never else."""
+    """A condition whose timeouts use a `ManualClock`. A wait ends only by `notify_all` or when it is due."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -158,7 +158,7 @@ class _ManualCondition:
             self._clock._waiting.append(due_at)
             self._clock._changed.notify_all()
         try:
-            # The time is looked at under this condition's lock, which `look_again` takes: no leap goes unnoticed.
+            # The time is read under this condition's lock, which `look_again` takes, so no advance is missed.
             while self._notified == notified and self._clock.monotonic() < due_at:
                 self._real.wait()
             return self._notified != notified
@@ -167,6 +167,6 @@ class _ManualCondition:
                 self._clock._waiting.remove(due_at)
 
     def look_again(self) -> None:
-        """The clock has moved: let every waiter see whether it is due."""
+        """Wake all waiting threads to check the time, after the clock has moved."""
         with self._real:
             self._real.notify_all()

@@ -1,4 +1,4 @@
-"""A clock for clients whose process may die."""
+"""A clock for clients of which a test kills the process by a `Crash`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["MortalClock", "until_crash"]
 
 
 class MortalClock(SystemClock):
-    """The system's clock, but a thread that meets a `Crash` just ends, as all threads of a killed process do.
+    """The system's clock, except that a thread in which a `Crash` is raised ends silently, as in a killed process.
 
-    With the clock that clients have by default, Python or pytest would report an unhandled exception of the thread.
+    With the default clock of clients, Python or pytest would report an unhandled exception in the thread.
     """
 
     def start_thread(self, target: Callable[[], None], name: str) -> Thread:
@@ -21,12 +21,12 @@ class MortalClock(SystemClock):
 
 
 def until_crash(target: Callable[[], None]) -> Callable[[], None]:
-    """`target`, but a `Crash` ends it without a word."""
+    """`target`, except that it returns if a `Crash` is raised."""
 
     def run() -> None:
         try:
             target()
         except Crash:
-            pass  # the dead tell nobody
+            pass  # a killed process reports nothing
 
     return run

@@ -1,4 +1,4 @@
-"""What a topic holds, for assertions."""
+"""Reading a topic's messages, for assertions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PATIENCE_S = 60.0
 
 
 def messages_of(root: str | Store, topic: str | Topic) -> list[Message]:
-    """All messages that a topic holds now, by partition and offset; none if there is no such topic.
+    """All messages that a topic holds now, ordered by partition and offset; empty if the topic does not exist.
 
-    `root` is what clients have as `bootstrap.servers`, or a store. A `Topic` with a model makes values instances of it.
-    Nothing is committed, and no group takes part. Raises KafkaException for damage, or if the store does not answer.
+    `root` is the value of `bootstrap.servers`, or a store. With a `Topic` that has a model, values are instances of the
+    model. Commits nothing and joins no group. Raises KafkaException if data is damaged or the store does not answer.
     """
     store = open_store(root) if isinstance(root, str) else root
     name = topic.name if isinstance(topic, Topic) else topic

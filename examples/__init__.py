@@ -1,1 +1,1 @@
-"""Programs that show deltaq at work."""
+"""Example programs."""

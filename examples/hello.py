@@ -1,4 +1,4 @@
-"""The smallest use: a message in, the same message out. The log is a folder, and nothing runs but this program."""
+"""Minimal example: produce messages and read them back. The topic is a folder; no other program runs."""
 
 from tempfile import TemporaryDirectory
 

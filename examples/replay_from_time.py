@@ -1,4 +1,4 @@
-"""Replay from a moment: look up the offsets at a time, and read on from there."""
+"""Replay from a point in time: look up the offsets at a time and read from there."""
 
 from tempfile import TemporaryDirectory
 
@@ -8,7 +8,7 @@ NOON = 1_700_000_000_000  # milliseconds since 1970 UTC
 
 
 def main() -> None:
-    """One reading a minute for an hour; then everything since half past."""
+    """Produce one reading per minute of an hour, and read those since half past."""
     with TemporaryDirectory() as root:
         with Producer({"bootstrap.servers": root}) as producer:
             for minute in range(60):

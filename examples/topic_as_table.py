@@ -1,4 +1,4 @@
-"""The topic is a Delta table: delta-rs, another engine, reads what a producer just wrote. No copy is made."""
+"""Read a topic as a Delta table: delta-rs, another engine, reads what a producer has written, without a copy."""
 
 from tempfile import TemporaryDirectory
 
@@ -9,7 +9,7 @@ from deltaq import Producer, Topic
 
 
 def main() -> None:
-    """Produce clicks, then count them by page in the table."""
+    """Produce clicks, and count them by page in the table."""
     with TemporaryDirectory() as root:
         Topic("clicks", partitions=3, conf={"bootstrap.servers": root}).create()
         with Producer({"bootstrap.servers": root}) as producer:

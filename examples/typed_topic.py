@@ -1,4 +1,4 @@
-"""A typed topic: a pydantic model's fields are the table's columns, checked when a message is produced."""
+"""A typed topic: the fields of a pydantic model are the columns of the table; `produce` validates the values."""
 
 from tempfile import TemporaryDirectory
 
@@ -8,7 +8,7 @@ from deltaq import Consumer, InvalidValue, Producer, Topic
 
 
 class Order(BaseModel):
-    """What the topic holds."""
+    """The values of the topic."""
 
     product: str
     quantity: int
@@ -16,7 +16,7 @@ class Order(BaseModel):
 
 
 def main() -> None:
-    """Produce orders, have a wrong one refused, read instances back, and ask the same data as a table."""
+    """Produce orders, of which an invalid one is refused, read them as instances, and read them as a table."""
     with TemporaryDirectory() as root:
         orders = Topic("orders", schema=Order, partitions=4, conf={"bootstrap.servers": root})
         with Producer({"bootstrap.servers": root}) as producer:

@@ -1,4 +1,4 @@
-"""The pages of docs/reference/ say what the code says. `make docs` writes them anew."""
+"""The pages of docs/reference/ are generated from the code and up to date. `make docs` regenerates them."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ GENERATED = "Generated from the code by `make docs`; do not edit.\n"
 # --- configuration ---
 
 CONFIG = """\
-Clients take a dict with these names, keywords with `_` for `.` (`linger_ms=20`), or both; keywords win. An unknown name
-is refused with the nearest known one. What exists only because Kafka has brokers is accepted, so that one configuration
-serves both, and marked *no effect*. Options of object stores stand behind `store.`: see
-[object stores](../guides/object-stores.md).
+Clients take a dict with these names, keywords with `_` for `.` (`linger_ms=20`), or both; keywords
+take precedence. An unknown name is refused, and the error names the nearest known one. Settings
+that exist only because Kafka has brokers are accepted and marked *no effect*, so that one
+configuration works for both. Options of object stores begin with `store.`: see [object
+stores](../guides/object-stores.md).
 """
 
 CONFIG_OF_TOPICS = """\
-Given when a topic is created (`Topic(..., config={...})`, `NewTopic(..., config={...})`) or changed through
-`AdminClient`, and kept as properties of its table behind `deltaq.`. **Records are removed by default:** with
-`cleanup.policy=delete`, [maintenance](../guides/maintenance.md) removes records older than `retention.ms`, and the
-oldest records of a partition beyond `retention.bytes`. With `cleanup.policy=compact` it removes all but the newest
-record of each key, and every message must have a key.
+These settings are given when a topic is created (with the argument `config` of `Topic`
+or `NewTopic`), changed through `AdminClient`, and stored as properties of the table with the
+prefix `deltaq.`. **Records are removed by default:** with `cleanup.policy=delete`,
+[maintenance](../guides/maintenance.md) removes records older than `retention.ms`, and the oldest
+records of a partition beyond `retention.bytes`. With `cleanup.policy=compact` it removes all but
+the newest record of each key, and every message must have a key.
 """
 
 
@@ -52,12 +54,13 @@ def config_page() -> str:
 # --- errors ---
 
 ERRORS = """\
-Every exception is a `KafkaException` whose `args[0]` is a `KafkaError` with `code()`, `name()`, `str()`, `fatal()` and
-`retriable()`, so that code written for `confluent_kafka` keeps working. The classes below exist because a program would
-handle each of them differently; all are in `deltaq.errors` and importable from `deltaq`. Wrong types raise `TypeError`,
-wrong numbers of a call `ValueError`, and a client used after `close()` `RuntimeError`.
+Every exception is a `KafkaException` whose `args[0]` is a `KafkaError` with `code()`, `name()`,
+`str()`, `fatal()` and `retriable()`, so that code written for `confluent_kafka` keeps working. Each
+class below stands for a case that a program would handle differently; all are in `deltaq.errors`
+and can be imported from `deltaq`. Arguments of a wrong type raise `TypeError`, numbers out of range
+raise `ValueError`, and a client that is used after `close()` raises `RuntimeError`.
 
-| Exception | Code | What happened, and what to do |
+| Exception | Code | Meaning and remedy |
 |---|---|---|
 """
 
@@ -70,18 +73,18 @@ def exceptions() -> list[type[errors.KafkaException]]:
 
 
 def errors_page() -> str:
-    """Every exception, with what to do about it."""
+    """All exceptions, with their remedies."""
     return "\n".join(["# Errors\n", GENERATED, ERRORS + "\n".join(map(_error_row, exceptions()))]) + "\n"
 
 
 def _error_row(exception: type[errors.KafkaException]) -> str:
     text = " ".join((inspect.getdoc(exception) or "").split())
-    # The code stands where the exception is made: in its constructor, as `KafkaError.<NAME>`.
+    # The code is in the constructor of the exception, as `KafkaError.<NAME>`.
     own = inspect.getsource(exception) if exception is not errors.KafkaException else ""
     codes = dict.fromkeys(re.findall(r"KafkaError\.(_?[A-Z][A-Z_]+)", own))
     names = ", ".join(f"`{code}`" for code in codes)
     others = [base.__name__ for base in exception.__bases__ if not issubclass(base, errors.KafkaException)]
-    kinds = "".join(f" (a `{base}` too)" for base in others if base != "Exception")
+    kinds = "".join(f" (also a `{base}`)" for base in others if base != "Exception")
     return f"| `{exception.__name__}`{kinds} | {names or 'any'} | {text} |"
 
 
@@ -90,7 +93,7 @@ def _error_row(exception: type[errors.KafkaException]) -> str:
 
 @dataclass(frozen=True)
 class Limit:
-    """A constant that bounds something: `module.NAME`, its unit, and what it bounds."""
+    """A constant that is a limit: `module.NAME`, its unit, and what it limits."""
 
     where: str
     unit: str
@@ -104,7 +107,7 @@ class Limit:
 
 
 def _module_of(where: str) -> tuple[str, list[str]]:
-    """`names.VERSION_MAX` -> the module deltaq.names and what to look up there, one after the other."""
+    """`names.VERSION_MAX` -> the module deltaq.names and the names to look up in it, in order."""
     parts = where.split(".")
     count = next(at for at, part in enumerate(parts) if part.isupper())
     return ".".join(["deltaq", *parts[:count]]), parts[count:]
@@ -122,105 +125,155 @@ LIMITS = {
         Limit("store.keys.PART_LENGTH_MAX", "characters", "Part of a key between two slashes"),
     ),
     "Writing": (
-        Limit("producer.batches.BATCH_ROWS_MAX", "records", "Records that one process uploads together"),
-        Limit("producer.batches.BATCH_BYTES_MAX", "bytes", "Bytes that one process uploads together, about"),
+        Limit("producer.batches.BATCH_ROWS_MAX", "records", "Records of one produce batch"),
+        Limit("producer.batches.BATCH_BYTES_MAX", "bytes", "Size of one produce batch, approximately"),
         Limit(
             "producer.batch_upload.SEGMENT_BYTES_MAX",
             "bytes",
-            "Size of a data file before encoding; more makes another file",
+            "Size of a data file before encoding; larger batches are split into several files",
         ),
-        Limit("producer.uploader.BATCHES_AHEAD_MAX", "", "Uploads that may be under way or wait for their commit"),
-        Limit("producer.uploader.UPLOADS_MAX", "", "Whole batches of a topic that one process uploads at once"),
-        Limit("names.OFFER_FILE_BYTES_MAX", "bytes", "Name of a data file that other processes may commit"),
-        Limit("topics.log.SHARED_FILES_MAX", "", "Files of other processes that one commit takes along"),
-        Limit("topics.shared_files.WRITERS_MAX", "", "Other processes of which is remembered what they have offered"),
-        Limit("producer.committer.GIVE_WAY_MAX", "", "Lost races after which a process waits for others once more"),
-        Limit("producer.committer.OFFER_AGAIN_BYTES_MAX", "bytes", "Size of a file that is uploaded again as an offer"),
-        Limit("producer.committer.WITHDRAW_S", "s", "Time to withdraw what others may commit, before it is unknown"),
-        Limit("parquet.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
-        Limit("parquet.file_statistics.INDEXED_COLUMNS_MAX", "", "Columns by which other engines skip files"),
         Limit(
-            "parquet.file_statistics.TEXT_CHARS_MAX", "characters", "Beginning of a string that files are skipped by"
+            "producer.uploader.BATCHES_AHEAD_MAX",
+            "",
+            "Produce batches of a topic that are being uploaded or wait for a commit",
         ),
+        Limit(
+            "producer.uploader.UPLOADS_MAX", "", "Concurrent uploads of full produce batches of a topic by one process"
+        ),
+        Limit("names.OFFER_FILE_BYTES_MAX", "bytes", "Name of a shared file"),
+        Limit("topics.log.SHARED_FILES_MAX", "", "Shared files of other processes in one commit"),
+        Limit("topics.shared_files.WRITERS_MAX", "", "Other processes whose shared files a process keeps track of"),
+        Limit(
+            "producer.committer.GIVE_WAY_MAX",
+            "",
+            "Lost races after which a process still waits for the group-commit leader",
+        ),
+        Limit(
+            "producer.committer.OFFER_AGAIN_BYTES_MAX",
+            "bytes",
+            "Size up to which a file is uploaded again as a shared file",
+        ),
+        Limit(
+            "producer.committer.WITHDRAW_S",
+            "s",
+            "Time to revoke a shared file before its outcome is reported as unknown",
+        ),
+        Limit("parquet.segment.ROW_GROUP_ROWS_MAX", "records", "Records of a row group"),
+        Limit(
+            "parquet.file_statistics.INDEXED_COLUMNS_MAX",
+            "",
+            "Columns with statistics, by which other engines skip files",
+        ),
+        Limit("parquet.file_statistics.TEXT_CHARS_MAX", "characters", "Length of a string in the statistics"),
         Limit(
             "parquet.segment.COMPACTED_ROW_GROUP_BYTES",
             "bytes",
-            "What a row group of a compacted file decodes to, about",
+            "Decoded size of a row group in a compacted file, approximately",
         ),
-        Limit("parquet.segment.ROW_GROUP_SHARE_BYTES", "bytes", "Share of a partition that gets row groups of its own"),
-        Limit("producer.linger.COMMITS_MAX", "times", "Commits on local disk, against one each `linger.ms`"),
-        Limit("producer.linger.EXTRA_S_MAX", "s", "Wait added to `linger.ms` while races for the log are lost"),
-        Limit("delta.log.HEAD_PROOF_S", "s", "Trust in a position at the head without looking for log-start markers"),
-        Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one commit of offsets"),
+        Limit(
+            "parquet.segment.ROW_GROUP_SHARE_BYTES",
+            "bytes",
+            "Size from which the share of a partition in a file has separate row groups",
+        ),
+        Limit("producer.linger.COMMITS_MAX", "times", "Commits on local disk, relative to one per `linger.ms`"),
+        Limit("producer.linger.EXTRA_S_MAX", "s", "Extension of `linger.ms` while a process loses races for the log"),
+        Limit(
+            "delta.log.HEAD_PROOF_S",
+            "s",
+            "Time for which a client relies on its head without checking for log-start markers",
+        ),
+        Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
     ),
     "Reading": (
         Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
-        Limit("parquet.segment.DECODED_BYTES_MAX", "bytes", "What a data file may decode to"),
-        Limit("consumer.fetcher.FIRST_READ_BYTES", "bytes", "What is fetched of a large file at first; it doubles"),
-        Limit("delta.log.READ_AHEAD_MAX", "entries", "Log entries asked for at once when catching up"),
+        Limit("parquet.segment.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
+        Limit("consumer.fetcher.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"),
+        Limit("delta.log.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
         Limit("consumer.fetcher.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
     ),
     "Stores": (
-        Limit("store.parallel.REQUESTS_MAX", "", "Requests at once of one call that looks at many topics"),
-        Limit("store.objects.PART_BYTES", "bytes", "Size from which an object is sent in parts"),
-        Limit("store.objects.PARTS_IN_FLIGHT", "", "Parts sent at once"),
-        Limit("store.object_options.RETRIES", "", "Repetitions of a failed request (never of a conditional create)"),
-        Limit("store.object_options.RETRY_TIMEOUT_MS", "ms", "Time for a request with its repetitions"),
-        Limit("store.probe.PROBE_ATTEMPTS", "", "Attempts to prove that a store honours create-if-absent"),
-        Limit("store.local.UNFINISHED_AGE_MS", "ms", "Age at which maintenance removes an unfinished file of a crash"),
+        Limit("store.parallel.REQUESTS_MAX", "", "Concurrent requests of one call that reads many topics"),
+        Limit("store.objects.PART_BYTES", "bytes", "Size from which an object is uploaded in parts"),
+        Limit("store.objects.PARTS_IN_FLIGHT", "", "Concurrent uploads of parts"),
+        Limit("store.object_options.RETRIES", "", "Retries of a failed request (none for a conditional create)"),
+        Limit("store.object_options.RETRY_TIMEOUT_MS", "ms", "Time for a request including its retries"),
+        Limit("store.probe.PROBE_ATTEMPTS", "", "Attempts to verify that a store honours create-if-absent"),
+        Limit(
+            "store.local.UNFINISHED_AGE_MS",
+            "ms",
+            "Age at which maintenance removes the temporary file of a killed process",
+        ),
     ),
     "Maintenance": (
         Limit(
             "maintenance.settings.DEFAULT_SETTINGS.checkpoint_interval", "commits", "Commits between two checkpoints"
         ),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.keep_entries_min", "entries", "Newest log entries that always stay"
+            "maintenance.settings.DEFAULT_SETTINGS.keep_entries_min",
+            "entries",
+            "Newest log entries that are always kept",
         ),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.keep_entries_max", "entries", "Log entries that stay at most, about"
+            "maintenance.settings.DEFAULT_SETTINGS.keep_entries_max",
+            "entries",
+            "Log entries that are kept at most, approximately",
         ),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.merge_files", "files", "Small neighbours that are merged"),
+        Limit("maintenance.settings.DEFAULT_SETTINGS.merge_files", "files", "Adjacent small files that start a merge"),
         Limit(
-            "maintenance.file_compaction.MERGED_TARGETS_MAX", "files", "Files of `segment.bytes` that one merge makes"
+            "maintenance.file_compaction.MERGED_TARGETS_MAX",
+            "files",
+            "Output of one merge, in files of `segment.bytes`",
         ),
-        Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Files that one merge takes at most"),
+        Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Input files of one merge"),
         Limit(
             "maintenance.topic_pass.UNREAD_MAX",
             "files",
-            "Files that a store may fail to hand out in one round of a topic's maintenance before it counts as away",
+            "Unreadable files of a topic in one round of maintenance, beyond which the store counts as unavailable",
         ),
         Limit(
             "maintenance.retention.EXPIRED_FILES_MAX",
             "files",
-            "Files that one entry of retention removes at most, about",
+            "Files that one log entry of retention removes, approximately",
         ),
         Limit(
             "maintenance.row_cache.BYTES_MAX",
             "bytes",
-            "Just written records kept for the next merge beside a writer, of one topic",
+            "Row cache of a topic, used by the next merge",
         ),
-        Limit("maintenance.row_cache.FILE_BYTES_MAX", "bytes", "The same, of one file"),
-        Limit("topics.log.TURN_TIMEOUT_S", "s", "Time that maintenance keeps the writer beside it waiting"),
+        Limit("maintenance.row_cache.FILE_BYTES_MAX", "bytes", "Size of a file whose rows are kept in the row cache"),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.checkpoint_rest_s", "s", "Time between two checkpoints by one writer"
-        ),
-        Limit("maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max", "bytes", "Dirty files of one key compaction"),
-        Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.clean_up_grace_s", "s", "Time from a log-start marker to clean-up"
+            "topics.log.TURN_TIMEOUT_S", "s", "Time for which maintenance can block the producer of the same process"
         ),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two looks for files to remove"
+            "maintenance.settings.DEFAULT_SETTINGS.checkpoint_rest_s",
+            "s",
+            "Minimum time between two checkpoints by one writer",
         ),
-        Limit("maintenance.orphan_files.NAMES_OF_NOTE_MAX", "files", "Files in one note of what is to be removed"),
         Limit(
-            "maintenance.groups.SWEEP_MAX", "objects", "Log objects that a consumer's own maintenance removes at once"
+            "maintenance.settings.DEFAULT_SETTINGS.dirty_bytes_max",
+            "bytes",
+            "Uncompacted files in one round of key compaction",
+        ),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.clean_up_grace_s",
+            "s",
+            "Time from a log-start marker to the clean-up",
+        ),
+        Limit(
+            "maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two scans for orphan files"
+        ),
+        Limit("maintenance.orphan_files.NAMES_OF_NOTE_MAX", "files", "Files in one list of files to be removed"),
+        Limit(
+            "maintenance.groups.SWEEP_MAX",
+            "objects",
+            "Log objects that the background maintenance of a consumer removes in one step",
         ),
         Limit(
             "maintenance.clock_check.CLOCK_TOLERANCE_S",
             "s",
-            "Difference between a machine's clock and the store's, beyond which it removes nothing because of its age",
+            "Difference between the machine's clock and the store's clock beyond which nothing is removed for its age",
         ),
-        Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans that others may thwart in one round"),
+        Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans of one round that may conflict with other writers"),
         Limit("maintenance.throttle.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),
     "Administration": (Limit("admin.client.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
@@ -228,13 +281,13 @@ LIMITS = {
 
 
 LIMITS_ARE = """\
-What bounds sizes, counts and times, and is not a [setting](config.md). Everything that queues or repeats is bounded by
-one or the other.
+Limits of sizes, counts and times that are not [settings](config.md). Every queue and every retry is
+bounded by a limit or a setting.
 """
 
 
 def limits_page() -> str:
-    """Every bound that is not a setting."""
+    """All limits that are not settings."""
     parts = ["# Limits\n", GENERATED, LIMITS_ARE]
     for title, limits in LIMITS.items():
         parts += [f"## {title}\n", "| Limit | Value | Constant in `deltaq` |\n|---|---|---|"]
@@ -286,7 +339,7 @@ def test_every_exception_says_what_happened_and_what_to_do() -> None:
 
 
 def bounds_in_code() -> Iterator[str]:
-    """The constants of the package whose names say that they bound something."""
+    """The constants of the package whose names mark them as limits: `..._MAX`."""
     for path in sorted((ROOT / "deltaq").rglob("*.py")):
         where = ".".join(path.relative_to(ROOT / "deltaq").with_suffix("").parts)
         for name in re.findall(r"^([A-Z][A-Z_]*_MAX) = ", path.read_text(), re.MULTILINE):
@@ -321,7 +374,7 @@ def test_every_module_is_on_the_map() -> None:
 
 
 def write_pages() -> None:
-    """Write every page as the code has it now."""
+    """Write all pages from the current code."""
     for name, page in PAGES.items():
         (REFERENCE / name).write_text(page())
 

@@ -1,4 +1,4 @@
-"""Every setting there is, with Kafka's names, defaults and ranges (those of librdkafka 2.16 and Apache Kafka 4)."""
+"""All settings, with the names, defaults and ranges of librdkafka 2.16 and Apache Kafka 4."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltaq.partitioner import PARTITIONERS
 __all__ = ["CLIENT_SETTINGS", "PARTITIONS_MAX", "TOPIC_SETTINGS", "config_table"]
 
 PARTITIONS_MAX = 10_000
-"""Most partitions of a topic: every commit lists an offset for each."""
+"""Maximum number of partitions of a topic. Bounds the size of log entries: each lists an offset per partition."""
 
 _BOTH: Clients = "both"
 _PRODUCER: Clients = "producer"
@@ -62,25 +62,25 @@ _SHARED = (
         "bootstrap.servers",
         _BOTH,
         None,
-        "URL or path of the root that holds the topics. Required.",
+        "URL or path of the root of the topics. Required.",
         "metadata.broker.list",
     ),
-    _string("client.id", _BOTH, "deltaq", "Name of this client in commits, groups and logs."),
-    _boolean("auto.create.topics.enable", _BOTH, True, "Create a topic when it is first produced to."),
-    _integer("num.partitions", _BOTH, 1, 1, PARTITIONS_MAX, "Partitions of a topic that is created automatically."),
+    _string("client.id", _BOTH, "deltaq", "Name of the client in commits, groups and log lines."),
+    _boolean("auto.create.topics.enable", _BOTH, True, "Create a topic on the first produce to it."),
+    _integer("num.partitions", _BOTH, 1, 1, PARTITIONS_MAX, "Partitions of an automatically created topic."),
     _integer(
-        "message.max.bytes", _BOTH, 1_000_000, 1_000, 1_000_000_000, "Largest message taken, key and headers included."
+        "message.max.bytes", _BOTH, 1_000_000, 1_000, 1_000_000_000, "Maximum size of a message with key and headers."
     ),
     _boolean(
         "maintenance.enable",
         _BOTH,
         True,
-        "Keep what this client writes in good order, in the background: checkpoints, retention, compaction, clean-up.",
+        "Maintain in the background what this client writes: checkpoints, retention, compaction, clean-up.",
     ),
     _callable(
         "error_cb",
         _BOTH,
-        "Called, inside `poll` and the like, with a KafkaError if the store is away or messages were not written.",
+        "Called in `poll` and similar calls with a KafkaError if the store fails or messages were not written.",
     ),
 )
 
@@ -94,7 +94,7 @@ _OF_PRODUCERS = (
         _PRODUCER,
         "float",
         5.0,
-        "Longest wait for more messages before a commit; longer while other processes write the topic too.",
+        "Maximum wait for more messages before a commit. It is extended while other processes write the topic.",
         0,
         900_000,
         (),
@@ -105,16 +105,21 @@ _OF_PRODUCERS = (
         "batch.num.messages", _PRODUCER, 10_000, 1, 1_000_000, "Messages of a topic that end the wait of `linger.ms`."
     ),
     _integer(
-        "queue.buffering.max.messages", _PRODUCER, 100_000, 0, _INT32_MAX, "Most messages in the buffer; 0 is no limit."
+        "queue.buffering.max.messages",
+        _PRODUCER,
+        100_000,
+        0,
+        _INT32_MAX,
+        "Maximum messages in the buffer; 0 is no limit.",
     ),
-    _integer("queue.buffering.max.kbytes", _PRODUCER, 1_048_576, 1, _INT32_MAX, "Most kibibytes in the buffer."),
+    _integer("queue.buffering.max.kbytes", _PRODUCER, 1_048_576, 1, _INT32_MAX, "Maximum size of the buffer in KiB."),
     _integer(
         "message.timeout.ms",
         _PRODUCER,
         300_000,
         0,
         _INT32_MAX,
-        "Longest time until a message is delivered or has failed; 0 is no limit.",
+        "Time limit for the delivery of a message, after which it fails; 0 is no limit.",
         "delivery.timeout.ms",
     ),
     _always(
@@ -124,43 +129,46 @@ _OF_PRODUCERS = (
             -1,
             -1,
             1_000,
-            "As with `all`, a message is acknowledged once it is committed.",
+            "As with `all`, a message is acknowledged after its commit.",
             "request.required.acks",
             all="-1",
         )
     ),
     _choice("compression.type", _PRODUCER, "none", _CODECS, "Codec of the data files.", "compression.codec"),
-    _integer("compression.level", _PRODUCER, -1, -1, 12, "Level of the codec; -1 is its own default."),
-    _choice("partitioner", _PRODUCER, "consistent_random", PARTITIONERS, "Rule that gives a message its partition."),
+    _integer("compression.level", _PRODUCER, -1, -1, 12, "Level of the codec; -1 is the codec's default."),
+    _choice(
+        "partitioner", _PRODUCER, "consistent_random", PARTITIONERS, "Function that chooses the partition of a message."
+    ),
     _integer(
         "sticky.partitioning.linger.ms",
         _PRODUCER,
         10,
         0,
         900_000,
-        "How long messages without a key stay with one partition; 0 spreads them. By default twice `linger.ms`.",
+        "Time for which messages without a key go to the same partition; 0 distributes them one by one. The default is "
+        "twice `linger.ms`.",
     ),
     _choice(
         "deltaq.group.commit",
         _PRODUCER,
         "auto",
         ("auto", "true", "false"),
-        "Whether processes that write a busy topic at once commit for each other: what one has uploaded, another may "
-        "add to the log. `auto`: on object stores. Off for the whole process if one of its producers for the topic "
-        "says `false`.",
+        "Whether processes that write a busy topic concurrently commit for each other: one adds the files that others "
+        "have uploaded to the log. `auto`: on object stores only. If one producer of a process sets `false`, it is off "
+        "for all producers of that process that write the topic.",
     ),
-    _boolean("delivery.report.only.error", _PRODUCER, False, "Report only messages that failed."),
+    _boolean("delivery.report.only.error", _PRODUCER, False, "Report only failed messages."),
     _integer(
         "offsets.retention.minutes",
         _PRODUCER,
         10_080,
         1,
         _INT32_MAX,
-        "How long a group without members keeps its committed offsets. Of whoever maintains the root, the shortest "
-        "decides: set it alike for all producers, and for `python -m deltaq.maintenance`.",
+        "Time for which a group without members keeps its committed offsets, in minutes. The shortest value among the "
+        "processes that maintain the root applies: set the same for all producers and `python -m deltaq.maintenance`.",
     ),
     _callable(
-        "on_delivery", _PRODUCER, "Called with (error, message) for messages produced without a callback of their own."
+        "on_delivery", _PRODUCER, "Called with (error, message) for messages that were produced without a callback."
     ),
 )
 
@@ -171,17 +179,22 @@ _OF_CONSUMERS = (
         _CONSUMER,
         "latest",
         ("earliest", "latest", "error"),
-        "Where to start without a committed offset. `smallest`, `beginning`, `largest`, `end` are understood too.",
+        "Where to start without a committed offset. `smallest`, `beginning`, `largest` and `end` are accepted as well.",
         smallest="earliest",
         beginning="earliest",
         largest="latest",
         end="latest",
     ),
     _boolean("enable.auto.commit", _CONSUMER, True, "Commit stored offsets in the background.", "auto.commit.enable"),
-    _integer("auto.commit.interval.ms", _CONSUMER, 5_000, 0, _DAY_MS, "How often; 0 is never."),
-    _boolean("enable.auto.offset.store", _CONSUMER, True, "Store the offset of a message when it is handed out."),
+    _integer("auto.commit.interval.ms", _CONSUMER, 5_000, 0, _DAY_MS, "Time between automatic commits; 0 is never."),
+    _boolean("enable.auto.offset.store", _CONSUMER, True, "Store the offset of a message when it is returned."),
     _integer(
-        "session.timeout.ms", _CONSUMER, 45_000, 1, 3_600_000, "Time without a heartbeat after which a member is dead."
+        "session.timeout.ms",
+        _CONSUMER,
+        45_000,
+        1,
+        3_600_000,
+        "Time without a heartbeat after which a member counts as dead.",
     ),
     _integer("heartbeat.interval.ms", _CONSUMER, 3_000, 1, 3_600_000, "Time between two heartbeats."),
     _integer(
@@ -190,7 +203,7 @@ _OF_CONSUMERS = (
         300_000,
         1,
         _DAY_MS,
-        "Longest time between two polls before the member leaves.",
+        "Maximum time between two polls; after it, the member leaves the group.",
     ),
     Setting(
         "partition.assignment.strategy",
@@ -206,26 +219,28 @@ _OF_CONSUMERS = (
             _CONSUMER,
             "read_committed",
             ("read_uncommitted", "read_committed"),
-            "As with `read_committed`, nothing undecided is ever visible.",
+            "As with `read_committed`, only committed records are visible.",
         )
     ),
-    _integer("fetch.wait.max.ms", _CONSUMER, 500, 0, 300_000, "Longest pause between two looks for new messages."),
+    _integer("fetch.wait.max.ms", _CONSUMER, 500, 0, 300_000, "Maximum pause between two checks for new messages."),
     _integer(
         "fetch.max.bytes",
         _CONSUMER,
         52_428_800,
         0,
         2_147_483_135,
-        "About how many bytes of a data file are fetched at a time.",
+        "Approximate number of bytes of a data file per fetch.",
     ),
-    _integer("queued.max.messages.kbytes", _CONSUMER, 65_536, 1, 2_097_151, "Most kibibytes held ready."),
+    _integer(
+        "queued.max.messages.kbytes", _CONSUMER, 65_536, 1, 2_097_151, "Maximum size of the records read ahead, in KiB."
+    ),
     _boolean("enable.partition.eof", _CONSUMER, False, "Report the end of a partition with _PARTITION_EOF."),
-    _always(_boolean("check.crcs", _CONSUMER, False, "Checksums of all that is read are verified.")),
+    _always(_boolean("check.crcs", _CONSUMER, False, "The checksums of all data are verified.")),
     _boolean(
         "allow.auto.create.topics",
         _CONSUMER,
         False,
-        "Create a topic that does not exist when it is first read. A producer given `false` creates none either.",
+        "Create a missing topic on the first read. A producer with `false` does not create topics either.",
     ),
     _integer(
         "topic.metadata.refresh.interval.ms",
@@ -233,19 +248,19 @@ _OF_CONSUMERS = (
         300_000,
         -1,
         3_600_000,
-        "How often to look for new topics that a subscribed pattern matches; -1 is never.",
+        "Time between two checks for new topics that match a subscribed pattern; -1 is never.",
     ),
     _callable("on_commit", _CONSUMER, "Called with (error, partitions) after a commit."),
 )
 
-_NO_BROKER = "deltaq talks to a store, not to brokers: see the settings `store.*`."
-_NO_LIBRARY = "Concerns the inside of librdkafka."
+_NO_BROKER = "deltaq connects to a store, not to brokers: see the settings `store.*`."
+_NO_LIBRARY = "Specific to the implementation of librdkafka."
 _NO_METADATA = "There is no broker metadata to refresh: see `topic.metadata.refresh.interval.ms`."
-_LOGGING = "Use the levels and handlers of Python's logging: all loggers are below `deltaq`."
-_NO_STATISTICS = "There are no statistics."
-_RETRIES = "deltaq retries until `message.timeout.ms`, at a pace of its own."
-_FETCHING = "deltaq fetches by `fetch.max.bytes` and `queued.max.messages.kbytes`."
-_MEMBERSHIP = "There is one group protocol, without a coordinator."
+_LOGGING = "Use Python's logging: all loggers are below `deltaq`."
+_NO_STATISTICS = "deltaq emits no statistics."
+_RETRIES = "deltaq retries until `message.timeout.ms`, with its own back-off."
+_FETCHING = "`fetch.max.bytes` and `queued.max.messages.kbytes` control fetching."
+_MEMBERSHIP = "deltaq has one group protocol, without a coordinator."
 _NO_TRANSACTIONS = "This version has no transactions."
 
 _IGNORED = (
@@ -398,7 +413,7 @@ _IGNORED = (
         _integer("queue.buffering.backpressure.threshold", _PRODUCER, 1, 1, 1_000_000),
     ),
     *_without_effect(
-        "Messages keep the order of `produce()`, and failures of one never reorder the others.",
+        "Messages keep the order of `produce()`; a failed message does not reorder the others.",
         _choice("queuing.strategy", _PRODUCER, "fifo", ("fifo", "lifo")),
         _boolean("enable.gapless.guarantee", _PRODUCER, False),
     ),
@@ -429,14 +444,14 @@ _IGNORED = (
 )
 
 CLIENT_SETTINGS: Mapping[str, Setting] = {s.name: s for s in (*_SHARED, *_OF_PRODUCERS, *_OF_CONSUMERS, *_IGNORED)}
-"""The settings of clients by name (aliases are inside). `store.*` is not listed: the store checks those itself."""
+"""Client settings by name; each lists its aliases. `store.*` is not included: the store checks these settings."""
 
-_NO_REPLICAS = "The store keeps the copies."
+_NO_REPLICAS = "The store replicates the data."
 _NO_SEGMENTS = "Files are rolled and merged by size: see `segment.bytes`."
-_NO_TIERS = "All data is in the store from the beginning."
+_NO_TIERS = "All data is in the store, without tiers."
 
 _TOPIC_ROWS = (
-    _integer("partitions", _TOPIC, 1, 1, PARTITIONS_MAX, "Number of partitions. It can grow, never shrink."),
+    _integer("partitions", _TOPIC, 1, 1, PARTITIONS_MAX, "Number of partitions. It can grow, but not shrink."),
     _integer("retention.ms", _TOPIC, 604_800_000, -1, _INT64_MAX, "Age at which messages are removed; -1 is never."),
     _integer(
         "retention.bytes",
@@ -451,19 +466,17 @@ _TOPIC_ROWS = (
         _TOPIC,
         "list",
         ("delete",),
-        "`delete` applies retention, `compact` keeps the newest message of each key; or both.",
+        "`delete` applies retention; `compact` keeps only the newest message of each key; both can be combined.",
         choices=("delete", "compact"),
     ),
-    _integer("delete.retention.ms", _TOPIC, _DAY_MS, 0, _INT64_MAX, "How long key compaction keeps a tombstone."),
-    _integer(
-        "min.compaction.lag.ms", _TOPIC, 0, 0, _INT64_MAX, "Age below which key compaction leaves a message alone."
-    ),
+    _integer("delete.retention.ms", _TOPIC, _DAY_MS, 0, _INT64_MAX, "Time for which key compaction keeps a tombstone."),
+    _integer("min.compaction.lag.ms", _TOPIC, 0, 0, _INT64_MAX, "Minimum age of a message for key compaction."),
     Setting(
         "min.cleanable.dirty.ratio",
         _TOPIC,
         "float",
         0.5,
-        "Share of a topic not yet compacted that starts key compaction.",
+        "Share of uncompacted data in a topic at which key compaction starts.",
         0,
         1,
     ),
@@ -473,7 +486,7 @@ _TOPIC_ROWS = (
         _INT64_MAX,
         1,
         _INT64_MAX,
-        "Age at which a message makes key compaction start, whatever `min.cleanable.dirty.ratio` says.",
+        "Age of a message at which key compaction starts, regardless of `min.cleanable.dirty.ratio`.",
     ),
     _integer(
         "segment.bytes",
@@ -481,8 +494,8 @@ _TOPIC_ROWS = (
         134_217_728,
         1_048_576,
         _INT32_MAX,
-        "About how large the data files are that compaction makes of small ones. Kafka's default is 1 GiB; here a file "
-        "is made in memory.",
+        "Approximate size of the data files that compaction writes. The default is below Kafka's 1 GiB because files "
+        "are built in memory.",
     ),
     _integer(
         "file.delete.delay.ms",
@@ -490,8 +503,8 @@ _TOPIC_ROWS = (
         _DAY_MS,
         _DAY_MS,
         _INT64_MAX,
-        "How long a data file stays after it has left the topic, for readers that know only the log as it was. Not "
-        "below `metadata.max.retention.ms`.",
+        "Time for which a data file is kept after it has left the topic, for readers with an older state of the log. "
+        "Must not be below `metadata.max.retention.ms`.",
     ),
     _integer(
         "metadata.max.retention.ms",
@@ -499,16 +512,16 @@ _TOPIC_ROWS = (
         _DAY_MS,
         _DAY_MS,
         _INT64_MAX,
-        "Age at which log entries are removed, where a checkpoint has taken their place. Of a log of more than 100,000 "
-        "entries the oldest go sooner; the newest 1,000 stay.",
+        "Age at which log entries that a checkpoint replaces are removed. In a log of more than 100,000 entries, the "
+        "oldest are removed sooner; the newest 1,000 are always kept.",
     ),
-    _integer("max.message.bytes", _TOPIC, 1_048_588, 0, _INT32_MAX, "Largest message taken, key and headers included."),
+    _integer("max.message.bytes", _TOPIC, 1_048_588, 0, _INT32_MAX, "Maximum size of a message with key and headers."),
     _choice(
         "compression.type",
         _TOPIC,
         "producer",
         ("producer", *_CODECS),
-        "Codec of the data files; `producer` leaves it to the producer.",
+        "Codec of the data files; `producer` keeps the codec of the producer.",
         uncompressed="none",
     ),
     _choice(
@@ -516,7 +529,7 @@ _TOPIC_ROWS = (
         _TOPIC,
         "CreateTime",
         ("CreateTime", "LogAppendTime"),
-        "Whose time a message carries: the producer's, or that of its commit.",
+        "Timestamp of a message: `CreateTime` is set by the producer, `LogAppendTime` is the time of the commit.",
     ),
     *_without_effect(
         _NO_SEGMENTS,
@@ -547,13 +560,13 @@ _TOPIC_ROWS = (
         _integer("local.retention.bytes", _TOPIC, -2, -2, _INT64_MAX),
     ),
     *_without_effect(
-        "The level is the producer's: see `compression.level`.",
+        "The producer sets the level: see `compression.level`.",
         _integer("compression.gzip.level", _TOPIC, -1, -1, 9),
         _integer("compression.lz4.level", _TOPIC, 9, 1, 17),
         _integer("compression.zstd.level", _TOPIC, 3, -131_072, 22),
     ),
     *_without_effect(
-        "Timestamps are taken as they come.",
+        "Timestamps are not checked.",
         _integer("message.timestamp.before.max.ms", _TOPIC, _INT64_MAX, 0, _INT64_MAX),
         _integer("message.timestamp.after.max.ms", _TOPIC, 3_600_000, 0, _INT64_MAX),
         _integer("message.timestamp.difference.max.ms", _TOPIC, _INT64_MAX, 0, _INT64_MAX),
@@ -563,11 +576,11 @@ _TOPIC_ROWS = (
 )
 
 TOPIC_SETTINGS: Mapping[str, Setting] = {s.name: s for s in _TOPIC_ROWS}
-"""The settings of topics by name; as table properties they stand behind `deltaq.`."""
+"""Topic settings by name; as table properties they have the prefix `deltaq.`."""
 
 
 def config_table(kind: Literal["producer", "consumer", "admin", "topic"]) -> str:
-    """The settings of a client or of topics as a Markdown table: first those with an effect, then the others."""
+    """The settings of a client or of topics as a Markdown table, sorted by name, those without effect last."""
     source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
     rows = [s for s in source.values() if s.clients in (kind, "both")]
     lines = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
@@ -578,7 +591,7 @@ def config_table(kind: Literal["producer", "consumer", "admin", "topic"]) -> str
 def _row(setting: Setting) -> str:
     names = ", ".join(f"`{name}`" for name in (setting.name, *setting.aliases))
     allowed = setting.range or {"string": "text", "callable": "a callable", "logger": "a logger"}[setting.kind]
-    meaning = {"honoured": "", "always": "*Always so.* ", "none": "*No effect.* "}[setting.effect] + setting.doc
+    meaning = {"honoured": "", "always": "*Fixed.* ", "none": "*No effect.* "}[setting.effect] + setting.doc
     return f"| {names} | {_default_text(setting)} | {allowed} | {meaning} |"
 
 

@@ -1,6 +1,6 @@
-"""The main example: clocks in two time zones, a Spark pipeline that brings them to one time, a reader of the result.
+"""The main example: clocks in two time zones, a Spark pipeline that converts them to one time, a reader of the result.
 
-Three programs that share nothing but the root of the topics, and may be started in any order and at the same time:
+It consists of three programs that share only the root of the topics, and can be started in any order:
 
     producer.py  ->  topics timezone1, timezone2  ->  pipeline.py  ->  topic timezone_unified  ->  results.py
 

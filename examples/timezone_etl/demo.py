@@ -1,4 +1,4 @@
-"""The whole example at once: the three programs side by side, what they say, and the file they end with."""
+"""Run the three programs of the example together, and show their output and the resulting file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST_S = 300.0
 
 
 class Program:
-    """One of the programs, running; what it prints is shown under its name."""
+    """A running program of the example. Its output is shown with its name."""
 
     def __init__(self, name: str, *arguments: str, log: Path) -> None:
         self.name = name
@@ -38,23 +38,23 @@ class Program:
             print(f"{self.name:>8} | {line}", end="", flush=True)
 
     def failed(self) -> bool:
-        """Whether it has ended otherwise than well."""
+        """Whether it has ended with an error."""
         return self.process.poll() not in (None, 0)
 
     def end(self) -> None:
-        """Stop it if it still runs."""
+        """Stop it if it is still running."""
         self.process.terminate()
         self.process.wait()
         self._shown.join()
 
 
 def run(root: str, csv: Path, messages: int, interval: float, scratch: Path) -> None:
-    """Run all three until the file has every message. SystemExit with a program's own words if it fails."""
+    """Run all three until the file has every message. Raises SystemExit with the log of a program that fails."""
     place = ["--root", root]
     checkpoint = ["--checkpoint", str(scratch / "checkpoint")]
     count = ["--messages", str(messages)]
     programs = [
-        # The reader first and the producer last: each waits for what the next one makes.
+        # The reader starts first and the producer last: each waits for the topics that the next one creates.
         results := Program("results", *place, *count, "--csv", str(csv), log=scratch / "results.log"),
         Program("pipeline", *place, *checkpoint, log=scratch / "pipeline.log"),
         Program("producer", *place, *count, "--interval", str(interval), log=scratch / "producer.log"),
@@ -79,11 +79,11 @@ def main() -> None:
     """Run the program."""
     parser = arguments(__doc__)
     parser.add_argument("--messages", type=int, default=20, help="how many to produce")
-    parser.add_argument("--interval", type=float, default=0.5, help="seconds from one to the next")
+    parser.add_argument("--interval", type=float, default=0.5, help="seconds between two messages")
     parser.add_argument("--csv", type=Path, default=Path("results.csv"), help="the file to write")
     args = parser.parse_args()
 
-    # A place of its own for each run: nothing that is there already is touched.
+    # Each run has its own root, so that existing topics stay untouched.
     root = f"{args.root.rstrip('/')}/demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     print(f"topics in {root}; Spark takes a few seconds to start", flush=True)
     with tempfile.TemporaryDirectory(prefix="deltaq-demo-") as scratch:

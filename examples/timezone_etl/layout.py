@@ -1,4 +1,4 @@
-"""What the programs agree on: the topics, and what is in them."""
+"""The topics of the example, and the format of their messages."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ CLOCKS = {"timezone1": ZoneInfo("America/New_York"), "timezone2": ZoneInfo("Euro
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S.%f %z"
 
 UNIFIED = "timezone_unified"
-"""A typed topic, so that it is a table with columns of its own: `timestamp` (epoch milliseconds) and `message`."""
+"""A typed topic: a table with the columns `timestamp` (epoch milliseconds) and `message`."""
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """A parser of the arguments that every program has."""
+    """A parser with the arguments that all programs have."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--root", default="./deltaq-data", help="where the topics are: a folder, or s3://bucket/prefix")
     return parser
 
 
 def wait_for_topics(root: str, names: Iterable[str]) -> None:
-    """Return as soon as there are topics of these names."""
+    """Wait until topics of these names exist."""
     missing = [Topic(name, bootstrap_servers=root) for name in names]
-    told = False
+    reported = False
     while missing := [topic for topic in missing if not topic.exists()]:
-        if not told:
+        if not reported:
             print(f"waiting for {', '.join(topic.name for topic in missing)} in {root}", flush=True)
-            told = True
+            reported = True
         time.sleep(0.5)

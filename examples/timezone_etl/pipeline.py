@@ -1,7 +1,7 @@
-"""From local times in two topics to one time in one topic: a Spark query that goes on where it was stopped.
+"""Convert the local times in two topics to one time in one topic, with a Spark query that can be restarted.
 
-However often the program is killed and started again, each message arrives in `timezone_unified` exactly once: a
-micro-batch is one commit of the topic, which also notes the number of the micro-batch.
+Each message arrives in `timezone_unified` exactly once, however often the program is killed and restarted: a
+micro-batch is one commit of the topic, which also records the number of the micro-batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from examples.timezone_etl.layout import CLOCKS, UNIFIED, arguments, wait_for_to
 
 
 def readings(spark: SparkSession, root: str, topic: str, rows_max: int) -> DataFrame:
-    """The messages of one clock as `timestamp`, epoch milliseconds whose fraction is kept, and `message`."""
+    """The messages of one clock as `timestamp`, in epoch milliseconds with a fraction, and `message`."""
     messages = (
         spark.readStream.format("deltaq")
         .option("subscribe", topic)
@@ -25,14 +25,14 @@ def readings(spark: SparkSession, root: str, topic: str, rows_max: int) -> DataF
         .option("maxOffsetsPerTrigger", rows_max)
         .load(root)
     )
-    # A message that is not what the topic promises stops the pipeline: better than a hole that nobody sees.
+    # An invalid message stops the pipeline, because dropping it would lose data silently.
     reading = from_json(col("value").cast("string"), "date STRING, message STRING", {"mode": "FAILFAST"})
     time = to_timestamp(reading["date"], "yyyy-MM-dd HH:mm:ss.SSSSSS xx")
     return messages.select((unix_micros(time) / 1000).alias("timestamp"), reading["message"].alias("message"))
 
 
 def unify(spark: SparkSession, root: str, checkpoint: str, rows_max: int, *, available_now: bool) -> StreamingQuery:
-    """Start the query. Its output is a typed topic, made from the columns when the first rows arrive."""
+    """Start the query. Its output is a typed topic, created from the columns when the first rows arrive."""
     first, second = (readings(spark, root, topic, rows_max) for topic in CLOCKS)
     writer = (
         first.unionByName(second)
@@ -46,21 +46,23 @@ def unify(spark: SparkSession, root: str, checkpoint: str, rows_max: int, *, ava
 
 
 def show_progress(query: StreamingQuery) -> None:
-    """Tell of each micro-batch until the query ends."""
-    told = -1
+    """Print each micro-batch until the query ends."""
+    shown = -1
     while not query.awaitTermination(1):
         progress = query.lastProgress
-        if progress is not None and progress.numInputRows and progress.batchId > told:
-            told = progress.batchId
-            print(f"batch {told}: {progress.numInputRows} messages in {progress.batchDuration} ms", flush=True)
+        if progress is not None and progress.numInputRows and progress.batchId > shown:
+            shown = progress.batchId
+            print(f"batch {shown}: {progress.numInputRows} messages in {progress.batchDuration} ms", flush=True)
 
 
 def main() -> None:
     """Run the program."""
     parser = arguments(__doc__)
-    parser.add_argument("--checkpoint", default="./deltaq-checkpoint", help="where Spark keeps how far it has come")
-    parser.add_argument("--available-now", action="store_true", help="end with the messages there are now")
-    parser.add_argument("--max-offsets", type=int, default=100_000, help="most messages of a clock in one micro-batch")
+    parser.add_argument("--checkpoint", default="./deltaq-checkpoint", help="where Spark stores its progress")
+    parser.add_argument("--available-now", action="store_true", help="process the existing messages, then end")
+    parser.add_argument(
+        "--max-offsets", type=int, default=100_000, help="maximum number of messages of a clock in one micro-batch"
+    )
     args = parser.parse_args()
 
     wait_for_topics(args.root, CLOCKS)

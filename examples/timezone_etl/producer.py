@@ -1,4 +1,4 @@
-"""Two clocks: each message is the present time in New York or in Paris, and a number."""
+"""Produce the messages of two clocks: the current time in New York or in Paris, and a number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from deltaq import KafkaError, Message, Producer
 from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT, arguments
 
 
-def told(error: KafkaError | None, message: Message) -> None:
-    """Say what became of a message."""
+def report(error: KafkaError | None, message: Message) -> None:
+    """Print a delivered message, or end the program if delivery failed."""
     if error is not None:
         raise SystemExit(f"not delivered: {error.str()}")
     print(f"{message.topic()}[{message.partition()}]@{message.offset()} {message.value().decode()}", flush=True)
@@ -22,7 +22,7 @@ def main() -> None:
     """Run the program."""
     parser = arguments(__doc__)
     parser.add_argument("--messages", type=int, default=10, help="how many to produce")
-    parser.add_argument("--interval", type=float, default=1.0, help="seconds from one to the next")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between two messages")
     args = parser.parse_args()
 
     choice = random.Random(0)
@@ -32,10 +32,10 @@ def main() -> None:
             date = datetime.now(CLOCKS[topic]).strftime(DATE_FORMAT)
             value = json.dumps({"date": date, "message": str(number)})
             try:
-                producer.produce(topic, value, on_delivery=told)
-            except BufferError:  # more is waiting than the producer may hold
+                producer.produce(topic, value, on_delivery=report)
+            except BufferError:  # the buffer is full
                 producer.flush()
-                producer.produce(topic, value, on_delivery=told)
+                producer.produce(topic, value, on_delivery=report)
             producer.poll(0)
             time.sleep(args.interval)
 

@@ -1,4 +1,4 @@
-"""The unified times as a CSV file, written anew from the first message on, and growing with the topic."""
+"""Write the unified times to a CSV file, from the first message on, and append messages as they arrive."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ COLUMNS = ("timestamp", "message", "partition", "offset")
 
 
 def from_the_beginning(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-    """Whatever an earlier run has read, this one wants all messages."""
+    """Start at the first message, regardless of what an earlier run has read."""
     for partition in partitions:
         partition.offset = OFFSET_BEGINNING
     consumer.assign(partitions)
 
 
 def write_results(consumer: Consumer, path: Path, wanted: int | None) -> None:
-    """Write messages as rows until `wanted` are written; for ever if None."""
+    """Write messages as rows until `wanted` rows are written; None: until interrupted."""
     with path.open("w", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(COLUMNS)
@@ -41,7 +41,9 @@ def main() -> None:
     """Run the program."""
     parser = arguments(__doc__)
     parser.add_argument("--csv", type=Path, default=Path("results.csv"), help="the file to write")
-    parser.add_argument("--messages", type=int, default=None, help="end after so many; without, run until interrupted")
+    parser.add_argument(
+        "--messages", type=int, default=None, help="end after this many; without, run until interrupted"
+    )
     args = parser.parse_args()
 
     wait_for_topics(args.root, [UNIFIED])

@@ -571,7 +571,7 @@ def test_a_setting_whose_demand_is_always_met_is_not_mentioned(warnings_logged: 
     producer(enable__idempotence=True)
     consumer(isolation__level="read_uncommitted", check__crcs=True)
     assert warnings_logged.records == []
-    assert "*Always so.* " in config_table("producer")
+    assert "*Fixed.* " in config_table("producer")
 
 
 def test_a_setting_of_the_other_client_is_checked_and_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:

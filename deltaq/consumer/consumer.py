@@ -356,7 +356,7 @@ class Consumer:
                 return
             held = self._held
             if held is not None:
-                held.leave_out_unwanted(taking)
+                held.drop_stale(taking)
                 left = num_messages - taking.count
                 if left <= 0:
                     return

@@ -1,4 +1,4 @@
-"""Fetched records as Python values, column by column and only when somebody looks."""
+"""Fetched records as Python values, decoded column by column on first access."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _VALUE = VALUE_SCHEMA.names[0]
 
 
 class DecodedRecords:
-    """The records of one `Fetched`. The first look at a column decodes all of it, which is what a reader will need.
+    """The records of one `Fetched`. The first access to a column decodes all its rows: a reader usually needs them all.
 
-    With a `schema` that carries a model, values are instances of it; without a model they are dicts.
+    Values are bytes without a `schema`, instances of the model if the schema has one, and otherwise dicts.
     """
 
     __slots__ = (
@@ -52,7 +52,7 @@ class DecodedRecords:
         return self._fetched.first_offset + row if self._offsets is None else self._offsets[row]
 
     def position_after(self, row: int) -> int:
-        """Where to read on once the rows up to and including `row` have been handed out."""
+        """The offset to continue at after `row`."""
         return self._fetched.next_offset if row + 1 >= self.count else self.offset_at(row) + 1
 
     def value_at(self, row: int) -> Any:
@@ -72,7 +72,7 @@ class DecodedRecords:
         return self._keys[row]
 
     def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None:
-        """The headers of a row, in order; None if it has none."""
+        """The headers of a row, in order; None if there are none."""
         if self._headers is None:
             column = self._fetched.rows.column("_headers")
             lists = [None] * len(column) if column.null_count == len(column) else column.to_pylist()
@@ -80,7 +80,7 @@ class DecodedRecords:
         return self._headers[row]
 
     def timestamp_at(self, row: int) -> tuple[int, int]:
-        """(type, milliseconds) of a row."""
+        """The timestamp of a row: its type (TIMESTAMP_ constant) and milliseconds since 1970 UTC."""
         if self._timestamps is None:
             stamps = self._fetched.rows.column("_timestamp").cast("int64")
             self._timestamps = [stamp // 1000 for stamp in stamps.to_pylist()]
@@ -88,5 +88,5 @@ class DecodedRecords:
         return kind, self._timestamps[row]
 
     def arrow(self, first: int, count: int) -> Any:
-        """Rows as a record batch of the topic's table."""
+        """`count` rows from row `first` as a record batch with the columns of the topic's table."""
         return self._fetched.rows.slice(first, count)

@@ -1,8 +1,8 @@
-"""Prefetch: a thread that follows the topics of one consumer and keeps a byte budget of records ready.
+"""The fetcher: a thread that follows the topics of one consumer and keeps a byte budget of records ready.
 
-The tail of a log is followed by asking for its next entry; a store's watch only shortens the wait. Per partition,
-records come out strictly in offset order. Each change of a partition's position (assign, seek, pause) starts a new
-*epoch* for it; records and events of an earlier epoch are dropped when they come out.
+It polls the log of each topic for the next entry; the store's watch only shortens the wait between polls. The records
+of a partition are delivered strictly in offset order. Each change of a partition's position (assign, seek, pause)
+starts a new *epoch*; the consumer drops records and events of an earlier epoch.
 """
 
 from __future__ import annotations
@@ -30,35 +30,44 @@ from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, 
 from deltaq.topics.scan import Fetched, FileGone, FileRead, first_parts, next_read, read_file
 from deltaq.topics.state import TopicHead
 
-__all__ = ["FetchItem", "FetchSettings", "Fetcher", "PartitionEnd", "PartitionError", "PartitionRecords", "StoreAway"]
+__all__ = [
+    "FetchItem",
+    "FetchSettings",
+    "Fetcher",
+    "PartitionEnd",
+    "PartitionError",
+    "PartitionRecords",
+    "StoreUnavailable",
+]
 
 _log = logging.getLogger("deltaq.consumer")
 
 ENTRIES_AT_ONCE = 256
-"""Log entries read before records are fetched again, so that a long log does not keep records back."""
+"""Most log entries to read before records are fetched, so that a long log does not delay records already found."""
 
-KEEPING_UP_LOOKS = 2
-"""Looks in a row that find all they ask for without a sign of being behind. Who asks for more than there is may have to
-wait until that is written, and keeps back what was found."""
+KEEPING_UP_READS = 2
+"""Log reads in a row that may return all the entries they ask for while the consumer still counts as keeping up. Asking
+for entries that do not exist yet can block on some stores and delays records already found."""
 
-FAR_BEHIND_LOOKS = 6
-"""Looks in a row that find all they ask for, more and more, and are the sign of being far behind."""
+FAR_BEHIND_READS = 6
+"""Log reads in a row that return all the (increasingly many) entries they ask for, after which the consumer counts as
+far behind."""
 
 GAP_CHECK_S = 1.0, 64.0
-"""How long a topic has to be quiet before its log is listed for a gap, the first time and, doubling, at most."""
+"""How long a topic has to be quiet before its log is listed to find a gap: at first, and at most after doubling."""
 
 FIRST_READ_BYTES = 512 * 1024
-"""How much of a large file is fetched at first from a new position: less than a row group of a compacted one that is
-not compressed, so no more than one of these. It doubles with each read up to `fetch.max.bytes`, so that neither the
-first record waits for much nor a long scan for many requests."""
+"""How much of a large file the first read from a new position fetches. It is less than an uncompressed row group of a
+compacted file, so such a read fetches one row group. The size doubles with each read up to `fetch.max.bytes`: the first
+record comes soon, and a long scan needs few requests."""
 
 CREATE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
-    """Kafka's `queued.max.messages.kbytes`, `fetch.max.bytes`, `auto.offset.reset`, `fetch.wait.max.ms`,
-    `enable.partition.eof`; and how to create a topic that does not exist, if that is wanted."""
+    """Kafka's `queued.max.messages.kbytes` (in bytes), `fetch.max.bytes`, `auto.offset.reset`, `fetch.wait.max.ms` (in
+    seconds), `enable.partition.eof`; and how to create missing topics, or None not to create them."""
 
     bytes_max: int
     read_bytes_max: int
@@ -70,7 +79,7 @@ class FetchSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:
-    """Fetched records of a topic's partition."""
+    """Fetched records of one partition. `bytes` is their size in the queue's budget."""
 
     topic: str
     epoch: int
@@ -85,7 +94,7 @@ class PartitionRecords:
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnd:
-    """The end of the partition was reached: its next record will have `offset`."""
+    """The fetcher reached the end of the partition. The next record will have `offset`."""
 
     topic: str
     partition: int
@@ -95,7 +104,7 @@ class PartitionEnd:
 
 @dataclass(frozen=True, slots=True)
 class PartitionError:
-    """Something about the partition (or with partition -1 the topic) that the application has to be told."""
+    """An error to report to the application about a partition; with partition -1, about the topic."""
 
     topic: str
     partition: int
@@ -105,19 +114,19 @@ class PartitionError:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreAway:
-    """The store does not answer about a topic at the moment. It is asked again and again."""
+class StoreUnavailable:
+    """The store is temporarily unavailable while reading a topic. The fetcher retries."""
 
     topic: str
     error: Unavailable
 
 
-FetchItem: TypeAlias = "PartitionRecords | PartitionEnd | PartitionError | StoreAway"
+FetchItem: TypeAlias = "PartitionRecords | PartitionEnd | PartitionError | StoreUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """An item of the queue, and how many bytes of records were queued before it and up to its end."""
+    """An item of the queue, with the total bytes of records ever queued before it, and including it."""
 
     item: FetchItem
     bytes_before: int
@@ -126,22 +135,22 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where fetching a partition stands. `offset` may be one of the OFFSET_ constants until it is resolved."""
+    """The fetch position of a partition. `offset` may be an OFFSET_ constant until it is resolved."""
 
     offset: int
     epoch: int
     paused: bool = False
     read_bytes: int = FIRST_READ_BYTES
-    end_told: int = -1
-    missing_told: bool = False
+    reported_end: int = -1
+    missing_reported: bool = False
     stopped: bool = False
-    doubted_at: int | None = None  # the look at the log's end at which `offset` was found to lie beyond it
+    doubted_at: int | None = None  # the value of `end_reads` when `offset` was found beyond the log's end
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A topic that is followed. `published`: the version that `head` and `view` are of. `partitions_at_first`: those
-    that came later have nothing but new records."""
+    """A followed topic. `head` and `view` are those of version `published`. Partitions from `partitions_at_first` on
+    were added after the consumer began to follow the topic, so they hold only new records."""
 
     log: TopicLog
     plan: NewTopicPlan | None
@@ -150,11 +159,11 @@ class _Followed:
     view: TopicDefinition | None = None
     head: TopicHead | None = None
     partitions_at_first: int | None = None
-    missing_told: bool = False
-    looks: int = 0  # how often the end of the log was seen
-    entries_ahead: int = 1  # how many of its entries to ask for at once
-    is_at_end: bool = False  # nothing followed at the last look
-    full_looks: int = 0  # the last ones in a row that found all they asked for
+    missing_reported: bool = False
+    end_reads: int = 0  # number of log reads that reached the end of the log
+    entries_ahead: int = 1  # number of entries to request in parallel
+    is_at_end: bool = False  # whether the last log read reached the end
+    full_reads: int = 0  # number of log reads in a row that returned all the entries they asked for
     failures: int = 0
     retry_at: float = 0.0
     quiet_since: float = 0.0
@@ -164,15 +173,16 @@ class _Followed:
 
     @property
     def knows_end(self) -> bool:
-        """Whether what the last look found is the end of the log, and no gap in it."""
+        """Whether the last log read reached the proven end of the log, not a possible gap."""
         return self.is_at_end and not self.log.is_end_open
 
 
 class Fetcher:
-    """Fetches for one consumer. Every method may be called from any thread, `first` and `remove` from one at a time.
+    """Fetches for one consumer. Thread-safe, but `first` and `remove` are for one thread at a time.
 
-    `stored_offsets(topic, topic_id, partitions)` looks committed offsets up; None where there is none. `changes` grows
-    whenever a followed topic comes, goes, or gets partitions. `lookup` may know topics already.
+    `stored_offsets(topic, topic_id, partitions)` returns committed offsets, None where there is none. `changes`
+    increases whenever a followed topic is created, deleted or gets more partitions. `lookup` is a cache of topics that
+    may already be loaded.
     """
 
     def __init__(
@@ -194,7 +204,7 @@ class Fetcher:
         self._changed = clock.condition()
         self._topics: dict[str, _Followed] = {}
         self._ready: deque[_Ready] = deque()
-        self._put_bytes = 0  # of all records that were ever queued
+        self._put_bytes = 0  # total size of all records ever queued
         self._epochs = 0
         self._closed = False
         self._abandoned = False
@@ -207,18 +217,24 @@ class Fetcher:
     # --- what the consumer calls ---
 
     def begin(self) -> None:
-        """Start the thread that fetches, unless it was started. To be called once the consumer has this object: an
-        interrupted start must not leave a thread that nothing ends."""
+        """Start the fetch thread unless it is running.
+
+        Call this after the consumer holds a reference to the fetcher: otherwise an interrupted start leaves a thread
+        that nothing ends.
+        """
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-fetch-{self._name}")
 
     def follow(self, topics: Iterable[str], may_create: Container[str] = ()) -> None:
-        """Follow these topics and no others; cursors of the others are dropped."""
+        """Follow exactly these topics. The cursors of all other topics are dropped.
+
+        A missing topic is created if it is in `may_create` and the settings have a plan.
+        """
         wanted = set(topics)
         with self._changed:
             if wanted == self._topics.keys():
                 return
-            self.changes += 1  # first: called again after an interrupt, this may find nothing left to do
+            self.changes += 1  # first: after an interrupt, a repeated call may find nothing left to do
             for topic in set(self._topics) - wanted:
                 del self._topics[topic]
             for topic in wanted - set(self._topics):
@@ -228,7 +244,7 @@ class Fetcher:
         self._watch.wake()
 
     def assign(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """Fetch exactly these partitions of followed topics, from the given offsets; their epochs."""
+        """Fetch exactly these partitions of followed topics from the given offsets. Returns their new epochs."""
         with self._changed:
             for followed in self._topics.values():
                 followed.cursors.clear()
@@ -240,10 +256,10 @@ class Fetcher:
         return epochs
 
     def seek(self, topic: str, partition: int, offset: int, topic_id: str | None = None) -> int:
-        """Go on at `offset`; the partition's new epoch.
+        """Continue at `offset`. Returns the partition's new epoch.
 
-        An offset that was read in the topic `topic_id` means nothing in one created since: that is read from its
-        beginning.
+        `topic_id` is the topic that the offset is from. If the name now belongs to another topic, that topic is read
+        from its beginning.
         """
         with self._changed:
             head = None if topic not in self._topics else self._topics[topic].head
@@ -261,13 +277,13 @@ class Fetcher:
         self._watch.wake()
 
     def drop(self, topic: str, partition: int) -> None:
-        """Fetch this partition no longer."""
+        """Stop fetching a partition and forget its position."""
         with self._changed:
             if (followed := self._topics.get(topic)) is not None:
                 followed.cursors.pop(partition, None)
 
     def seen(self, topic: str) -> tuple[TopicDefinition, TopicHead] | None:
-        """A followed topic as last seen by the thread; None if it does not exist or was not looked at yet."""
+        """A followed topic as last read by the thread; None if it does not exist or has not been read yet."""
         with self._changed:
             followed = self._topics.get(topic)
             if followed is None or followed.view is None or followed.head is None:
@@ -275,21 +291,21 @@ class Fetcher:
             return followed.view, followed.head
 
     def counts(self) -> dict[str, int | None]:
-        """Every followed topic and its number of partitions; None for one that does not exist, as far as is known."""
+        """The number of partitions of every followed topic; None if the topic is not known to exist."""
         with self._changed:
             return {topic: None if f.head is None else f.head.partitions for topic, f in self._topics.items()}
 
     def first(self, timeout_s: float) -> FetchItem | None:
-        """What is ready first, waiting up to `timeout_s` seconds for it. It stays so until `remove`."""
+        """The first item of the queue, waiting up to `timeout_s` seconds for one. It stays queued until `remove`."""
         if not self._ready and timeout_s > 0:
             with self._changed:
                 if not self._ready:
                     self._changed.wait(timeout_s)
-        # Only the caller's thread removes.
+        # No lock is needed: only the caller's thread removes items.
         return self._ready[0].item if self._ready else None
 
     def remove(self, item: object) -> None:
-        """Make room: `item` has been taken over. Nothing happens if it is not what is ready first."""
+        """Remove `item`, which the consumer has accepted, from the queue. No effect if it is not the first item."""
         if not self._ready or self._ready[0].item is not item:
             return
         with self._changed:
@@ -299,12 +315,12 @@ class Fetcher:
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """End a wait in `first`."""
+        """Wake a thread that waits in `first`."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread and wait for it."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -314,7 +330,8 @@ class Fetcher:
         self._watch.close()
 
     def abandon(self) -> Thread | None:
-        """End the thread, soon: it is not woken, for who waits may be the one that calls this, in a finalizer."""
+        """Let the thread end soon, and return it. Does not wake its watch: a finalizer may call this in that very
+        thread while it waits there."""
         with self._changed:
             self._closed = self._abandoned = True
             self._changed.notify_all()
@@ -333,7 +350,7 @@ class Fetcher:
     def _run(self) -> None:
         with self._changed:
             if self._is_running:
-                return  # an interrupted `begin` had started a thread already
+                return  # an interrupted `begin` has already started a thread
             self._is_running = True
         while not self._closed:
             with self._changed:
@@ -346,7 +363,7 @@ class Fetcher:
             self._watch.close()
 
     def _rest(self, found: bool) -> None:
-        """Wait for room, or for something new: shortly while busy, longer and longer when idle."""
+        """Wait for room in the queue, then for new entries: briefly while busy, longer each time while idle."""
         with self._changed:
             while self._is_full() and not self._closed:
                 self._changed.wait(1.0)
@@ -364,12 +381,12 @@ class Fetcher:
 
     @property
     def _ready_bytes(self) -> int:
-        # Derived from the queue, so that an interrupted `remove` cannot leave a count that is wrong for ever.
+        # Derived from the queue: an interrupted `remove` would leave a separate counter wrong for good.
         with self._changed:
             return self._ready[-1].bytes_after - self._ready[0].bytes_before if self._ready else 0
 
     def _advance(self, topic: str, followed: _Followed) -> bool:
-        """Look for new entries of one topic and fetch one file; whether anything was found."""
+        """Read new log entries of one topic and fetch from its next files. Returns whether anything was found."""
         if self._clock.monotonic() < followed.retry_at:
             return False
         try:
@@ -377,7 +394,7 @@ class Fetcher:
             if followed.head is None and followed.plan is not None:
                 self._create(followed, followed.plan)
             if followed.head is None:
-                self._tell_missing(topic, followed)
+                self._report_missing(topic, followed)
                 return found
             if followed.log.is_end_open and self._is_end_awaited(followed):
                 followed.log.check_end()
@@ -388,7 +405,7 @@ class Fetcher:
         except KafkaException as error:
             self._failed(topic, followed, error)
             return False
-        except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the application waiting forever
             _log.exception("reading failed topic=%r", topic)
             text = f"unexpected {type(error).__name__}: {error}"
             self._failed(topic, followed, KafkaException(KafkaError(KafkaError._FAIL, text)))
@@ -396,33 +413,34 @@ class Fetcher:
         return found
 
     def _failed(self, topic: str, followed: _Followed, error: KafkaException) -> None:
-        """Tell the application, and go on trying in growing steps, for stores come back."""
+        """Report an error to the application, and retry with back-off."""
         followed.failures += 1
         followed.retry_at = self._clock.monotonic() + error_pause_s(followed.failures + 3, self._clock.random())
         _log.warning("reading failed topic=%r error=%s", topic, error)
         if not isinstance(error, Unavailable) or not error.error.retriable():
-            self._tell_again(PartitionError(topic, -1, 0, error))
+            self._report_until_fixed(PartitionError(topic, -1, 0, error))
         elif followed.failures == 1:
-            self._put(StoreAway(topic, error))
+            self._put(StoreUnavailable(topic, error))
 
-    def _tell_again(self, told: PartitionError) -> None:
-        """What will not mend itself is told until somebody mends it: each time when the last one was taken."""
+    def _report_until_fixed(self, report: PartitionError) -> None:
+        """Queue an error that needs intervention, unless the same error is still queued. So `poll` returns it again and
+        again until it is fixed."""
         with self._changed:
             waiting = (
                 ready.item
                 for ready in self._ready
-                if isinstance(ready.item, PartitionError) and ready.item.topic == told.topic
+                if isinstance(ready.item, PartitionError) and ready.item.topic == report.topic
             )
-            if all(item.partition >= 0 or item.error.error.code() != told.error.error.code() for item in waiting):
-                self._put(told)
+            if all(item.partition >= 0 or item.error.error.code() != report.error.error.code() for item in waiting):
+                self._put(report)
 
     # --- following the log ---
 
     def _tail(self, followed: _Followed) -> bool:
-        """Apply new log entries; whether there were any."""
+        """Apply new log entries, and check a quiet log for gaps. Returns whether there were new entries."""
         if not followed.loaded:
             if self._lookup.lend(followed.log):
-                # Whoever asks for the end means what it is now; whether it is one is asked when somebody does.
+                # `_advance` proves the end of the log once a position depends on it.
                 followed.log.catch_up(to_end=False)
             else:
                 followed.log.load()
@@ -431,7 +449,7 @@ class Fetcher:
             self._read_entries(followed)
         except LogCleaned:
             followed.log.load()
-        # Not the version from before this look: an earlier one may have moved on and then failed.
+        # Compare with the published version: an earlier call may have applied entries and then failed.
         if followed.log.version == followed.published:
             self._check_quiet(followed)
         if followed.log.version == followed.published:
@@ -441,34 +459,36 @@ class Fetcher:
         return followed.log.version >= 0
 
     def _read_entries(self, followed: _Followed) -> None:
-        """Apply new log entries: of a remote store, where each request takes its time, as many at once as there were at
-        the last look; then one, so as not to ask for much that nobody has written yet; and twice as many while there
-        are more.
+        """Apply new log entries.
 
-        Records that somebody waits for are not kept back by a look at what may follow them, unless very many do:
-        then what is read next may have been merged since.
+        Requests to a remote store are slow, so entries are requested in parallel: first as many as the last call found,
+        then one, because more may not exist yet, then twice as many each time while there are more.
+
+        One log read is enough if records can be fetched without knowing the end of the log. A consumer that is far
+        behind reads on first, because the files that it would fetch may have been merged since.
         """
         found, at_once = 0, followed.entries_ahead
         needs_no_end = self._needs_no_end(followed)
-        one_look = needs_no_end and followed.full_looks < FAR_BEHIND_LOOKS
+        one_read = needs_no_end and followed.full_reads < FAR_BEHIND_READS
         while True:
             there = followed.log.read_following(at_once)
             found += there
             followed.is_at_end = there < at_once
-            followed.full_looks = 0 if followed.is_at_end else followed.full_looks + 1
-            followed.looks += followed.is_at_end
-            if followed.is_at_end or one_look or found >= ENTRIES_AT_ONCE:
+            followed.full_reads = 0 if followed.is_at_end else followed.full_reads + 1
+            followed.end_reads += followed.is_at_end
+            if followed.is_at_end or one_read or found >= ENTRIES_AT_ONCE:
                 break
             if self._store.is_remote:
-                at_once = 1 if followed.full_looks == 1 else min(2 * at_once, REQUESTS_MAX)
+                at_once = 1 if followed.full_reads == 1 else min(2 * at_once, REQUESTS_MAX)
         if self._store.is_remote:
-            is_behind = needs_no_end and followed.full_looks > KEEPING_UP_LOOKS
+            is_behind = needs_no_end and followed.full_reads > KEEPING_UP_READS
             followed.entries_ahead = min(2 * at_once if is_behind else max(1, found), REQUESTS_MAX)
 
     def _needs_no_end(self, followed: _Followed) -> bool:
-        """Whether the next records of a remote store may be fetched before the end of its log was seen: nobody has to
-        be told of it, and no position depends on it, as the end itself does, and one beyond what is known of the
-        log."""
+        """Whether records of a remote store may be fetched before the end of the log is known.
+
+        That is so if `enable.partition.eof` is off and every position is an offset within the known part of the log.
+        """
         head = followed.head
         if not self._store.is_remote or self._settings.report_end or head is None:
             return False
@@ -476,14 +496,14 @@ class Fetcher:
         return all(0 <= c.offset <= head.next_offsets[p] for p, c in cursors if p < head.partitions)
 
     def _is_end_awaited(self, followed: _Followed) -> bool:
-        """Whether some position depends on where the log ends, or has come there."""
+        """Whether some position depends on the end of the log, or has reached it."""
         head = followed.head
-        assert head is not None  # noqa: S101 - the caller has looked
+        assert head is not None  # noqa: S101 - the caller has checked
         cursors = self._cursors(followed).items()
         return any(p >= head.partitions or not 0 <= c.offset < head.next_offsets[p] for p, c in cursors)
 
     def _check_quiet(self, followed: _Followed) -> None:
-        """A lost entry looks like the end of the log. So one that stays quiet is listed, now and then."""
+        """List a log that stays quiet at growing intervals: a lost entry end_reads like the end of the log."""
         if self._clock.monotonic() - followed.quiet_since >= followed.next_check_s:
             if followed.log.version >= 0:
                 followed.log.check_end()
@@ -498,18 +518,18 @@ class Fetcher:
             if followed.partitions_at_first is None:
                 followed.partitions_at_first = 0 if head is None else head.partitions
             if before is not None and (head is None or head.topic_id != before.topic_id):
-                followed.missing_told = False
+                followed.missing_reported = False
                 followed.partitions_at_first = 0
                 for partition, cursor in followed.cursors.items():
-                    # The old topic's records are gone and its offsets mean nothing in the new one. A position that was
-                    # set meanwhile, and not looked up yet, is one in the new topic.
+                    # The old topic's offsets have no meaning in the new topic. A position that was set meanwhile and
+                    # not resolved yet applies to the new topic.
                     is_open = cursor.offset < 0 and not cursor.stopped
                     offset = cursor.offset if is_open else OFFSET_BEGINNING
                     followed.cursors[partition] = _Cursor(offset, cursor.epoch, cursor.paused)
             if _partitions(before) != _partitions(head):
                 self.changes += 1
             if head is not None:
-                followed.plan = None  # once it has existed, somebody who deletes it means it
+                followed.plan = None  # a topic that is deleted later must not be created again
             followed.head = head
             followed.view = None if head is None else definition_of(followed.log)
             self._changed.notify_all()
@@ -518,22 +538,22 @@ class Fetcher:
         create_topic(followed.log, plan, self._clock.monotonic() + CREATE_TIMEOUT_S, exist_ok=True)
         self._publish(followed)
 
-    def _tell_missing(self, topic: str, followed: _Followed) -> None:
-        if not followed.missing_told:
-            followed.missing_told = True
+    def _report_missing(self, topic: str, followed: _Followed) -> None:
+        if not followed.missing_reported:
+            followed.missing_reported = True
             self._put(PartitionError(topic, -1, 0, UnknownTopic(topic)))
 
     # --- where to read ---
 
     def _resolve(self, topic: str, followed: _Followed) -> None:
-        """Turn logical offsets into real ones, and apply `auto.offset.reset` where an offset is not in the log."""
+        """Resolve OFFSET_ constants to offsets, and apply `auto.offset.reset` to offsets that are not in the log."""
         head = followed.head
-        assert head is not None  # noqa: S101 - the caller has looked
+        assert head is not None  # noqa: S101 - the caller has checked
         cursors = {p: c for p, c in self._cursors(followed).items() if not c.stopped}
         for partition in [partition for partition in cursors if partition >= head.partitions]:
             cursor = cursors.pop(partition)
-            if not cursor.missing_told:  # it may come yet
-                cursor.missing_told = True
+            if not cursor.missing_reported:  # the partition may be added later
+                cursor.missing_reported = True
                 error = UnknownTopic(topic, partition=partition)
                 self._put(PartitionError(topic, partition, cursor.epoch, error))
         asked = [partition for partition, cursor in cursors.items() if cursor.offset in (OFFSET_STORED, OFFSET_INVALID)]
@@ -543,7 +563,7 @@ class Fetcher:
             if wanted is not None and wanted > head.next_offsets[partition] and self._is_new_doubt(cursor, followed):
                 continue
             if not followed.knows_end and self._means_the_end(wanted):
-                continue  # what is known of the log may be long past
+                continue  # the known part of the log may be far from its end
             offset = self._real_offset(topic, partition, wanted, followed, head)
             if isinstance(offset, PartitionError):
                 self._stop(cursor, offset)
@@ -551,23 +571,24 @@ class Fetcher:
                 cursor.offset = offset
 
     def _means_the_end(self, wanted: int | None) -> bool:
+        """Whether `wanted` (None: nothing is committed) is relative to the end of the log."""
         if wanted is None:
             return self._settings.reset == "latest"
         return wanted == OFFSET_END or wanted <= OFFSET_TAIL_BASE
 
     def _is_new_doubt(self, cursor: _Cursor, followed: _Followed) -> bool:
-        """Whether an offset beyond the end may be there all the same, at an end that was not seen yet.
+        """Whether to wait for another read of the log's end before treating an offset beyond the end as out of range.
 
-        It may have been acknowledged, and asked for, after our last look began.
+        A producer may have written the record, and the application may have asked for it, after the last read began.
         """
         if cursor.doubted_at is None or followed.log.is_end_open:
-            cursor.doubted_at = followed.looks
-        return followed.looks == cursor.doubted_at
+            cursor.doubted_at = followed.end_reads
+        return followed.end_reads == cursor.doubted_at
 
     def _real_offset(
         self, topic: str, partition: int, wanted: int | None, followed: _Followed, head: TopicHead
     ) -> int | PartitionError:
-        """The offset that `wanted` (None: nothing is committed) stands for."""
+        """Resolve `wanted` (None: nothing is committed) to an offset."""
         start, end = head.start_offsets[partition], head.next_offsets[partition]
         if wanted is None:
             return self._reset(topic, partition, followed, head)
@@ -580,11 +601,11 @@ class Fetcher:
         return wanted if start <= wanted <= end else self._out_of_range(topic, partition, wanted, head)
 
     def _reset(self, topic: str, partition: int, followed: _Followed, head: TopicHead) -> int | PartitionError:
-        """Where to start without a committed offset."""
+        """The start position without a committed offset."""
         if self._settings.reset == "error":
             error = KafkaError(KafkaError._AUTO_OFFSET_RESET, "no committed offset, and auto.offset.reset is error")
             return PartitionError(topic, partition, 0, KafkaException(error))
-        # What came into being after this consumer began to follow the topic has nothing but new records.
+        # Partitions that were added after this consumer began to follow the topic hold only new records.
         is_new = partition >= (followed.partitions_at_first or 0)
         at_start = self._settings.reset == "earliest" or is_new
         return head.start_offsets[partition] if at_start else head.next_offsets[partition]
@@ -593,13 +614,13 @@ class Fetcher:
         earliest, latest = head.start_offsets[partition], head.next_offsets[partition]
         error = OffsetOutOfRange(topic=topic, partition=partition, requested=offset, earliest=earliest, latest=latest)
         if self._settings.reset == "error":
-            told = KafkaException(KafkaError(KafkaError._AUTO_OFFSET_RESET, error.error.str()))
-            return PartitionError(topic, partition, 0, told, offset)
+            reset = KafkaException(KafkaError(KafkaError._AUTO_OFFSET_RESET, error.error.str()))
+            return PartitionError(topic, partition, 0, reset, offset)
         _log.warning("offset reset to %s: %s", self._settings.reset, error)
         return earliest if self._settings.reset == "earliest" else latest
 
     def _stop(self, cursor: _Cursor, error: PartitionError) -> None:
-        """Fetch nothing more from this partition until its position is set anew."""
+        """Report an error, and fetch nothing from the partition until its position is set again."""
         if not cursor.stopped:
             cursor.stopped = True
             self._put(replace(error, epoch=cursor.epoch))
@@ -607,9 +628,9 @@ class Fetcher:
     # --- reading ---
 
     def _fetch(self, topic: str, followed: _Followed) -> bool:
-        """Fetch from the next files that some partition needs; whether there were any."""
+        """Fetch from the next files that some partition needs. Returns whether there were any."""
         head = followed.head
-        assert head is not None  # noqa: S101 - the caller has looked
+        assert head is not None  # noqa: S101 - the caller has checked
         every = self._cursors(followed)
         cursors = {
             partition: cursor
@@ -624,17 +645,17 @@ class Fetcher:
         for read, outcome in zip(reads, outcomes, strict=True):
             if isinstance(outcome, FileGone):
                 self._gone(topic, followed, cursors, read)
-                break  # the plan was made for a log that is not the newest any more
+                break  # the plan is stale
             if isinstance(outcome, Corrupt):
                 self._damaged(topic, cursors, read, outcome)
             else:
                 self._hand_over(topic, followed, cursors, outcome)
         if self._settings.report_end and followed.knows_end:
-            self._tell_ends(topic, head, cursors)
+            self._report_ends(topic, head, cursors)
         return bool(reads)
 
     def _plan(self, followed: _Followed, cursors: Mapping[int, _Cursor]) -> list[FileRead]:
-        """What to read now. Of a remote store, several files at once: so the wait is for the slowest, not the sum."""
+        """The reads to do now: one file, or several of a remote store, which are then fetched in parallel."""
         positions = {partition: cursor.offset for partition, cursor in cursors.items()}
         reads: list[FileRead] = []
         room = self._settings.bytes_max - self._ready_bytes
@@ -652,7 +673,7 @@ class Fetcher:
         return reads
 
     def _cut(self, followed: _Followed, cursors: Mapping[int, _Cursor], read: FileRead) -> FileRead:
-        """As much of a large file as may be fetched at a time, beginning with the partitions read least so far."""
+        """Limit the read of a large file to the bytes allowed at a time; partitions read least so far come first."""
         read_bytes = {batch.partition: cursors[batch.partition].read_bytes for batch, _, _ in read.wanted}
         bytes_max = min(self._settings.read_bytes_max, *read_bytes.values())
         path = read.file.path
@@ -661,7 +682,7 @@ class Fetcher:
         try:
             layout = followed.layouts.get(path) or self._lookup.layouts.of(read.file)
         except (FileGone, Corrupt):
-            return read  # whoever reads it meets the same
+            return read  # reading the file raises the same error
         if layout is None:
             return read
         followed.layouts[path] = layout
@@ -686,7 +707,7 @@ class Fetcher:
                     self._put(PartitionRecords(topic, cursor.epoch, fetched, followed.view, fetched.rows.nbytes))
 
     def _gone(self, topic: str, followed: _Followed, cursors: Mapping[int, _Cursor], read: FileRead) -> None:
-        """A file is not there: compacted meanwhile, so the newest snapshot has its records; or lost."""
+        """Handle a missing file. If it was compacted, the newest snapshot has its records; otherwise it is lost."""
         followed.log.load()
         self._publish(followed)
         if followed.log.is_lost(read.file):
@@ -695,15 +716,15 @@ class Fetcher:
             self._damaged(topic, cursors, read, damage)
 
     def _damaged(self, topic: str, cursors: Mapping[int, _Cursor], read: FileRead, damage: Corrupt) -> None:
-        """Stop the partitions that need a damaged file, and only these: nothing is skipped."""
+        """Stop only the partitions that need a damaged file, so that none of their records is skipped."""
         for batch, _, _ in read.wanted:
             self._stop(cursors[batch.partition], PartitionError(topic, batch.partition, 0, damage))
 
-    def _tell_ends(self, topic: str, head: TopicHead, cursors: Mapping[int, _Cursor]) -> None:
+    def _report_ends(self, topic: str, head: TopicHead, cursors: Mapping[int, _Cursor]) -> None:
         for partition, cursor in cursors.items():
-            if not cursor.stopped and cursor.offset >= head.next_offsets[partition] != cursor.end_told:
-                cursor.end_told = head.next_offsets[partition]
-                self._put(PartitionEnd(topic, partition, cursor.epoch, cursor.end_told))
+            if not cursor.stopped and cursor.offset >= head.next_offsets[partition] != cursor.reported_end:
+                cursor.reported_end = head.next_offsets[partition]
+                self._put(PartitionEnd(topic, partition, cursor.epoch, cursor.reported_end))
 
     def _cursors(self, followed: _Followed) -> dict[int, _Cursor]:
         with self._changed:

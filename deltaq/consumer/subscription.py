@@ -1,4 +1,4 @@
-"""What a consumer is subscribed to, from `subscribe` to `unsubscribe`, and what it holds of that for its group."""
+"""A subscription of a consumer, from `subscribe` to `unsubscribe`, and the partitions assigned through it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["NO_MEMBER", "CallsOut", "RebalanceCallback", "Subscription", "Wanted
 _log = logging.getLogger("deltaq.consumer")
 
 _MATCH_AGAIN_S = 1.0
-"""When to look for matching topics again if the store is away."""
+"""Seconds until the next try to list matching topics if the store is unavailable."""
 
 NO_MEMBER = ""
-"""As whom nothing can be committed: no member has an empty id."""
+"""A member id with which every commit is refused: no member has an empty id."""
 
 
 class CallsOut(Protocol):
-    """Runs what is the application's, which may call the consumer."""
+    """Runs callbacks of the application, which may call the consumer."""
 
     def _call_out(self, call: Callable[[], object], /) -> None: ...
 
@@ -46,10 +46,10 @@ def is_cooperative(config: ConsumerConfig) -> bool:
 
 
 class Wanted:
-    """The topics of a subscription: `named`, and those that its regular expressions have `matched` so far."""
+    """The topics of a subscription: those `named`, and those that its regular expressions have `matched`."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        """Raises InvalidConfig for a name that no topic can have, and for what is no regular expression."""
+        """Raises InvalidConfig for an invalid topic name and for an invalid regular expression."""
         listed = list(names)
         self.named = frozenset(check_topic(name) for name in listed if not name.startswith("^"))
         self.patterns = tuple(_pattern(name) for name in listed if name.startswith("^"))
@@ -57,23 +57,24 @@ class Wanted:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All of them."""
+        """All topics, named and matched."""
         return self.named | self.matched
 
     def match(self, existing: Iterable[str]) -> None:
-        """Look at the topics that there are."""
+        """Match the regular expressions against the names of existing topics."""
         self.matched = frozenset(name for name in existing if any(p.search(name) for p in self.patterns))
 
     def is_only_matched(self, topic: str) -> bool:
-        """Whether nobody asked for the topic by its name: that it is gone is no error then."""
+        """Whether only a regular expression matches the topic: its deletion is then no error."""
         return topic in self.matched and topic not in self.named
 
 
 class Subscription(Generic[C]):
-    """One subscription of the consumer `C`, which is handed in, not kept. Used on the application's thread.
+    """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the subscription
+    does not keep it alive.
 
-    `callbacks` are those of "assign", "revoke" and "lost" that were given. `away(error)` is told of a store that does
-    not answer.
+    `callbacks` holds the application's callbacks by name: "assign", "revoke", "lost". `away(error)` is called when the
+    store is temporarily unavailable.
     """
 
     def __init__(
@@ -103,33 +104,35 @@ class Subscription(Generic[C]):
         self._clock = clock
         self._away = away
         self._match_at = float("-inf")
-        self._unmatched_told = False
-        self._session: Session | None = None  # under which the partitions are held; None while none are
+        self._unmatched_reported = False
+        self._session: Session | None = None  # the session that the partitions were assigned in; None without any
         self._partitions: list[TopicPartition] = []
         self._changes_seen = -1
         self._is_revoking = False
-        self._otherwise: Callable[[], None] | None = None  # what a callback, or an interrupt, has left to be done
+        self._default_action: Callable[[], None] | None = None  # the default action, if no callback has done it itself
         self._has_ended = False
 
-    # --- who this is in the group ---
+    # --- membership ---
 
     @property
     def session(self) -> Session | None:
-        """As whom the consumer is a member now; None while it is not."""
+        """The consumer's current session in the group; None while it is not a member."""
         return self.membership.session
 
     def committing_member(self) -> str:
-        """As whom to commit: the member that the partitions were given to, even if the consumer has become another."""
+        """The member id to commit with: that of the session in which the partitions were assigned, even if the consumer
+        has joined again since."""
         session = self._session or self.session
         return NO_MEMBER if session is None else session.member_id
 
     def check_not_lost(self, group: str) -> None:
-        """What was read as a member that this consumer is not any more is not its to commit. Raises Fenced."""
+        """Raise Fenced if the session in which the partitions were assigned has ended: its offsets must not be
+        committed, because another member may have read on from there."""
         if self._session is not None and self.session != self._session:
-            reason = f"this consumer is no longer the member of group {group!r} that the partitions were given to"
+            reason = f"this consumer is no longer the member of group {group!r} that got the partitions"
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
 
-    # --- what happens between two polls ---
+    # --- work between two polls ---
 
     def is_quiet(self) -> bool:
         """Whether `serve` would do nothing. Counts as a poll; takes no lock."""
@@ -139,14 +142,15 @@ class Subscription(Generic[C]):
             and self.membership.polled_in_time()
             and self.session is session
             and self._fetcher.changes == self._changes_seen
-            and not self._otherwise
+            and not self._default_action
             and not (self.wanted.patterns and self._clock.monotonic() >= self._match_at)
         )
 
     def serve(self, consumer: C) -> Message | None:
-        """Run what has to run on the application's thread: callbacks, changes of the assignment. Perhaps an event.
+        """Do the work that belongs to the application's thread: callbacks and changes of the assignment.
 
-        Raises what a callback raises, GroupInUse, Fenced, and an Unavailable that will not mend itself.
+        Returns an event for the application, or None. Raises what a callback raises, GroupInUse, Fenced, and an
+        Unavailable that is not retriable.
         """
         self.membership.begin()
         if self.membership.polled():
@@ -155,7 +159,7 @@ class Subscription(Generic[C]):
         session = self.session
         if session is not self._session and self._session is not None:
             self._revoke(consumer, "lost")
-        if self._has_ended:  # in that callback
+        if self._has_ended:  # the callback has ended the subscription
             return None
         if self._session is None:
             self._raise_why()
@@ -170,11 +174,11 @@ class Subscription(Generic[C]):
         return None
 
     def was_assigned(self) -> None:
-        """The application has assigned, or unassigned, by itself: nothing is left to do after its callback."""
-        self._otherwise = None
+        """The application's callback has changed the assignment itself, so the default action is not done."""
+        self._default_action = None
 
     def end(self, consumer: C) -> None:
-        """Give the partitions back and leave the group. Raises what a callback raises, when it is done."""
+        """Revoke the partitions and leave the group. Then raises what a callback has raised."""
         try:
             self._revoke(consumer, "revoke")
         finally:
@@ -182,7 +186,7 @@ class Subscription(Generic[C]):
             self.membership.close()
 
     def _raise_why(self) -> None:
-        """Tell why this is not a member, or ceased to be the one that it was, if there is something new to tell."""
+        """Raise or report the reason why the consumer is not a member, or lost its session, if it is new."""
         error = self.membership.take_error()
         if isinstance(error, Unavailable) and error.error.retriable():
             self._away(error)
@@ -190,8 +194,10 @@ class Subscription(Generic[C]):
             raise error
 
     def _match(self) -> Message | None:
-        """Look for topics that the regular expressions match, every `topic.metadata.refresh.interval.ms`; if that is
-        -1, once. An event if there is none."""
+        """List the topics that the regular expressions match. Returns an event, once, if there is none.
+
+        Runs every `topic.metadata.refresh.interval.ms`, or only once if that is -1.
+        """
         try:
             names = topic_names(self._store)
         except Unavailable as error:
@@ -203,13 +209,13 @@ class Subscription(Generic[C]):
         self.wanted.match(names)
         self._follow()
         self._match_at = self._clock.monotonic() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
-        if self.wanted.matched or self._unmatched_told:
+        if self.wanted.matched or self._unmatched_reported:
             return None
-        self._unmatched_told = True
+        self._unmatched_reported = True
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self.wanted.patterns[0].pattern)
 
     def _follow_growth(self, consumer: C, session: Session) -> None:
-        """Hold all partitions of all topics; tell the application when these have become others."""
+        """Assign all partitions of all topics, and run the rebalance callbacks when they have changed."""
         changes = self._fetcher.changes
         mine = self.wanted.topics
         counts = {topic: count or 0 for topic, count in self._fetcher.counts().items() if topic in mine}
@@ -221,19 +227,19 @@ class Subscription(Generic[C]):
         if self._is_cooperative:
             gone = [tp for tp in held if tp not in set(wanted)]
             if gone:
-                self._otherwise = lambda: self._give_up(gone)
+                self._default_action = lambda: self._give_up(gone)
                 self._partitions = [tp for tp in held if tp not in set(gone)]
                 self._call(consumer, "revoke", gone)
             new = [tp for tp in wanted if tp not in set(held)]
         else:
             self._revoke(consumer, "revoke")
             new = wanted
-        if self._has_ended:  # in the callback
+        if self._has_ended:  # a callback has ended the subscription
             return
         shown = ", ".join(f"{topic!r}: {counts[topic]}" for topic in sorted(counts))
         _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, session.member_id, shown)
-        # In this order: an interrupt must not leave it said, and not done, that the partitions are held.
-        self._otherwise = lambda: self._hold(new)
+        # In this order: an interrupt must not leave partitions that count as assigned but are not read.
+        self._default_action = lambda: self._hold(new)
         self._session, self._partitions, self._changes_seen = session, wanted, changes
         self._call(consumer, "assign", new)
 
@@ -252,9 +258,9 @@ class Subscription(Generic[C]):
         self._held.follow(self.wanted.named, self.wanted.matched)
 
     def _revoke(self, consumer: C, why: str) -> None:
-        """Give all partitions back, having committed what is stored unless they are lost already.
+        """Revoke all partitions. Commits stored offsets first, unless the partitions are lost already.
 
-        Once, though the callback may end the subscription or close the consumer.
+        Does nothing when called again from the callback, which may end the subscription or close the consumer.
         """
         if self._session is None or self._is_revoking:
             return
@@ -266,7 +272,7 @@ class Subscription(Generic[C]):
                 return
             self._commit_stored()
             self._call(consumer, "revoke", partitions)
-            self._commit_stored()  # what the callback has stored
+            self._commit_stored()  # offsets that the callback has stored
         finally:
             self._is_revoking = False
             self._held.set([])
@@ -279,8 +285,10 @@ class Subscription(Generic[C]):
         self._committer.finish_queued()
 
     def _call(self, consumer: C, name: str, partitions: list[TopicPartition]) -> None:
-        """Run a rebalance callback. `_otherwise`, unless the callback does it itself, is done after it, or by the next
-        call if this one is interrupted."""
+        """Run a rebalance callback, then the default action unless the callback has done it itself.
+
+        If the callback is interrupted before that, the next call does the default action.
+        """
         callback = self._callbacks.get(name)
         try:
             if callback is not None:
@@ -290,9 +298,9 @@ class Subscription(Generic[C]):
             self._finish_call()
 
     def _finish_call(self) -> None:
-        if self._otherwise is not None and not self._has_ended:
-            self._otherwise()
-        self._otherwise = None
+        if self._default_action is not None and not self._has_ended:
+            self._default_action()
+        self._default_action = None
 
 
 def _pattern(name: str) -> re.Pattern[str]:

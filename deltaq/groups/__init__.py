@@ -1,3 +1,3 @@
-"""Consumer groups: membership and committed offsets, both entries of the group's own Delta log."""
+"""Consumer groups: membership and committed offsets, kept as entries of the group's own Delta log."""
 
 from __future__ import annotations

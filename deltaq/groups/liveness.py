@@ -1,7 +1,7 @@
-"""Which members of a group are dead, judged by their heartbeat objects on the watcher's own clock.
+"""Failure detection for group members by their heartbeat objects.
 
-A member overwrites its heartbeat object with content that differs each time. It is dead once it has not done so for its
-`session.timeout.ms`. No clocks of two machines are compared.
+A member overwrites its heartbeat object with different content each time. It is dead once it has not done so for its
+`session.timeout.ms`, measured on the watcher's own monotonic clock. No clocks of two machines are compared.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _log = logging.getLogger("deltaq.group")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What one look shows: the members whose heartbeat has changed since the look before, and those that are dead.
+    """The result of one check: members whose heartbeat has changed since the previous check, and members that are dead.
 
-    A member that is in neither has to be looked at again.
+    A member that is in neither set has to be checked again.
     """
 
     alive: frozenset[str]
@@ -35,19 +35,19 @@ class Sighting:
 class HeartbeatWatch:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
 
-    Looks may be any time apart. A member's silence lasts from the end of the first look that found its object as it is
-    to the beginning of the last one, so neither a slow store nor a watcher that was suspended can make it longer. A
-    member that was silent for that long ends its stay by itself (`Membership`), so a verdict holds for ever.
+    Checks may be any time apart. A member's silence is measured from the end of the first check that found its object's
+    present content to the beginning of the last one, so neither a slow store nor a suspended watcher makes it longer. A
+    member that was silent for its session time-out ends its own session (`Membership`), so "dead" is final.
     """
 
     def __init__(self, store: Store, group: str, clock: Clock) -> None:
         self._store = store
         self._group = group
         self._clock = clock
-        self._seen: dict[str, tuple[bytes | None, float]] = {}  # by member, its object's content and since when
+        self._seen: dict[str, tuple[bytes | None, float]] = {}  # by member: its object's content, and when first seen
 
-    def look(self, members: Mapping[str, Member]) -> Sighting:
-        """Look at the heartbeats of these members, and forget all others. Raises Unavailable."""
+    def check(self, members: Mapping[str, Member]) -> Sighting:
+        """Check the heartbeats of these members, and forget all others. Raises Unavailable."""
         self._seen = {member_id: seen for member_id, seen in self._seen.items() if member_id in members}
         alive, dead = set(), set()
         for member_id, member in members.items():
@@ -72,8 +72,8 @@ class HeartbeatWatch:
 
 
 def remove_heartbeat(store: Store, group: str, member_id: str) -> None:
-    """Remove a heartbeat object that is of no use any more. Maintenance removes what a failure leaves behind."""
+    """Remove the heartbeat object of a former member. If that fails, maintenance removes it later."""
     try:
         store.delete(names.member_key(group, member_id))
     except StoreError as error:
-        _log.info("a heartbeat object stays behind group=%r reason=%s", group, error)
+        _log.info("heartbeat object not removed, maintenance will group=%r reason=%s", group, error)

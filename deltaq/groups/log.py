@@ -1,4 +1,4 @@
-"""A group's log: joining, leaving and committing offsets, each one entry."""
+"""A group's log. Joining, leaving and committing offsets are one entry each."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from deltaq.groups.state import (
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 
-__all__ = ["Caretaker", "GroupChanged", "GroupLog"]
+__all__ = ["GroupChanged", "GroupLog", "GroupMaintenance"]
 
 R = TypeVar("R")
 
 
-class Caretaker(Protocol):
-    """Keeps the group's log short while it is written; see `deltaq/maintenance/groups.py`."""
+class GroupMaintenance(Protocol):
+    """Maintains the group's log while it is written; see `deltaq/maintenance/groups.py`."""
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """A commit became `version`; `state()` is a copy of the table's state then."""
+        """A commit became `version`; `state()` returns a copy of the table's state at that version."""
 
 
 class GroupChanged(Exception):
-    """Somebody wrote to the group since it was looked at."""
+    """The group has changed since the version that a plan was made for."""
 
 
 class GroupLog:
-    """A position in one group's log. Thread-safe: every method is one step under a lock.
+    """A client of one group's log. Thread-safe: every method runs under one lock.
 
-    `caretaker`: None if the log is not to be looked after by this process.
+    `maintenance` is notified of commits; None if this process does not maintain the log.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class GroupLog:
         group: str,
         clock: Clock = SYSTEM_CLOCK,
         client_id: str = "",
-        caretaker: Caretaker | None = None,
+        maintenance: GroupMaintenance | None = None,
     ) -> None:
         self.group = group
         self._store = store
         self._watch = HeartbeatWatch(store, group, clock)
-        self._caretaker = caretaker
+        self._maintenance = maintenance
         self._folder = names.group_folder(group)
         self._clock = clock
         self._client_id = client_id
@@ -70,25 +70,31 @@ class GroupLog:
         self._loaded = False
 
     def head(self) -> GroupHead:
-        """The group as it is now. Raises Unavailable, Corrupt, Incompatible."""
+        """Read the current head of the group. Raises Unavailable, Corrupt, Incompatible."""
         with self._lock:
             self._catch_up()
             return self._head(self._log.state)
 
     def state(self) -> TableState:
-        """A copy of the table's state as it is now. Raises Unavailable, Corrupt, Incompatible."""
+        """Read the current state of the table, and return a copy. Raises Unavailable, Corrupt, Incompatible."""
         with self._lock:
             self._catch_up()
             return self._log.state.copy()
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
-        """What is committed now for each (topic, topic id, partition)."""
+        """Read the committed offset of each (topic, topic id, partition); None if there is none.
+
+        Raises Unavailable, Corrupt, Incompatible.
+        """
         with self._lock:
             self._catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
     def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> int:
-        """Become the only member; the group's generation then. Raises GroupInUse, and what `DeltaLog.commit` raises."""
+        """Become the only member, putting out those in `dead`. Returns the group's new generation.
+
+        Raises GroupInUse if another member lives, and what `DeltaLog.commit` raises.
+        """
         with self._lock:
             self._catch_up()
             self._commit(
@@ -99,28 +105,28 @@ class GroupLog:
             return self._head(self._log.state).generation
 
     def leave(self, member_id: str, deadline: float) -> None:
-        """Stop being a member; nothing happens if one is not."""
+        """Remove a member; no effect if `member_id` is not one. Raises what `DeltaLog.commit` raises."""
         with self._lock:
             self._catch_up()
             if member_id in self._head(self._log.state).members:
                 self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
 
     def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
-        """Commit offsets, all or none. Raises Fenced, and what `DeltaLog.commit` raises.
+        """Commit offsets atomically. Raises Fenced, and what `DeltaLog.commit` raises.
 
-        The entries of the topics that they cover become durable first. A power failure could otherwise take back a
-        record of which the group would then skip the successor at the same offset.
+        The log entries of the offsets' topics are synced first. Otherwise a power failure could undo a record that the
+        group has committed, and the group would skip the next record written at the same offset.
 
-        Without a `member_id` the commit is refused while the group has a living member. Each such call looks at the
-        members' heartbeats once: the first begins the watch, and one that comes a session time-out later puts dead
-        members out, in the same entry.
+        Without a `member_id` the commit is refused while the group has a living member. Each such call checks the
+        members' heartbeats once. The first call starts the measurement; a call after the session time-out puts dead
+        members out of the group, in the same entry.
         """
         for topic in sorted({offset.topic for offset in offsets}):
             self._sync(names.topic_log(topic))
         with self._lock:
             self._catch_up()
             members = self._head(self._log.state).members if member_id is None else {}
-            dead = self._watch.look(members).dead
+            dead = self._watch.check(members).dead
             self._commit(
                 "COMMIT OFFSETS",
                 lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now, dead),
@@ -136,10 +142,10 @@ class GroupLog:
         dead: Sequence[str] = (),
         at_version: int | None = None,
     ) -> None:
-        """Forget committed offsets, of all partitions if `app_ids` is None, and put out the members in `dead`.
+        """Delete committed offsets (all if `app_ids` is None), and put the members in `dead` out of the group.
 
-        With `at_version`, GroupChanged if that is not the newest version any more. Raises GroupInUse if the group has
-        members, and what `DeltaLog.commit` raises.
+        Raises GroupInUse if the group has other members, GroupChanged if `at_version` is given and no longer the newest
+        version, and what `DeltaLog.commit` raises.
         """
 
         def plan(state: TableState, now: int) -> list[Action]:
@@ -153,8 +159,10 @@ class GroupLog:
                 self._commit("FORGET OFFSETS", plan, deadline)
 
     def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
-        """Forget committed offsets of topic ids that are no more, whoever is a member. Raises what `DeltaLog.commit`
-        raises."""
+        """Delete committed offsets of topic ids that no longer exist. The group may have members.
+
+        Raises what `DeltaLog.commit` raises.
+        """
         with self._lock:
             self._catch_up()
             if forget_over_actions(self._log.state, app_ids, 0):
@@ -164,7 +172,7 @@ class GroupLog:
         try:
             self._store.sync(folder)
         except ObjectMissing:
-            pass  # nothing of it can be skipped
+            pass  # the topic has no log, so no record of it can be skipped
         except StoreError as error:
             raise unavailable(error) from error
 
@@ -177,8 +185,8 @@ class GroupLog:
             return Draft(info, plan(state, now))
 
         committed = self._moved(lambda: self._log.commit(write, deadline))
-        if self._caretaker is not None and committed.entry.version == self._log.state.version:
-            self._caretaker.committed(committed.entry.version, self._log.state.copy)
+        if self._maintenance is not None and committed.entry.version == self._log.state.version:
+            self._maintenance.committed(committed.entry.version, self._log.state.copy)
 
     def _catch_up(self) -> None:
         self._moved(self._read_on)
@@ -194,8 +202,8 @@ class GroupLog:
             self._log.load()
 
     def _moved(self, move: Callable[[], R]) -> R:
-        """What `move` returns. An exception that is not the log's, such as Ctrl-C, may come while the state is half
-        changed: the position is then read anew."""
+        """Return `move()`. If another exception than the log's ends it, such as KeyboardInterrupt, the state may be
+        half changed, so the next call loads the log again."""
         try:
             return move()
         except KafkaException:

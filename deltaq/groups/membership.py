@@ -1,11 +1,11 @@
-"""One consumer's life in a group: joining, showing that it lives, leaving; on a thread of its own.
+"""A consumer's membership in its group: joining, heartbeats and leaving, on a thread.
 
-A group has one member at a time. A consumer that finds another one watches that one's heartbeat object
-(`deltaq/groups/liveness.py`): if it changes, the other is alive and this one is refused; if it stays the same for the
-other's `session.timeout.ms`, the other is dead and is put out.
+A group has one member at a time. A consumer that finds another member watches its heartbeat object
+(`deltaq/groups/liveness.py`). If the object changes, the member is alive and the consumer is refused. If it does not
+change for the member's `session.timeout.ms`, the member is dead, and the consumer replaces it.
 
-A member that was silent for its `session.timeout.ms` ends its stay by itself and joins again as another. So nothing
-that a watcher does after its verdict, however late, puts out a member that lives.
+A member that was silent for its `session.timeout.ms` ends its own session and joins again with a new id. So a watcher
+never puts out a living member, however late it acts.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One stay of a consumer in its group."""
+    """One uninterrupted membership of a consumer: its member id, and the group's generation when it joined."""
 
     member_id: str
     generation: int
 
 
 class _SessionExpired(Exception):
-    """This member was silent for its `session.timeout.ms`, so others may have taken it for dead."""
+    """This member was silent for its `session.timeout.ms`, so another consumer may have replaced it."""
 
 
 class Membership:
-    """Keeps one consumer in its group from construction to `close`.
+    """Keeps one consumer in its group from `begin` to `close`.
 
-    Every time it joins it is a new member, with an id of its own: so that what was done as an earlier one can be told
-    apart and refused. `told()` is called when `session` or `take_error` have something new to say.
+    It joins with a new member id each time, so that commits of an earlier session can be recognized and refused.
+    `on_change()` is called when `session` or the result of `take_error` changes.
     """
 
     def __init__(
@@ -62,24 +62,24 @@ class Membership:
         member: Member,
         settings: GroupSettings,
         clock: Clock,
-        told: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self._store = store
         self._log = log
         self._member = member
         self._settings = settings
         self._clock = clock
-        self._told = told
+        self._on_change = on_change
         self._changed = clock.condition()
         self._id = self._new_id()
-        self._ended: set[str] = set()  # as whom it cannot come back, though the log may have it as a member still
+        self._ended: set[str] = set()  # ids of ended sessions that may still be members in the log
         self._watch = HeartbeatWatch(store, log.group, clock)
         self._session: Session | None = None
         self._session_timeout_s = member.session_timeout_s
         self._proven_at = float("inf")  # `uptime` before the last heartbeat; infinite before the first
         self._error: KafkaException | None = None
-        self._logged = ""  # the last error that was, since it was last a member
-        self._waited_for = ""  # the members that were logged as waited for, since it was last a member
+        self._logged = ""  # the last error that was logged since the last session
+        self._waited_for = ""  # the members last logged as waited for since the last session
         self._closing = False
         self._poll_at = clock.monotonic()
         self._poll_exceeded = False
@@ -90,32 +90,35 @@ class Membership:
     # --- what the consumer calls ---
 
     def begin(self) -> None:
-        """Start the thread that joins the group, unless it was started. To be called once the consumer has this object:
-        an interrupted start must not leave a member that nothing ends."""
+        """Start the thread that joins the group, unless it is running.
+
+        Call this after the consumer holds a reference to the membership: otherwise an interrupted start leaves a member
+        that nothing ends.
+        """
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
 
     @property
     def session(self) -> Session | None:
-        """As whom this consumer may deliver records now; None while it is not a member, or cannot show that it lives.
+        """The session in which this consumer may deliver records; None while it is not a member.
 
-        Others hold it for dead once it was silent for `session.timeout.ms`, so from then on it must not go on. The time
-        of a suspended machine counts.
+        Also None once its last heartbeat is `session.timeout.ms` old, because another consumer may have replaced it.
+        Time during which the machine is suspended counts.
         """
-        proven_at = self._proven_at  # before the session, whose end takes the proof back
+        proven_at = self._proven_at  # read before the session: the end of a session resets it
         session = self._session
         if session is None or self._clock.uptime() - proven_at >= self._session_timeout_s:
             return None
         return session
 
     def polled_in_time(self) -> bool:
-        """The application polled. False if that was too late: `polled` says the same, and lets this go on."""
+        """Record a poll. False if `max.poll.interval.ms` was exceeded; then call `polled`, which lets the consumer join
+        again."""
         self._poll_at = self._clock.monotonic()
         return not self._poll_exceeded
 
     def polled(self) -> bool:
-        """The application polled. True if it had stayed away for longer than `max.poll.interval.ms`, and so lost its
-        membership."""
+        """Record a poll. True, once, if the consumer has left its group because `max.poll.interval.ms` was exceeded."""
         self._poll_at = self._clock.monotonic()
         if not self._poll_exceeded:
             return False
@@ -125,20 +128,21 @@ class Membership:
         return True
 
     def take_error(self) -> KafkaException | None:
-        """Why this consumer is not a member, or was put out of its last stay, told once."""
+        """The error that keeps the consumer out of the group, or ended its last session. Each is returned once."""
         error = self._error
-        if error is not None:  # or one that comes just now would be lost
+        if error is not None:  # else an error that is set at this moment would be lost
             self._error = None
         return error
 
     def close(self) -> None:
-        """Leave the group and end the thread. A store that does not answer only delays the next member."""
+        """Leave the group and end the thread. If the store is unavailable, the next member has to wait for the session
+        time-out."""
         thread = self.abandon()
         if thread is not None:
             thread.join()
 
     def abandon(self) -> Thread | None:
-        """Leave the group and end the thread, soon."""
+        """Let the thread leave the group and end soon, and return it."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -149,7 +153,7 @@ class Membership:
     def _run(self) -> None:
         with self._changed:
             if self._is_running:
-                return  # an interrupted `begin` had started a thread already
+                return  # an interrupted `begin` has already started a thread
             self._is_running = True
         while not self._closing:
             try:
@@ -160,31 +164,31 @@ class Membership:
                 else:
                     self._join()
             except OutcomeUnknown as error:
-                # Joining or leaving once more does no harm, so nobody has to be asked what to do.
-                _log.warning("it is not known yet whether this is a member group=%r: %s", self._log.group, error)
+                # Joining and leaving are idempotent, so the loop retries.
+                _log.warning("group join or leave outcome unknown, retrying group=%r: %s", self._log.group, error)
                 self._wait(self._settings.heartbeat_interval_s)
             except _SessionExpired:
                 silence = f"{self._session_timeout_s:g} s"
-                _log.warning("no heartbeat for %s, joining again as another group=%r", silence, self._log.group)
+                _log.warning("no heartbeat for %s, joining again with a new id group=%r", silence, self._log.group)
                 self._end_session()
-                self._told()
+                self._on_change()
             except KafkaException as error:
-                self._tell(error)
-            except Exception as error:  # noqa: BLE001 - a defect must not leave the application waiting for ever
+                self._report_error(error)
+            except Exception as error:  # noqa: BLE001 - a bug must not leave the application waiting forever
                 _log.exception("keeping the membership failed group=%r", self._log.group)
                 reason = f"keeping the membership of group {self._log.group!r} failed: {type(error).__name__}: {error}"
-                self._tell(KafkaException(KafkaError(KafkaError._FAIL, reason)))
+                self._report_error(KafkaException(KafkaError(KafkaError._FAIL, reason)))
         try:
             self._leave()
-        except Exception:  # noqa: BLE001 - the application closes the consumer: only the log can say it
-            _log.exception("leaving failed, the next member will wait group=%r", self._log.group)
+        except Exception:  # noqa: BLE001 - the consumer is closing, so the error is only logged
+            _log.exception("leaving failed, the next member waits for the session time-out group=%r", self._log.group)
 
-    def _tell(self, error: KafkaException) -> None:
-        if str(error) != self._logged:  # the same again at every attempt to join says nothing
+    def _report_error(self, error: KafkaException) -> None:
+        if str(error) != self._logged:  # do not repeat the same error at every attempt to join
             self._logged = str(error)
             _log.warning("not a member group=%r reason=%s", self._log.group, error.error.str())
         self._error = error
-        self._told()
+        self._on_change()
         self._wait(self._settings.heartbeat_interval_s)
 
     def _new_id(self) -> str:
@@ -200,21 +204,21 @@ class Membership:
         for other in dead:
             remove_heartbeat(self._store, self._log.group, other)
         self._beat()
-        if not isinstance(self._error, Fenced):  # which ended the stay before this one
+        if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
             self._error = None
         self._ended.clear()
         self._logged = self._waited_for = ""
         self._session = Session(self._id, generation)
         _log.info("joined group=%r member=%r generation=%d", self._log.group, self._id, generation)
-        self._told()
+        self._on_change()
 
     def _dead_members(self) -> list[str]:
-        """The other members, once all of them are dead. Raises GroupInUse as soon as one is seen to live."""
+        """Wait until all other members are dead, and return them. Raises GroupInUse as soon as one is alive."""
         while True:
             members = self._log.head().members
             others = {member_id: member for member_id, member in members.items() if member_id != self._id}
             unsure = {member_id: member for member_id, member in others.items() if member_id not in self._ended}
-            seen = self._watch.look(unsure)
+            seen = self._watch.check(unsure)
             for member_id in seen.alive:
                 raise in_use(self._log.group, member_id, unsure[member_id])
             if self._closing or seen.dead == unsure.keys():
@@ -225,21 +229,24 @@ class Membership:
             self._beat()
 
     def _log_waiting(self, others: Mapping[str, Member]) -> None:
-        """Tell, once for the same members, that joining waits for them, and for how long."""
+        """Log once for the same members that joining waits for them, and for how long."""
         waited_for = f"{', '.join(map(repr, sorted(others)))} group={self._log.group!r}"
         if waited_for != self._waited_for:
             self._waited_for = waited_for
             longest_s = max(member.session_timeout_s for member in others.values())
             _log.warning(
-                "waiting to join: a member has not left, and counts as dead when it has been silent for its "
-                "session.timeout.ms, %g s: %s",
+                "waiting to join: the group has a member that has not left; it counts as dead after %g s without a "
+                "heartbeat (its session.timeout.ms): %s",
                 longest_s,
                 waited_for,
             )
 
     def _stay(self) -> None:
-        """Heartbeats, until the membership ends. It ends with any error but a store that is away for a short time: a
-        consumer that cannot see or show its membership must not deliver records."""
+        """Send heartbeats until the session ends.
+
+        Any error ends it, except a store that is unavailable for less than the session time-out: a consumer that can
+        neither read nor prove its membership must not deliver records.
+        """
         while not self._closing and self._session is not None:
             try:
                 self._show_life()
@@ -257,35 +264,35 @@ class Membership:
                 self._log.leave(self._id, self._clock.monotonic() + self._session_timeout_s)
                 self._poll_exceeded = True
                 self._end_session()
-                self._told()
+                self._on_change()
             self._wait(self._settings.heartbeat_interval_s)
 
     def _show_life(self) -> None:
-        """One heartbeat of a member. Raises Fenced if it is a member no more, and what `_beat` raises."""
+        """Send one heartbeat. Raises Fenced if this consumer is no longer a member, and what `_beat` raises."""
         try:
             self._beat()
-        finally:  # that it was put out says more than why its heartbeat failed
+        finally:  # Fenced takes precedence over the reason why the heartbeat failed
             if self._id not in self._log.head().members:
-                reason = f"this consumer was put out of group {self._log.group!r}: it was silent for too long"
+                reason = f"this consumer was removed from group {self._log.group!r}: it sent no heartbeat in time"
                 raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
 
     def _end_session(self) -> None:
-        """This consumer is not that member any more: if it comes back, then as another."""
-        self._session = None  # first: `session` reads it last
+        """End the session. The consumer can only join again with a new id."""
+        self._session = None  # first: the property `session` reads it last
         ended, self._id = self._id, self._new_id()
         self._ended.add(ended)
         self._proven_at = float("inf")
         remove_heartbeat(self._store, self._log.group, ended)
 
     def _is_silent(self) -> bool:
-        """Whether others may take this member for dead. The time of a suspended machine counts."""
+        """Whether other consumers may hold this member for dead. Time during which the machine is suspended counts."""
         return self._clock.uptime() - self._proven_at >= self._session_timeout_s
 
     def _beat(self) -> None:
-        """Show that this member lives. Raises Unavailable, and _SessionExpired if it is too late for that.
+        """Write the heartbeat object. Raises Unavailable, and _SessionExpired if the previous heartbeat is too old.
 
-        The heartbeat counts from before it was written, and only if it was written before the one before it was too
-        old: when it reached the store in between is not known.
+        A heartbeat counts from before the request, and only if the request ended before the previous heartbeat was
+        `session.timeout.ms` old: when the store applied it in between is unknown.
         """
         begun_at = self._clock.uptime()
         self._beats += 1
@@ -303,7 +310,8 @@ class Membership:
             for member_id in (*self._ended, self._id):
                 self._log.leave(member_id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
         except KafkaException as error:
-            _log.warning("leaving failed, the next member will wait group=%r reason=%s", self._log.group, error)
+            text = "leaving failed, the next member waits for the session time-out group=%r reason=%s"
+            _log.warning(text, self._log.group, error)
         remove_heartbeat(self._store, self._log.group, self._id)
 
     def _wait(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Commits a consumer's offsets: at once, in the background, and every `auto.commit.interval.ms`."""
+"""The offset committer of a consumer: synchronous, asynchronous and periodic (`auto.commit.interval.ms`) commits."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ _log = logging.getLogger("deltaq.groups")
 
 COMMIT_TIMEOUT_S = 60.0
 
-LOOK_AGAIN_S = 60.0
-"""Longest uninterrupted wait: a finalizer that runs in this very thread, just before it waits, cannot wake it."""
+WAIT_MAX_S = 60.0
+"""Longest uninterrupted wait. A finalizer that runs in the thread itself just before it waits cannot wake it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCommit:
-    """An offset to be committed, with the id of the topic it is of; None for the topic that has the name now."""
+    """An offset to commit, with the id of its topic; None for the topic that has the name now."""
 
     wanted: TopicPartition
     topic_id: str | None
 
 
 class OffsetCommitter:
-    """Commits for one consumer, in the order in which it was asked to.
+    """Commits offsets for one consumer, in the order of the calls.
 
-    `member_id()` is None for one that assigns its partitions itself. `topic(name)` looks up id and number of partitions
-    of a topic; None if there is none. `told(error, partitions)` gets the outcome of every commit that nobody waits for.
+    `member_id()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and number of
+    partitions, or None if it does not exist. `on_result(error, partitions)` gets the result of every asynchronous and
+    periodic commit.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class OffsetCommitter:
         member_id: Callable[[], str | None],
         topic: Callable[[str], tuple[str, int] | None],
         stored: Callable[[], list[ToCommit]],
-        told: Callable[[KafkaError | None, list[TopicPartition]], None],
+        on_result: Callable[[KafkaError | None, list[TopicPartition]], None],
         interval_s: float | None,
         clock: Clock,
     ) -> None:
@@ -52,11 +53,11 @@ class OffsetCommitter:
         self._member_id = member_id
         self._topic = topic
         self._stored = stored
-        self._told = told
+        self._on_result = on_result
         self._interval_s = interval_s
         self._clock = clock
         self._changed = clock.condition()
-        self._turn = clock.lock()  # held while committing
+        self._commit_lock = clock.lock()  # held while committing
         self._queue: deque[tuple[Sequence[ToCommit], str | None]] = deque()
         self._last: dict[tuple[str, int], tuple[str | None, int]] = {}
         self._closing = False
@@ -64,37 +65,41 @@ class OffsetCommitter:
         self._thread: Thread | None = None
 
     def begin(self) -> None:
-        """Start the thread that commits in the background, unless it was started. To be called once the consumer has
-        this object: an interrupted start must not leave a thread that nothing ends."""
+        """Start the thread that commits in the background, unless it is running.
+
+        Call this after the consumer holds a reference to the committer: otherwise an interrupted start leaves a thread
+        that nothing ends.
+        """
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._log.group}")
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
-        """Commit now. Each result carries an error if its topic or partition does not exist; if all do, it is raised.
+        """Commit synchronously, after all queued commits.
 
-        Raises UnknownTopic, Fenced, Unavailable, OutcomeUnknown.
+        A result has its `error` set if its topic or partition does not exist. Raises UnknownTopic if none of them
+        exists, Fenced, Unavailable, OutcomeUnknown.
         """
-        with self._turn:
+        with self._commit_lock:
             self._commit_queued()
             return self._commit(offsets, self._member_id())
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
-        """Commit in the background."""
+        """Queue a commit for the background thread."""
         with self._changed:
             self._queue.append((offsets, self._member_id()))
             self._changed.notify_all()
 
     def commit_stored(self) -> None:
-        """Commit, now, what is stored and not committed yet; the outcome is told."""
-        with self._turn:
+        """Commit the stored offsets that are not committed yet, synchronously. The result goes to `on_result`."""
+        with self._commit_lock:
             self._commit_queued()
             new = self.uncommitted()
             if new:
-                self._commit_and_tell(new, self._member_id())
+                self._commit_and_report(new, self._member_id())
 
     def finish_queued(self) -> None:
-        """Commit, now, what was to be committed in the background."""
-        with self._turn:
+        """Make all queued commits, synchronously."""
+        with self._commit_lock:
             self._commit_queued()
 
     def uncommitted(self) -> list[ToCommit]:
@@ -104,17 +109,17 @@ class OffsetCommitter:
         ]
 
     def forget(self) -> None:
-        """The partitions belong to somebody else from now on: what was committed says nothing any more."""
+        """Forget which offsets were committed: another consumer may now own the partitions and commit others."""
         self._last.clear()
 
     def close(self) -> None:
-        """Finish what is queued and end the thread."""
+        """Make all queued commits, end the thread and wait for it."""
         thread = self.abandon()
         if thread is not None:
             thread.join()
 
     def abandon(self) -> Thread | None:
-        """Finish what is queued and end the thread, soon."""
+        """Let the thread make all queued commits and end soon, and return it."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -151,30 +156,30 @@ class OffsetCommitter:
     def _commit_queued(self) -> None:
         while self._queue:
             try:
-                self._commit_and_tell(*self._queue[0])
-            except Exception:  # it was told
+                self._commit_and_report(*self._queue[0])
+            except Exception:  # reported already
                 self._queue.popleft()
                 raise
-            self._queue.popleft()  # last: what Ctrl-C has interrupted is committed once more
+            self._queue.popleft()  # last: a commit that Ctrl-C interrupts is made again
 
-    def _commit_and_tell(self, offsets: Sequence[ToCommit], member_id: str | None) -> None:
+    def _commit_and_report(self, offsets: Sequence[ToCommit], member_id: str | None) -> None:
         try:
-            self._told(None, self._commit(offsets, member_id))
+            self._on_result(None, self._commit(offsets, member_id))
         except KafkaException as error:
             failed = [entry.wanted for entry in offsets]
             for partition in failed:
                 partition.error = error.error
-            self._told(error.error, failed)
-        except Exception as error:  # not the store's: a defect, or what a signal handler has raised
+            self._on_result(error.error, failed)
+        except Exception as error:  # a bug, or an exception of a signal handler
             _log.exception("committing offsets failed group=%r", self._log.group)
-            self._told(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])
-            if this_thread() != self._own_thread:  # which a defect must not end
+            self._on_result(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])
+            if this_thread() != self._own_thread:  # a bug must not end the background thread
                 raise
 
     def _run(self) -> None:
         with self._changed:
             if self._own_thread is not None:
-                return  # an interrupted `begin` had started a thread already
+                return  # an interrupted `begin` has already started a thread
             self._own_thread = this_thread()
         interval_s = float("inf") if self._interval_s is None else self._interval_s
         due_at = self._clock.monotonic() + interval_s
@@ -182,7 +187,7 @@ class OffsetCommitter:
             with self._changed:
                 left = due_at - self._clock.monotonic()
                 if left > 0 and not self._queue and not self._closing:
-                    self._changed.wait(min(left, LOOK_AGAIN_S))
+                    self._changed.wait(min(left, WAIT_MAX_S))
                 due = self._clock.monotonic() >= due_at and not self._closing
             if due:
                 self.commit_stored()

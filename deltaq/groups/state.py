@@ -1,8 +1,8 @@
-"""What a group's log says: who is a member, and which offsets are committed. Pure rules; `group_log` acts on them.
+"""The state of a group in its log: its member and committed offsets. Pure functions; `groups/log.py` commits.
 
-The specification is `docs/internals/format.md`, "Groups". Members stand in the domain metadata `deltaq`; each committed
-offset is a Delta `txn` action whose `appId` names topic, topic id and partition and whose `version` is the next offset
-to read, so that any Delta client can look it up.
+The specification is `docs/internals/format.md`, "Groups". The domain metadata `deltaq` holds the members. A committed
+offset is a Delta `txn` action: its `appId` names topic, topic id and partition, and its `version` is the next offset to
+read, so that any Delta client can look it up.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SCHEMA = json.dumps(
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A consumer of a group, and its `session.timeout.ms`: the silence after which others take it for dead."""
+    """A member of a group. It counts as dead after `session_timeout_ms` without a heartbeat."""
 
     topics: tuple[str, ...]
     client_id: str
@@ -76,9 +76,9 @@ class GroupHead:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read of a partition, with the committer's note.
+    """The next offset to read of a partition, with the metadata text of the commit.
 
-    `topic_id` keeps it from a later topic of that name.
+    `topic_id` keeps it from applying to a later topic of the same name.
     """
 
     topic: str
@@ -93,7 +93,7 @@ class CommittedOffset:
 
 
 def group_head(state: TableState, path: str) -> GroupHead:
-    """The head in a table's state; an empty one for a group that was never used. Raises Corrupt, Incompatible."""
+    """The group's head in a table state; an empty one for a new group. Raises Corrupt, Incompatible."""
     configuration = state.domains.get(DELTAQ_DOMAIN)
     if configuration is None:
         return GroupHead()
@@ -115,7 +115,7 @@ def _member(body: dict[str, object]) -> Member:
     """Raises ValueError, KeyError, TypeError."""
     topics, session_ms = body["topics"], body["session"]
     if not isinstance(topics, list) or type(session_ms) is not int or session_ms <= 0:
-        raise ValueError("a member's topics or its session are not what they can be")
+        raise ValueError("a member's topics are not a list, or its session time-out is not a positive integer")
     return Member(tuple(topics), str(body["client"]), str(body["host"]), session_ms)
 
 
@@ -123,7 +123,7 @@ def committed_offset(state: TableState, topic: str, topic_id: str, partition: in
     """The committed offset of a partition; None if there is none for the topic with this id. Raises Corrupt."""
     key = CommittedOffset(topic, topic_id, partition, 0)
     txn = state.txns.get(key.app_id)
-    if txn is not None and txn.version < 0:  # it would read as one of the OFFSET_ constants
+    if txn is not None and txn.version < 0:  # it would be read as an OFFSET_ constant
         raise Corrupt(f"the committed offset {txn.version} is negative", path=key.app_id, version=state.version)
     return None if txn is None else replace(key, offset=txn.version, metadata=_notes(state).get(key.app_id))
 
@@ -138,12 +138,12 @@ def _notes(state: TableState) -> dict[str, str]:
 
 
 def _holder(member_id: str, member: Member) -> str:
-    """Which consumer a member is, for an error text."""
+    """A member's client id, host and member id, for an error text."""
     return f"consumer {member.client_id!r} on host {member.host!r} (member id {member_id!r})"
 
 
 def in_use(group: str, member_id: str, member: Member) -> GroupInUse:
-    """What a consumer is told that cannot join the group since another one lives in it."""
+    """The error of a consumer that cannot join the group because another member is alive."""
     return GroupInUse(
         group,
         reason=f"{_holder(member_id, member)} is subscribed with group.id {group!r}, and in this version of deltaq a "
@@ -155,7 +155,7 @@ def in_use(group: str, member_id: str, member: Member) -> GroupInUse:
 def join_actions(
     state: TableState, head: GroupHead, group: str, member_id: str, member: Member, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
-    """`member_id` becomes the group's only member; those in `dead` are put out. GroupInUse if another one lives."""
+    """Make `member_id` the only member, removing those in `dead`. Raises GroupInUse if there is another member."""
     others = [other for other in head.members if other != member_id and other not in dead]
     if others:
         raise in_use(group, others[0], head.members[others[0]])
@@ -164,7 +164,7 @@ def join_actions(
 
 
 def leave_actions(head: GroupHead, member_id: str) -> list[Action]:
-    """`member_id` is no longer a member."""
+    """Remove the member `member_id`."""
     members = {other: member for other, member in head.members.items() if other != member_id}
     return [GroupHead(head.generation + 1, members).action()]
 
@@ -178,10 +178,10 @@ def commit_actions(
     now_ms: int,
     dead: Collection[str] = (),
 ) -> list[Action]:
-    """Commit `offsets` for a member, or with None for a consumer that assigns its partitions itself.
+    """Commit `offsets` for a member, or with `member_id` None for a consumer that uses `assign`.
 
-    The second puts out the members in `dead`. Raises Fenced if the member was put out of the group, or if a group with
-    other members is to be written from outside.
+    In the second case the members in `dead` are removed. Raises Fenced if `member_id` is not a member of the group, or
+    if it is None and the group has a living member.
     """
     _check_may_commit(head, group, member_id, dead)
     after_head = GroupHead(head.generation + 1) if member_id is None and head.members else head
@@ -216,9 +216,9 @@ def _check_may_commit(head: GroupHead, group: str, member_id: str | None, dead: 
 def forget_actions(
     state: TableState, head: GroupHead, group: str, app_ids: Sequence[str] | None, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
-    """The committed offsets with these app ids (None: all) are forgotten; members in `dead` are put out.
+    """Delete the committed offsets with these app ids (None: all), and remove the members in `dead`.
 
-    Raises GroupInUse if the group has other members: to them it would look as if they had never committed.
+    Raises GroupInUse if the group has other members: they would lose their commits and start again.
     """
     others = [(name, member) for name, member in head.members.items() if name not in dead]
     if others:
@@ -229,8 +229,10 @@ def forget_actions(
 
 
 def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) -> list[Action]:
-    """The committed offsets with these app ids are forgotten. With members in the group, only those of topic ids that
-    are no more: nobody can ask for them."""
+    """Delete the committed offsets with these app ids.
+
+    If the group has members, use this only for topic ids that no longer exist, whose offsets no consumer reads.
+    """
     forgotten = [app_id for app_id in app_ids if app_id in state.txns]
     actions: list[Action] = [Txn(app_id, FORGOTTEN_VERSION, now_ms) for app_id in forgotten]
     notes = _notes(state)
@@ -241,7 +243,7 @@ def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) 
 
 
 def _table(state: TableState, group: str, now_ms: int) -> list[Action]:
-    """What a log's first entry must say."""
+    """The protocol and metadata actions of a log's first entry; none for a log that exists."""
     if state.version >= 0:
         return []
     return [PROTOCOL, Metadata(f"group-{group}", _SCHEMA, {}, now_ms, name=group)]

@@ -42,4 +42,4 @@ def poll_until_raised(consumer: Consumer) -> None:
 def taken(consumer: Consumer) -> int:
     """How far the `consume` that is under way has come in what is in hand: messages taken, and not returned yet."""
     held = consumer._held
-    return 0 if held is None else sum(batch.taken[1] for batch in held._in_hand if batch.taken is not None)
+    return 0 if held is None else sum(batch.taken[1] for batch in held._accepted if batch.taken is not None)

@@ -105,7 +105,7 @@ class Rewound:
         self._epoch = self._held._held["t", 0].epoch
 
     def rewind(self) -> None:
-        self._held.batch, self._held._in_hand = None, []
+        self._held.batch, self._held._accepted = None, []
         self._held._held = {("t", 0): _Held(self._epoch)}
         self._queue.clear()
         self._queue.extend(self._all)

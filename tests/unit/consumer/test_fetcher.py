@@ -33,7 +33,7 @@ from deltaq.consumer.fetcher import (
     PartitionEnd,
     PartitionError,
     PartitionRecords,
-    StoreAway,
+    StoreUnavailable,
     _Cursor,
     _Followed,
 )
@@ -430,7 +430,7 @@ def test_an_end_is_told_only_when_it_was_seen():
         fetching.fetcher._publish(followed)
         for followed.is_at_end in (False, True):
             fetching.fetcher._fetch("t", followed)
-            told.append(followed.cursors[0].end_told)
+            told.append(followed.cursors[0].reported_end)
     assert told == [-1, 1]
 
 
@@ -632,7 +632,7 @@ def test_an_absent_store_is_told_once_until_it_is_back():
             store.effects.clear()
             store.add(Rule("get", "*", Fault.error_before(), 3))
             item = fetching.next()
-            assert isinstance(item, StoreAway)
+            assert isinstance(item, StoreUnavailable)
             assert item.error.args[0].retriable()
             eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 3)
             eventually(lambda: fetching.fetcher._topics["t"].failures == 0)

@@ -67,7 +67,7 @@ class Heart:
 
 def is_dead(watch: HeartbeatWatch) -> bool:
     """Whether the next look finds the victim dead."""
-    return "victim" in watch.look({"victim": VICTIM}).dead
+    return "victim" in watch.check({"victim": VICTIM}).dead
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def test_a_member_that_beat_just_before_a_late_look_is_alive_and_its_time_begins
     assert not is_dead(watch)
     clock.advance(3600)
     heart.beat()
-    seen = watch.look({"victim": VICTIM})
+    seen = watch.check({"victim": VICTIM})
     assert seen == Sighting(frozenset({"victim"}), frozenset())
     clock.advance(9.9)
     assert not is_dead(watch)
@@ -149,18 +149,18 @@ def test_each_member_has_the_session_timeout_that_it_joined_with():
     store, clock = MemoryStore("test"), ManualClock()
     watch = HeartbeatWatch(store, "g", clock)
     both = {"victim": VICTIM, "patient": Member(("t",), "patient", "host", 60_000)}
-    watch.look(both)
+    watch.check(both)
     clock.advance(59)
-    assert watch.look(both).dead == {"victim"}
+    assert watch.check(both).dead == {"victim"}
     clock.advance(1)
-    assert watch.look(both).dead == {"victim", "patient"}, "neither has a heartbeat object, and that does not change"
+    assert watch.check(both).dead == {"victim", "patient"}, "neither has a heartbeat object, and that does not change"
 
 
 def test_a_member_that_has_left_and_one_of_the_same_name_have_nothing_in_common():
     store, clock = MemoryStore("test"), ManualClock()
     watch = HeartbeatWatch(store, "g", clock)
     assert not is_dead(watch)
-    watch.look({})
+    watch.check({})
     clock.advance(TIMEOUT_S)
     assert not is_dead(watch)
 

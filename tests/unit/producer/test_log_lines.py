@@ -141,6 +141,6 @@ def test_a_successor_says_for_whom_and_how_long_it_waits(caplog):
         successor.subscribe(["t"])
         eventually(lambda: lines(caplog, logging.WARNING))
         line = lines(caplog, logging.WARNING)[0]
-    assert line.startswith("waiting to join: a member has not left")
-    assert "session.timeout.ms, 6 s: 'holder-" in line
+    assert line.startswith("waiting to join: the group has a member that has not left")
+    assert "after 6 s without a heartbeat (its session.timeout.ms): 'holder-" in line
     assert line.endswith("group='g'")

@@ -1,4 +1,4 @@
-"""What the clients of a test did and were told: recorded, written to a file, read back. `check_history` judges it.
+"""Records what the clients of a test did and observed, for `check_history`. Histories can be saved to files.
 
     history = History(clock)
     sending = history.send("producer-1", "orders", value)       # before produce()
@@ -7,23 +7,24 @@
     polling.ok([("orders", 0, 17, value)], at_tail=[("orders", 0)])
     assert not (found := check_history(history.operations, drained=True)), report(found)
 
-**Processes.** A process is one client, or several used as one, that does one thing after the other: name a
-transactional producer and the consumer that feeds it alike, but two threads that share a producer differently. Sends
-may overlap: their order is the one in which `produce` was called. A client that replaces one that was closed or killed
-may have the same name, if `crash` stands between.
+**Processes.** A process is one client, or several clients used as one, that does one thing at a time. Give a
+transactional producer and the consumer that feeds it the same name. Give two threads that share a producer different
+names. Sends may overlap: their order is that of the calls of `produce`. A client that replaces a closed or killed one
+may reuse its name if `crash` was recorded in between.
 
-**Values** are unique in the whole history, so that each one tells where it came from: resend under another value, and
-give a copy in another topic another value, as `("copied", value)`. They are hashable; for files: None, bool, int,
+**Values** must be unique in the whole history, so that each identifies one send: use another value to resend, or to
+copy to another topic, such as `("copied", value)`. Values must be hashable. In files they may be None, bool, int,
 float, str, bytes, and tuples of these.
 
-**Partitions** are `(topic, number)`. A topic that is deleted and created again is another one: put the topic's id into
-the name then (`f"orders#{topic_id}"`).
+**Partitions** are `(topic, number)`. A topic that is deleted and created again is a different topic: include the
+topic id in its name then (`f"orders#{topic_id}"`).
 
-**Outcomes.** `ok`: it happened. `fail`: it certainly did not, and never will. `info`: it may have happened, or happen
-later, once or never. Whatever never ends counts as `info`; so say `fail` only where the client promises it.
+**Outcomes.** `ok`: it happened. `fail`: it did not happen and never will. `info`: unknown; it may have happened, or may
+happen later, once or never. An operation that never ends counts as `info`. Record `fail` only where the client
+guarantees it.
 
-**Time** is `Clock.monotonic` in seconds. No two moments of one `History` are equal, so also on a clock that stands
-still everything has an order. Histories of several processes of one machine can be merged: they share that clock.
+**Time** is `Clock.monotonic` in seconds. All times of one `History` differ, so operations are ordered even on a clock
+that stands still. Histories of several processes on one machine can be merged, since they share that clock.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ __all__ = [
 ]
 
 Partition: TypeAlias = tuple[str, int]
-"""Topic, or topic and id, and the number of the partition."""
+"""(topic name, which may include the topic id; partition number)."""
 
 Outcome: TypeAlias = Literal["invoke", "ok", "fail", "info"]
-"""`invoke` is what has not ended, or whose end nobody recorded."""
+"""`invoke`: the end of the operation was not recorded."""
 
 Kind: TypeAlias = Literal[
     "send",
@@ -71,7 +72,7 @@ Kind: TypeAlias = Literal[
 
 
 class Record(NamedTuple):
-    """A record as a client sees it; partition and offset are None as long as they are unknown."""
+    """A record as a client sees it; partition and offset are None while unknown."""
 
     topic: str
     partition: int | None
@@ -86,14 +87,14 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call of one process, from `invoked` to `completed` (seconds; None: it has not ended).
+    """One call by one process, from `invoked` to `completed` (seconds of `Clock.monotonic`; None: not ended).
 
-    `records`: the one that is sent, or those that a poll handed out, in that order.
-    `at_tail`: where a poll claims to miss nothing that had been acknowledged before it began.
-    `positions`: next offsets to read, by partition; None where none was named, or there is none.
-    `group`: of a member's assignment, of a commit.
-    `is_reset`: a commit that is meant to go back.
-    `error`: why it failed, or may have.
+    `records`: the record sent, or the records that a poll returned, in order.
+    `at_tail`: the partitions in which a poll claims to have seen all records acknowledged before it began.
+    `positions`: next offsets to read, by partition; None where none was given or committed.
+    `group`: the group of an assignment or commit.
+    `is_reset`: whether a commit may move positions back.
+    `error`: why it failed, or may have failed.
     """
 
     process: str
@@ -122,18 +123,18 @@ class Operation:
 
 
 class TextSink(Protocol):
-    """Where lines go: a text file, opened for appending."""
+    """The destination of lines, such as a text file opened for appending."""
 
     def write(self, text: str, /) -> object: ...
     def flush(self) -> object: ...
 
 
 class History:
-    """Records operations; any thread may call any method.
+    """Records operations. Thread-safe.
 
-    `clock`: where time and the lock come from. `file`: gets a line when an operation begins and when it ends, flushed
-    at once, so that a process that is killed leaves all it did behind; for `load_history`. Each start of a process
-    needs a file of its own, as a kill may leave half a line.
+    `clock` provides the time and the lock. `file` receives a line, flushed at once, when an operation begins and when
+    it ends; `load_history` reads it, even if the process was killed. Use a new file for each start of a process, since
+    a kill may leave an incomplete line.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK, file: TextSink | None = None) -> None:
@@ -145,16 +146,16 @@ class History:
 
     @property
     def operations(self) -> list[Operation]:
-        """All operations so far, in the order in which they began."""
+        """All operations so far, in order of their beginning."""
         with self._lock:
             return list(self._operations)
 
     def send(self, process: str, topic: str, value: Hashable, partition: int | None = None) -> Invocation:
-        """A record is about to be produced. `partition`: None while the client is to choose it."""
+        """Call before a record is produced. `partition`: None if the client chooses it."""
         return self._begin(process, "send", records=(Record(topic, partition, None, value),))
 
     def poll(self, process: str) -> Invocation:
-        """Records are about to be polled. What is recorded meanwhile, as by `on_assign`, comes before these records."""
+        """Call before a poll. Operations recorded during it, as in `on_assign`, precede the records it returns."""
         return self._begin(process, "poll")
 
     def assign(
@@ -163,62 +164,62 @@ class History:
         partitions: Mapping[Partition, int | None] | Iterable[Partition],
         group: str | None = None,
     ) -> None:
-        """The process may read these partitions from now on, besides those it has; reading them starts anew.
+        """The process is assigned these partitions in addition to those it has, and starts reading them anew.
 
-        Where it starts is the offset that `partitions` maps to. None, or no mapping: anywhere; but for a member of a
-        group (`group`: partitions were assigned by it) the group's committed position decides, or offset 0 as long as
-        there is none: whatever else a member does, as `auto.offset.reset=latest`, takes a `seek` after this. A member
-        owns its partitions until `unassign` or `crash`.
+        It starts at the offset that `partitions` maps to. If that is None, or `partitions` is no mapping, it may start
+        anywhere, unless `group` assigned the partitions. A member of a group must start at the group's committed
+        position, or at offset 0 if there is none. If a member starts elsewhere, as with `auto.offset.reset=latest`,
+        record a `seek` after this. A member owns its partitions until `unassign` or `crash`.
         """
         self._event(process, "assign", positions=_positions(partitions), group=group)
 
     def unassign(self, process: str, partitions: Iterable[Partition] = ()) -> None:
-        """The process gives up these partitions; all, if none is named."""
+        """The process gives up these partitions; all, if none are given."""
         self._event(process, "unassign", positions=_positions(partitions))
 
     def subscribe(self, process: str, group: str) -> None:
-        """Everything the process reads starts anew, where the group's committed positions say.
+        """The process starts reading anew at the group's committed positions.
 
-        For tests that do not record assignments: ownership is then unknown.
+        For tests that do not record assignments. The owners of partitions are then unknown.
         """
         self._event(process, "subscribe", group=group)
 
     def seek(self, process: str, positions: Mapping[Partition, int | None]) -> None:
-        """The process reads on elsewhere because it was told to, or has no valid position. None: anywhere."""
+        """The process continues at these positions after a seek or an offset reset. None: anywhere."""
         self._event(process, "seek", positions=_positions(positions))
 
     def crash(self, process: str) -> None:
-        """The process was killed or closed: assignment, positions, an open transaction and the order of sends end."""
+        """The process was killed or closed. Its assignment, positions, open transaction and order of sends end."""
         self._event(process, "crash")
 
     def commit(
         self, process: str, group: str, positions: Mapping[Partition, int], is_reset: bool = False
     ) -> Invocation:
-        """Next offsets to read are about to be committed, in a transaction: to be sent to it.
+        """Call before offsets (the next ones to read) are committed or, in a transaction, sent to it.
 
-        `is_reset`: they are meant to go back, as when an administrator resets a group.
+        `is_reset`: the positions may move back, as when an administrator resets a group.
         """
         return self._begin(process, "commit", positions=_positions(positions), group=group, is_reset=is_reset)
 
     def committed(self, process: str, group: str) -> Invocation:
-        """Committed positions are about to be asked for; `ok(positions=...)` says what they are."""
+        """Call before committed positions are queried; pass the answer to `ok(positions=...)`."""
         return self._begin(process, "committed", group=group)
 
     def begin_transaction(self, process: str) -> None:
-        """What the process sends, polls and commits is part of a transaction from now on.
+        """A transaction begins. It includes all that the process sends, polls and commits from now on.
 
-        It ends with a `commit_transaction` or `abort_transaction` that is ok, a `crash`, or the next begin, before
-        which its outcome must be settled. Polls in a transaction that is not committed count as undone: the process
-        must read the same records again.
+        It ends with a successful `commit_transaction` or `abort_transaction`, a `crash`, or the next begin, before
+        which its outcome must be known. Polls in a transaction that is not committed are undone: the process must read
+        the same records again.
         """
         self._event(process, "begin")
 
     def commit_transaction(self, process: str) -> Invocation:
-        """The process is about to commit its transaction; again, if the outcome was unknown."""
+        """Call before the process commits its transaction, or retries a commit with unknown outcome."""
         return self._begin(process, "commit-transaction")
 
     def abort_transaction(self, process: str) -> Invocation:
-        """The process is about to abort its transaction. What is never committed counts as aborted too."""
+        """Call before the process aborts its transaction. One that is never committed also counts as aborted."""
         return self._begin(process, "abort-transaction")
 
     def _now(self) -> float:
@@ -262,7 +263,7 @@ class History:
 
 
 class Invocation:
-    """An operation that has begun. End it once, from any thread; one that never ends may have happened."""
+    """An operation that has begun. End it once, from any thread. Without an end, its outcome counts as unknown."""
 
     __slots__ = ("_history", "_index")
 
@@ -279,11 +280,11 @@ class Invocation:
         offset: int | None = None,
         positions: Mapping[Partition, int | None] | None = None,
     ) -> None:
-        """It happened.
+        """The operation succeeded.
 
-        A poll: `records` are `(topic, partition, offset, value)`, `at_tail` the partitions in which it claims to miss
-        nothing that had been acknowledged before it began. A send: where the record is, as far as that is known.
-        Committed positions: `positions`, None where there is none.
+        For a poll, `records` are `(topic, partition, offset, value)`, and `at_tail` the partitions in which it claims
+        to have seen all records acknowledged before it began. For a send, `partition` and `offset` of the record, as
+        far as known. For a query of committed positions, `positions`, with None where there is none.
         """
         fields: dict[str, Any] = {}
         if got := tuple(Record(*record) for record in records):
@@ -295,24 +296,24 @@ class Invocation:
         self._history._end(self._index, "ok", partition=partition, offset=offset, **fields)
 
     def fail(self, error: object = "") -> None:
-        """It did not happen and never will."""
+        """The operation did not happen and never will."""
         self._history._end(self._index, "fail", error=str(error))
 
     def info(self, error: object = "", *, partition: int | None = None, offset: int | None = None) -> None:
-        """It may have happened, or happen later, or not. A send: where the record would be, if that is known."""
+        """The outcome is unknown. For a send, `partition` and `offset` that the record would have, if known."""
         self._history._end(self._index, "info", error=str(error), partition=partition, offset=offset)
 
 
 def dump_history(operations: Iterable[Operation]) -> Iterator[str]:
-    """The operations as JSON, one line each, for `load_history`. TypeError: a value has no form in JSON."""
+    """The operations as lines of JSON for `load_history`. Raises TypeError if a value cannot be encoded."""
     return map(_line, operations)
 
 
 def load_history(*files: Iterable[str]) -> list[Operation]:
-    """The operations of one or more files, as one history in the order of time.
+    """Read the operations of one or more files as one history, ordered by time.
 
-    The later line of an operation replaces the earlier one. A last line that was cut off is left out, as it stands for
-    something that was never done. ValueError: another line is damaged.
+    The later line of an operation replaces the earlier one. An incomplete last line is ignored: its operation was not
+    carried out. Raises ValueError if another line is damaged.
     """
     found: dict[tuple[str, str, float], Operation] = {}
     for file in files:

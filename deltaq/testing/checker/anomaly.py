@@ -1,4 +1,4 @@
-"""What is wrong with a history, in a form for the reader of a failed test."""
+"""Anomalies, and their report for the reader of a failed test."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from deltaq.testing.history import Operation, Partition
 
 __all__ = ["Anomaly", "report"]
 
-SHOWN = 5  # of each name: the first ones tell the story, the others are mostly its consequences
+SHOWN = 5  # anomalies of each name that are reported in full; later ones are mostly consequences of the first
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One thing that must not happen, by the name that `check_history` explains.
+    """An anomaly. `check_history` explains each `name`.
 
-    `partition`: where; None if it concerns several. `what`: a sentence. `operations`: the evidence.
+    `partition`: where it happened; None if several partitions are affected. `what`: a description. `operations`: the
+    evidence.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Anomaly:
 
 
 def report(anomalies: Iterable[Anomaly]) -> str:
-    """All that was found as text: how many of each name, and the first few of each in full."""
+    """Format anomalies as text: the count of each name, and the first five of each in full."""
     by_name: dict[str, list[Anomaly]] = {}
     for anomaly in anomalies:
         by_name.setdefault(anomaly.name, []).append(anomaly)

@@ -1,4 +1,4 @@
-"""Which position a group can have committed at a moment, and whether it ever moves back."""
+"""The possible committed positions of each group over time, and commits that move a position back."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from deltaq.testing.history import Operation, Partition
 __all__ = ["CommittedPositions", "Range"]
 
 Range = tuple[int, int]
-"""The lowest and the highest position that is possible."""
+"""The lowest and the highest possible position."""
 
 
 @dataclass(slots=True, eq=False)
 class _Candidate:
-    """A position that may be the committed one. `ended`: when it was, at the latest, if it ever was."""
+    """A position that may be the committed one. `ended`: the latest time at which it can have been committed."""
 
     position: int
     by: Operation | None
@@ -32,10 +32,10 @@ class _Candidate:
 class CommittedPositions:
     """The committed positions of all groups, while a history is replayed in the order of time.
 
-    A position is possible from the moment its commit begins until an acknowledged commit that began after its end
-    replaces it. So a commit with an unknown outcome can take effect late, but not after a later one was acknowledged:
-    a log cannot be written behind its end. A transaction of unknown outcome can be finished by anybody at any time,
-    until the process begins its next one, which takes that the last is settled.
+    A position is possible from the beginning of its commit until it is replaced by an acknowledged commit that began
+    after its end. So a commit with unknown outcome can take effect late, but not after a later one was acknowledged,
+    since a log is only appended to. A transaction with unknown outcome can be completed by any process at any time,
+    until its process begins the next transaction, which requires that the outcome is known.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -50,29 +50,29 @@ class CommittedPositions:
         self._sought: dict[str, set[Partition]] = defaultdict(set)
 
     def range(self, group: str, partition: Partition, since: float = math.inf) -> Range:
-        """What is possible now, or was committed after the time `since`."""
+        """The range of positions that are possible now or were committed after time `since`."""
         positions = [candidate.position for candidate in self._possible[group, partition]]
         times, begun = self._begun[group, partition]
         positions += begun[bisect_right(times, since) :]
         return min(positions), max(positions)
 
     def seek(self, process: str, partition: Partition) -> None:
-        """The process went elsewhere on purpose: what it commits next may go back."""
+        """The process seeked, so its next commit may move the position back."""
         self._sought[process].add(partition)
 
     def crash(self, process: str, now: float) -> None:
-        """The process is gone, and what it left unfinished is not tried again."""
+        """The process is gone and does not retry its unfinished commits."""
         self._sought.pop(process, None)
         for candidate in self._unfinished.pop(process, ()):
             candidate.ended = min(candidate.ended, now)
 
     def begin_transaction(self, process: str, now: float) -> None:
-        """The process begins a transaction: its last one has been settled."""
+        """The process begins a transaction, so the outcome of its previous one is known."""
         for candidate in self._unsettled.pop(process, ()):
             candidate.ended = min(candidate.ended, now)
 
     def begin(self, commit: Operation) -> None:
-        """A commit that does not fail begins."""
+        """A commit begins that does not fail."""
         for partition, position in commit.positions:
             if position is not None:
                 candidate = _Candidate(position, commit, commit.is_reset or partition in self._sought[commit.process])
@@ -84,7 +84,7 @@ class CommittedPositions:
                 begun.append(position)
 
     def end(self, commit: Operation, now: float, is_acknowledged: bool) -> Iterator[Anomaly]:
-        """A commit ends, or its transaction: commit-regression, if it moved a position back."""
+        """A commit or its transaction ends. Yields commit-regression if it moved a position back."""
         for partition, position in commit.positions:
             key = commit.group or "", partition
             before = self._possible[key]
@@ -98,12 +98,12 @@ class CommittedPositions:
                 yield from _regression(commit, partition, position, before)
 
     def look_up(self, question: Operation) -> None:
-        """Committed positions are about to be asked for."""
+        """A query of committed positions begins."""
         group = question.group or ""
         self._asked[question.process] = {partition: self.range(group, partition) for partition, _ in question.positions}
 
     def looked_up(self, answer: Operation) -> Iterator[Anomaly]:
-        """They were told: commit-regression, if one is below all that were possible since."""
+        """The query ends. Yields commit-regression for a position below all that were possible since its beginning."""
         asked = self._asked.pop(answer.process, {})
         for partition, position in answer.positions:
             key = answer.group or "", partition
@@ -115,12 +115,12 @@ class CommittedPositions:
 
 
 def _regression(commit: Operation, partition: Partition, position: int, before: list[_Candidate]) -> Iterator[Anomaly]:
-    """`before`: what was possible until the commit, and the commit itself."""
+    """`before`: the candidates until the commit, and the commit itself."""
     replaced = [old for old in before if old.is_acknowledged and old.ended < commit.invoked]
     highest = max(replaced, key=lambda old: old.position, default=None)
     if highest is None or highest.by is None or highest.position <= position:
         return
-    # Another commit may have gone back first, on purpose, though nobody was told.
+    # Another commit may have moved the position back before, on purpose, without being acknowledged.
     since = [old for old in before if old.by is not None and old.by.invoked > highest.by.invoked]
     if not any(old.may_go_back and old.position <= position for old in since):
         what = f"{commit.group} had committed {highest.position}, and then {position}"

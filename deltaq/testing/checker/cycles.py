@@ -1,7 +1,7 @@
-"""Whether transactions can stand in one order: cycles of what follows on what, and what read what.
+"""Checks that transactions are serializable: finds cycles of write order and of reads.
 
-An order is compared within one topic, since a transaction is one commit in each topic but not of all at once. What was
-read counts across topics.
+The order of writes is compared within one topic, since a transaction is one commit per topic, and the commits to
+several topics are not atomic. Reads count across topics.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _Node = Transaction | Sent
 
 @dataclass(slots=True)
 class _Graph:
-    """Edges from a node to those after it, each with the sentence that proves it, and whether it is one of reading."""
+    """Edges from a node to those after it, each with a description, and whether it is a read edge."""
 
     edges: dict[_Node, dict[_Node, tuple[str, bool]]] = field(default_factory=lambda: defaultdict(dict))
 
     def add(self, before: _Node, after: _Node, why: str, by_reading: bool) -> None:
-        """Add an edge; one of reading tells more than one of writing."""
+        """Add an edge; a read edge replaces a write edge."""
         if before is not after and (by_reading or after not in self.edges[before]):
             self.edges[before][after] = why, by_reading
 
     def path(self, start: _Node, end: _Node, within: Collection[_Node]) -> list[_Node]:
-        """The shortest way from `start` to `end`, which exists."""
+        """The shortest path from `start` to `end`, which must exist."""
         came_from: dict[_Node, _Node | None] = {start: None}
         pending = deque([start])
         while end not in came_from:
@@ -50,11 +50,11 @@ class _Graph:
 
 
 def cycles(facts: Facts) -> Iterator[Anomaly]:
-    """G0 and G1c, one for each set of transactions that are before and after each other."""
+    """Yields G0 and G1c, one for each strongly connected set of transactions."""
     reads, reads_of_topic = _reads(facts)
-    told: list[set[_Node]] = []
+    reported: list[set[_Node]] = []
     for knot in _knots(reads):
-        told.append(set(knot))
+        reported.append(set(knot))
         yield _anomaly(reads, knot, "G1c", by_reading=True)
     if not facts.rules.isolated_writes:
         return
@@ -63,19 +63,19 @@ def cycles(facts: Facts) -> Iterator[Anomaly]:
         readings = reads_of_topic.get(topic, _Graph())
         writes = _writes(facts, topic, {*nodes, *readings.edges})
         for knot in _knots(writes):
-            told.append(set(knot))
+            reported.append(set(knot))
             yield _anomaly(writes, knot, "G0", by_reading=False)
         for before, followers in readings.edges.items():
             for after, (why, _) in followers.items():
                 writes.add(before, after, why, True)
         for knot in _knots(writes):
             reading = any(writes.edges[node].get(to, ("", False))[1] for node in knot for to in knot)
-            if reading and not any(other.issubset(knot) for other in told):
+            if reading and not any(other.issubset(knot) for other in reported):
                 yield _anomaly(writes, knot, "G1c", by_reading=True)
 
 
 def _reads(facts: Facts) -> tuple[_Graph, dict[str, _Graph]]:
-    """Who sent -> which transaction read it: of all topics, and by topic."""
+    """Edges from the sender of a record to the transactions that read it: for all topics together, and by topic."""
     of_all, of_topic = _Graph(), defaultdict[str, _Graph](_Graph)
     for reader in facts.transactions:
         if reader.outcome == "fail":
@@ -91,7 +91,7 @@ def _reads(facts: Facts) -> tuple[_Graph, dict[str, _Graph]]:
 
 
 def _writes(facts: Facts, topic: str, nodes: Collection[_Node]) -> _Graph:
-    """Whose first record in a partition of the topic follows on whose."""
+    """Edges between senders in the order of their first records in each partition of the topic."""
     first: dict[Partition, dict[_Node, tuple[int, Sent]]] = defaultdict(dict)
     for sent in facts.sends.values():
         node = sent.transaction or sent
@@ -123,7 +123,7 @@ def _anomaly(graph: _Graph, knot: Collection[_Node], name: str, by_reading: bool
 
 
 def _knots(graph: _Graph) -> list[list[_Node]]:
-    """Sets of more than one node in which every node can be reached from every other (Tarjan, without recursion)."""
+    """Strongly connected components of more than one node (Tarjan's algorithm, without recursion)."""
     found: list[list[_Node]] = []
     number: dict[_Node, int] = {}
     lowest: dict[_Node, int] = {}

@@ -1,4 +1,4 @@
-"""What a history proves: which sends were committed, and which values lie where in each partition."""
+"""The facts that a history proves: which sends were committed, and at which offset each value is."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class Rules:
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """A send, and what became of it: `outcome` counts its transaction in.
+    """A send and its `outcome`, which takes its transaction into account.
 
-    `acknowledged`: when its client was told that it is there; infinity if never. `seen`: the first poll that returned
-    it.
+    `acknowledged`: when it was acknowledged to its client; infinity if never. `seen`: the first poll that returned it.
     """
 
     operation: Operation
@@ -51,15 +50,15 @@ class Sent:
         return self.operation.records[0].topic
 
     def evidence(self) -> tuple[Operation, ...]:
-        """The send, and how its transaction ended."""
+        """The send, and the operations that ended its transaction."""
         return (self.operation, *self.transaction.ends) if self.transaction else (self.operation,)
 
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """A transaction. What was never asked to commit has failed. `is_seen`: something that it sent was read.
+    """A transaction. It has failed if its commit was never requested. `is_seen`: whether a record of it was read.
 
-    `asked`: when it was first told to commit; `acknowledged`: when that was confirmed; infinity if never.
+    `asked`: when its commit was first requested; `acknowledged`: when its commit was acknowledged; infinity if never.
     """
 
     begin: Operation
@@ -73,7 +72,7 @@ class Transaction:
     acknowledged: float = math.inf
 
     def end(self, operation: Operation) -> bool:
-        """Take in an attempt to end it; whether it has ended."""
+        """Record an attempt to end it. Returns whether it has ended."""
         self.ends.append(operation)
         if operation.kind == "commit-transaction":
             self.asked = min(self.asked, operation.invoked)
@@ -88,9 +87,9 @@ class Transaction:
 
 @dataclass(slots=True)
 class Log:
-    """What is known to lie in a partition: by offset, each value with an operation that shows it.
+    """The known content of a partition: for each offset, its values, each with an operation that proves it.
 
-    `offsets`: all of them in order; `expendable`: those with nothing but what compaction or retention may remove;
+    `offsets`: all known offsets in order; `expendable`: those of which compaction or retention may remove all values;
     `required`: the others.
     """
 
@@ -100,7 +99,7 @@ class Log:
     expendable: list[int] = field(default_factory=list)
 
     def unread(self, start: int, end: int, gaps: bool) -> int | None:
-        """The first offset of [start, end) at which a reader must find a record; None if there is none."""
+        """The first offset in [start, end) at which a reader must find a record; None if there is none."""
         first = bisect_left(self.required, start)
         known = self.required[first] if first < len(self.required) and self.required[first] < end else None
         if gaps or known == start:
@@ -116,7 +115,7 @@ class Log:
 
 @dataclass(slots=True)
 class Facts:
-    """A history in the order of time, and what follows from it."""
+    """A history in order of time, and the facts derived from it."""
 
     rules: Rules
     operations: list[Operation]
@@ -133,18 +132,18 @@ class Facts:
         return self.transaction_of.get((operation.process, operation.invoked))
 
     def is_undone(self, poll: Operation) -> bool:
-        """Whether a poll must be repeated, since its transaction failed."""
+        """Whether a poll must be repeated because its transaction failed."""
         transaction = self.transaction(poll)
         return transaction is not None and transaction.outcome == "fail"
 
     def only_place(self, value: object) -> Place | None:
-        """Where a value is, if that is known and it is there only."""
+        """The place of a value; None if it is unknown or there are several."""
         places = self.places.get(value, {})
         return next(iter(places)) if len(places) == 1 else None
 
 
 def gather(operations: Iterable[Operation], rules: Rules) -> Facts:
-    """Judge every send and place every value. ValueError: a value was sent twice."""
+    """Derive the outcome of each send and the places of each value. ValueError if a value was sent twice."""
     facts = Facts(rules, sorted(operations, key=lambda operation: operation.invoked))
     _collect(facts)
     _settle(facts)
@@ -207,7 +206,7 @@ def _settle(facts: Facts) -> None:
             sent.outcome = "info" if said == "invoke" else said
             sent.acknowledged = _end(sent.operation) if said == "ok" else math.inf
         else:
-            # To commit is to flush: what the transaction was told about each of its sends does not matter then.
+            # A commit flushes: the acknowledgements of single sends of a transaction do not matter.
             sent.outcome = "fail" if said == "fail" else transaction.outcome
             sent.acknowledged = math.inf if said == "fail" else transaction.acknowledged
 

@@ -1,4 +1,4 @@
-"""Whether a transaction's records and the positions that it commits took effect together."""
+"""Checks that a transaction's records and its offset commits took effect together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Key = tuple[str, Partition]
 
 
 def halves(facts: Facts) -> Iterator[Anomaly]:
-    """torn-transaction, by the committed positions that were looked up after all commits."""
+    """Yields torn-transaction, based on `committed` queries after all commits."""
     commits: dict[_Key, list[Operation]] = defaultdict(list)
     answers: dict[_Key, tuple[Operation, int]] = {}
     for operation in facts.operations:
@@ -42,7 +42,7 @@ def halves(facts: Facts) -> Iterator[Anomaly]:
 def _why_torn(
     facts: Facts, transaction: Transaction, commit: Operation, position: int, now: int, rivals: list[Operation]
 ) -> str | None:
-    """`rivals`: the commits of the position that is committed `now`."""
+    """`rivals`: all commits of the position `now`, which is the committed one."""
     seen = next((sent for sent in transaction.sends if sent.seen is not None), None)
     if now < position and seen is not None and facts.rules.drained:
         if all(rival.invoked < commit.invoked for rival in rivals):

@@ -1,4 +1,4 @@
-"""Whether a poll that claims to be at the tail of a partition can be."""
+"""Checks the claim of a poll to be at the tail of a partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["Tails"]
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
-    """That a value was there at a time: acknowledged or read itself, or (`of_another`) by its transaction."""
+    """Proof that a value was visible at `time`: it was acknowledged or read itself, or (`of_another`) another value of
+    its transaction was read."""
 
     time: float
     offset: int
@@ -25,7 +26,7 @@ class _Proof:
 
 
 class Tails:
-    """The last offset of each partition that everybody must have been able to see, at any time."""
+    """The last offset of each partition that must have been visible to all clients, at any time."""
 
     def __init__(self, facts: Facts) -> None:
         proofs: dict[Partition, list[_Proof]] = defaultdict(list)
@@ -53,7 +54,7 @@ class Tails:
             self._highest[partition] = highest
 
     def judge(self, poll: Operation, partition: Partition, position: int) -> Anomaly | None:
-        """realtime-lag or torn-transaction, if `position` is where the poll ended, but more was there before."""
+        """realtime-lag or torn-transaction if the poll ended at `position` but later records were visible before it."""
         before = bisect_left(self._times.get(partition, ()), poll.invoked)
         if before == 0:
             return None
@@ -72,7 +73,7 @@ class Tails:
 
 
 def _first_sight(facts: Facts) -> dict[tuple[int, str], float]:
-    """When anything of a transaction was first read, by transaction and topic: a topic shows its part at once."""
+    """When a record of a transaction was first read, by transaction and topic: each topic shows its part at once."""
     first: dict[tuple[int, str], float] = {}
     for transaction in facts.transactions:
         for sent in transaction.sends:

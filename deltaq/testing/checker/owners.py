@@ -1,4 +1,4 @@
-"""Whether two members of a group could commit for the same partition at the same time."""
+"""Checks that two members of a group cannot both commit for a partition that they own at the same time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _Key = tuple[str, Partition]
 
 @dataclass(slots=True)
 class _Ownership:
-    """From the claim of a partition until it was given up."""
+    """The time from the assignment of a partition until the member gave it up."""
 
     claim: Operation
     until: float = math.inf
 
 
 def two_owners(facts: Facts) -> Iterator[Anomaly]:
-    """two-owners: one for each pair of ownerships that overlap with commits of both in the overlap."""
+    """Yields two-owners for each pair of ownerships that overlap with commits of both during the overlap."""
     commits = _accepted(facts)
     for key, ownerships in _ownerships(facts).items():
         current: list[_Ownership] = []
@@ -45,7 +45,7 @@ def two_owners(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _ownerships(facts: Facts) -> dict[_Key, list[_Ownership]]:
-    """All ownerships, in the order in which they began."""
+    """All ownerships, in order of their beginning."""
     found: dict[_Key, list[_Ownership]] = defaultdict(list)
     held: dict[str, dict[_Key, _Ownership]] = defaultdict(dict)
     for operation in facts.operations:
@@ -64,7 +64,7 @@ def _ownerships(facts: Facts) -> dict[_Key, list[_Ownership]]:
 
 
 def _accepted(facts: Facts) -> dict[tuple[str, Partition, str], list[Operation]]:
-    """Commits that were acknowledged, in the order in which they began, by group, partition and process."""
+    """Acknowledged commits, in order of their beginning, by group, partition and process."""
     found: dict[tuple[str, Partition, str], list[Operation]] = defaultdict(list)
     for operation in facts.operations:
         if operation.kind != "commit" or operation.outcome != "ok" or operation.group is None:
@@ -77,7 +77,7 @@ def _accepted(facts: Facts) -> dict[tuple[str, Partition, str], list[Operation]]
 
 
 def _between(commits: list[Operation], start: float, end: float) -> Operation | None:
-    """The first commit that began and ended within."""
+    """The first commit that began and ended between `start` and `end`."""
     for commit in commits[bisect_left(commits, start, key=lambda commit: commit.invoked) :]:
         if commit.invoked > end:
             break

@@ -1,4 +1,4 @@
-"""Whether every consumer read on where it had to: a history replayed in the order of time."""
+"""Checks that every consumer continued at the right position, by replaying the history in order of time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ __all__ = ["Replay"]
 
 @dataclass(slots=True)
 class _Position:
-    """Where a process must read on: not before `low`, nor after `high` (None: anywhere after).
+    """Where a process must continue: from `low` to `high` (None: no upper bound).
 
-    `set_by`: the operation that put it there. `reader`: the poll or transaction that read last. `since`: of a member
-    that has not read yet, the time of its assignment: it looks the group's committed position up some time later.
+    `set_by`: the operation that set the position. `reader`: the poll or transaction that read last. `since`: for a
+    member that has not read yet, the time of its assignment, since it reads the group's committed position some time
+    after that.
     """
 
     low: int
@@ -32,7 +33,7 @@ class _Position:
 
 
 class Replay:
-    """Replays polls, assignments and commits. `passages` is complete once `anomalies` is exhausted."""
+    """Replays polls, assignments and commits. `passages` is complete when `anomalies` is exhausted."""
 
     def __init__(self, facts: Facts) -> None:
         self.passages: dict[Partition, list[tuple[int, int]]] = {}
@@ -48,7 +49,7 @@ class Replay:
         self._runs: dict[Partition, list[tuple[int, int]]] = defaultdict(list)
 
     def anomalies(self) -> Iterator[Anomaly]:
-        """poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll, realtime-lag, commit-regression."""
+        """Yields poll-skip, nonmonotonic-poll, their `int-` variants, realtime-lag and commit-regression."""
         moments: list[tuple[float, bool, int]] = []
         for index, operation in enumerate(self._facts.operations):
             if operation.kind == "send":
@@ -65,7 +66,7 @@ class Replay:
         self.passages.update((partition, _merged(runs)) for partition, runs in self._runs.items())
 
     def _end_of(self, operation: Operation) -> float | None:
-        """When an operation has an effect, beyond that of its beginning."""
+        """The time at which the end of an operation takes effect; None if its end has no effect."""
         transaction = self._facts.transaction(operation)
         if operation.kind == "commit" and transaction is not None:
             return transaction.acknowledged if transaction.outcome == "ok" else None
@@ -174,7 +175,7 @@ class Replay:
                 self._reach.move(group, process, partition, to)
 
     def _end_transaction(self, process: str, outcome: str) -> None:
-        """Polls of a transaction that was not committed are undone; if that is unknown, they may be."""
+        """Undo the polls of a transaction that was not committed; with unknown outcome, allow both positions."""
         for partition, before in self._before_transaction.pop(process, {}).items():
             after = self._positions[process].get(partition)
             if outcome == "ok" or after is None:
@@ -236,7 +237,7 @@ class Replay:
     def _start(
         self, position: _Position, process: str, partition: Partition, offset: int, operation: Operation
     ) -> Iterator[Anomaly]:
-        """Whether a member may start there: between what its group had committed at the least and at the most."""
+        """Check that a member starts between the lowest and the highest position its group may have committed."""
         group = self._group_of[process]
         low, high = self._committed.range(group, partition, position.set_by.invoked)
         low, high = min(low, position.low), max(high, position.high or 0)

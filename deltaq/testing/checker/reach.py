@@ -1,4 +1,4 @@
-"""How far the members of a group have read: the next owner of a partition must not start beyond that."""
+"""How far the members of a group have read; the next owner of a partition must not start beyond that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["GroupReach"]
 
 @dataclass(slots=True)
 class _Reach:
-    """The next offset of one member, after its last poll that ended, and after the one that is under way."""
+    """The next offset of one member: after its last completed poll (`done`), and after the running one (`promised`)."""
 
     done: float = -1.0
     promised: float = -1.0
@@ -23,8 +23,8 @@ class _Reach:
 class GroupReach:
     """The next offset that each group has read up to, by partition.
 
-    A client may commit what it is about to hand out. So a poll counts from its beginning, with what it will return; of
-    one that never ends nobody knows, and the group may be anywhere.
+    A client may commit records before its poll returns them. So a poll counts from its beginning, with the records that
+    it will return. After a poll that never ends, the group's position is unknown.
     """
 
     def __init__(self) -> None:
@@ -45,18 +45,18 @@ class GroupReach:
                 reach.done = reach.promised
 
     def lose(self, group: str, process: str, partitions: Iterable[Partition]) -> None:
-        """What a member was handed of these partitions is unknown."""
+        """The records that a member received of these partitions are unknown."""
         for partition in partitions:
             self.move(group, process, partition, math.inf)
 
     def move(self, group: str, process: str, partition: Partition, position: float) -> None:
-        """A process started there, or moved the group there on purpose."""
+        """A process started at `position`, or moved the group there on purpose."""
         reach = self._reach[group, partition][process]
         reach.done = max(reach.done, position)
         reach.promised = max(reach.promised, position)
 
     def of(self, group: str, process: str, partition: Partition) -> float:
-        """How far the group has read, for a process that starts: infinity if it has read nothing, or nobody knows."""
+        """How far the group has read, for a process that starts; infinity if it has read nothing or it is unknown."""
         members = self._reach.get((group, partition), {})
         reached = [reach.done if name == process else reach.promised for name, reach in members.items()]
         return max((position for position in reached if position >= 0), default=math.inf)

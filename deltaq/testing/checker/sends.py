@@ -1,4 +1,4 @@
-"""Whether what one process sent one after the other lies in that order."""
+"""Checks that the records of a process are in the order in which it sent them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["disordered_sends", "mixed_sends"]
 
 
 def disordered_sends(facts: Facts) -> Iterator[Anomaly]:
-    """nonmonotonic-send, int-nonmonotonic-send."""
+    """Yields nonmonotonic-send and int-nonmonotonic-send."""
     last: dict[str, dict[Partition, tuple[int, Sent]]] = defaultdict(dict)
     for operation in facts.operations:
         if operation.kind == "crash":
@@ -37,7 +37,7 @@ def disordered_sends(facts: Facts) -> Iterator[Anomaly]:
 
 
 def mixed_sends(facts: Facts) -> Iterator[Anomaly]:
-    """int-send-skip: one for each transaction and partition."""
+    """Yields int-send-skip, at most one for each transaction and partition."""
     for transaction in facts.transactions:
         for partition, offsets in _places_of(facts, transaction).items():
             log = facts.logs[partition]

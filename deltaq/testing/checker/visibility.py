@@ -1,4 +1,4 @@
-"""Which values became visible, and where: what polls returned against what was sent."""
+"""Compares what polls returned with what was sent: which values became visible, and where."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from deltaq.testing.history import Operation, Partition
 __all__ = ["Passages", "misplaced", "missing", "out_of_turn"]
 
 Passages = Mapping[Partition, Sequence[tuple[int, int]]]
-"""The ranges of offsets [start, end) that consumers have passed over: in order, none touching another."""
+"""The ranges of offsets [start, end) that consumers have read past, in order, disjoint and not adjacent."""
 
 
 def misplaced(facts: Facts) -> Iterator[Anomaly]:
-    """inconsistent-offsets, duplicate."""
+    """Yields inconsistent-offsets and duplicate."""
     for partition, log in facts.logs.items():
         for offset, values in log.at.items():
             if len(values) > 1:
@@ -31,14 +31,14 @@ def misplaced(facts: Facts) -> Iterator[Anomaly]:
 
 
 def out_of_turn(facts: Facts) -> Iterator[Anomaly]:
-    """aborted-read, precommitted-read, unsent-read: one for each value."""
-    told: set[object] = set()
+    """Yields aborted-read, precommitted-read and unsent-read, at most one for each value."""
+    reported: set[object] = set()
     for poll in facts.polls:
         for topic, partition, _, value in poll.records:
             sent = facts.sends.get(value)
             found = _why_out_of_turn(facts, poll, sent)
-            if found is not None and value not in told:
-                told.add(value)
+            if found is not None and value not in reported:
+                reported.add(value)
                 name, what = found
                 where = None if partition is None else (topic, partition)
                 evidence = (poll,) if sent is None else (*sent.evidence(), poll)
@@ -61,7 +61,7 @@ def _why_out_of_turn(facts: Facts, poll: Operation, sent: Sent | None) -> tuple[
 
 
 def missing(facts: Facts, passages: Passages) -> Iterator[Anomaly]:
-    """lost-write, unseen, torn-transaction."""
+    """Yields lost-write, unseen and torn-transaction."""
     for sent in facts.sends.values():
         if sent.outcome == "ok" and (why := _why_missing(facts, passages, sent)):
             yield Anomaly(why[0], why[1], f"{sent.value!r} was acknowledged, {why[2]}", sent.evidence())
@@ -81,7 +81,7 @@ def _torn(facts: Facts, passages: Passages, transaction: Transaction) -> Iterato
 
 
 def _why_missing(facts: Facts, passages: Passages, sent: Sent) -> tuple[str, Partition | None, str] | None:
-    """Name, partition and story if nobody was handed a value, though somebody must have been."""
+    """(name, partition, description) if no consumer received a value that one must have received; else None."""
     if sent.value in facts.delivered or sent.value in facts.rules.expendable:
         return None
     _, number, offset, _ = sent.operation.records[0]

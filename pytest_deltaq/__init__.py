@@ -1,10 +1,10 @@
-"""Fixtures for the tests of programs that use deltaq; pytest finds them by itself once deltaq is installed.
+"""pytest fixtures for programs that use deltaq. pytest finds them once deltaq is installed.
 
-A package beside `deltaq`, since importing anything from `deltaq` loads all of it: a test run that uses no fixture of
-ours must not pay for that, nor load it before coverage is being measured.
+This is a package of its own because importing anything from `deltaq` loads all of it. A test run that uses none of
+these fixtures must not pay for that, nor load deltaq before coverage measurement starts.
 """
 
-# ruff: noqa: PLC0415 - nothing of deltaq is imported before a fixture is used
+# ruff: noqa: PLC0415 - deltaq is imported only when a fixture is used
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ __all__ = ["deltaq_clock", "deltaq_faults", "deltaq_messages", "deltaq_root", "d
 
 @pytest.fixture
 def deltaq_root() -> Iterator[str]:
-    """A root in memory of the test's own, to be used as `bootstrap.servers` by any client of this process."""
+    """A root in memory, private to the test: the `bootstrap.servers` of all clients in this process."""
     from deltaq.clock import SYSTEM_CLOCK
     from deltaq.store import forget_memory_store
 
@@ -34,7 +34,7 @@ def deltaq_root() -> Iterator[str]:
 
 @pytest.fixture
 def deltaq_store(deltaq_root: str) -> Store:
-    """The store behind `deltaq_root`, without any fault: what it holds is the truth."""
+    """The store of `deltaq_root`, without faults: it shows the true content."""
     from deltaq.store import open_store
 
     return open_store(deltaq_root)
@@ -42,9 +42,9 @@ def deltaq_store(deltaq_root: str) -> Store:
 
 @pytest.fixture
 def deltaq_faults(deltaq_root: str, deltaq_store: Store, request: pytest.FixtureRequest) -> Iterator[FaultyStore]:
-    """A `FaultyStore` in the way of every client that opens `deltaq_root` after this fixture was made.
+    """A `FaultyStore` that all clients use which open `deltaq_root` after this fixture was created.
 
-    Seconds of its faults are those of `deltaq_clock` if the test has that fixture too, else of the system's clock.
+    Its faults measure seconds by `deltaq_clock` if the test uses that fixture too, otherwise by the system's clock.
     """
     from deltaq.clock import SYSTEM_CLOCK
     from deltaq.store import serve_memory_store
@@ -56,12 +56,12 @@ def deltaq_faults(deltaq_root: str, deltaq_store: Store, request: pytest.Fixture
     serve_memory_store(deltaq_root.removeprefix("memory://"), faults)
     yield faults
     faults.clear()
-    faults.release()  # no thread is left hanging when the test is over
+    faults.release()  # no thread must hang after the test
 
 
 @pytest.fixture
 def deltaq_clock() -> ManualClock:
-    """A `ManualClock`, to be given to clients as `clock=`; it stands still until the test moves it."""
+    """A `ManualClock`, which moves only when the test moves it. Pass it to clients as `clock=`."""
     from deltaq.testing import ManualClock
 
     return ManualClock()
@@ -69,7 +69,7 @@ def deltaq_clock() -> ManualClock:
 
 @pytest.fixture
 def deltaq_messages(deltaq_store: Store) -> Callable[[str | Topic], list[Message]]:
-    """`deltaq_messages(topic)`: all messages that a topic of `deltaq_root` holds now, whatever faults there are."""
+    """A function: `deltaq_messages(topic)` returns all messages of a topic of `deltaq_root`, read without faults."""
     from deltaq.testing import messages_of
 
     return lambda topic: messages_of(deltaq_store, topic)

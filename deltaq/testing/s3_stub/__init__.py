@@ -1,4 +1,4 @@
-"""An S3 server that misbehaves on demand, so that the real client library meets the faults.
+"""An S3 server with fault injection, to test with the real client library.
 
     with S3Stub() as stub:
         stub.set_rules(HttpRule(fault="error_after", operation="create", key="*/_delta_log/*", times=1))
@@ -6,8 +6,8 @@
         ...
         assert stub.effects()[Effect.ANSWER_LOST] == 1
 
-It keeps everything in memory, listens on this machine only, and checks that requests are signed but not by whom.
-`python -m deltaq.testing.s3_stub --port 9000` serves without a test around it.
+It keeps all objects in memory and listens on a loopback address. It requires requests to be signed but does not verify
+the signature. `python -m deltaq.testing.s3_stub --port 9000` runs it without a test.
 """
 
 from __future__ import annotations

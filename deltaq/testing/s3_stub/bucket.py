@@ -1,4 +1,4 @@
-"""Buckets in memory behind the part of S3's protocol that deltaq's client speaks; right, and without any fault.
+"""Buckets in memory, behind the part of S3's protocol that deltaq's client uses; correct and without faults.
 
 PUT (on condition too), GET (whole, or a range), HEAD and DELETE of objects, version 2 of the listing, uploads in parts.
 """
@@ -25,8 +25,7 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 @dataclass(frozen=True)
 class Request:
-    """One request, taken apart. Names of `headers` are in lower case; `key` is empty where the bucket itself is
-    meant."""
+    """A parsed request. The names of `headers` are in lower case; `key` is empty for requests to the bucket itself."""
 
     method: str
     target: str
@@ -46,7 +45,7 @@ class Request:
 
     @property
     def operation(self) -> str:
-        """What of `deltaq.store.Store` it serves; `head`, `multipart` and `other` serve nothing there."""
+        """The operation of `deltaq.store.Store` that it serves, or `head`, `multipart` or `other`."""
         if self.query.keys() & {"uploads", "uploadId"}:
             return "multipart"
         if not self.key:
@@ -60,19 +59,19 @@ class Request:
 
     @property
     def subject(self) -> str:
-        """The key, or of a listing its prefix."""
+        """The key; for a listing, its prefix."""
         return self.key or self.query.get("prefix", "")
 
     @property
     def access_key(self) -> str:
-        """Who signed it; empty for nobody."""
+        """The access key id that signed it; empty if it is not signed."""
         found = re.search(r"Credential=([^/,\s]+)/", self.headers.get("authorization", ""))
         return found[1] if found else ""
 
 
 @dataclass
 class Answer:
-    """What is sent back, before a fault has spoilt it."""
+    """An answer, before a fault changes it."""
 
     status: int = 200
     body: bytes = b""
@@ -97,7 +96,7 @@ class _Object:
 
 
 class Buckets:
-    """All buckets of a stub. Thread-safe: each request is one step."""
+    """All buckets of a stub. Thread-safe: each request is atomic."""
 
     def __init__(self, page_keys: int = 1000, clock: Clock = SYSTEM_CLOCK) -> None:
         self._lock = clock.lock()
@@ -108,7 +107,7 @@ class Buckets:
         self._writes = 0
 
     def make(self, bucket: str) -> None:
-        """Have `bucket`, empty if it was not there."""
+        """Create an empty `bucket` unless it exists."""
         with self._lock:
             self._buckets.setdefault(bucket, {})
 
@@ -119,7 +118,7 @@ class Buckets:
             return {key: found[key].data for key in sorted(found) if key.startswith(prefix)}
 
     def change(self, bucket: str, key: str, data: bytes | None) -> None:
-        """Put an object, or with None remove it, past all rules."""
+        """Put an object, or with None remove it, bypassing all rules."""
         with self._lock:
             if data is None:
                 self._buckets[bucket].pop(key, None)
@@ -127,13 +126,13 @@ class Buckets:
                 self._store(bucket, key, data)
 
     def has(self, request: Request) -> bool:
-        """Whether the object that the request is about is there."""
+        """Whether the object of the request exists."""
         with self._lock:
             return request.key in self._buckets.get(request.bucket, {})
 
     def handle(self, request: Request, *, conditional: bool = True, without_newest: int = 0) -> Answer:
-        """Do what is asked. Not `conditional`: writes take no notice of conditions. `without_newest` is the number of
-        objects that a listing knows nothing of yet."""
+        """Carry out a request. Unless `conditional`, writes ignore conditions. `without_newest` is the number of newest
+        objects that a listing leaves out."""
         with self._lock:
             return self._handle(request, conditional, without_newest)
 
@@ -223,7 +222,7 @@ class Buckets:
 
 
 def _refusal(request: Request, objects: object) -> Answer | None:
-    """Why nothing can be done about a request in a bucket with these objects; None if something can."""
+    """The refusal of a request to a bucket with these objects; None if it can be carried out."""
     if objects is None:
         return error_answer(404, "NoSuchBucket", "The specified bucket does not exist")
     digest = request.headers.get("x-amz-content-sha256", "")

@@ -1,4 +1,4 @@
-"""An S3 stub as a child process, in the hands of a test."""
+"""An S3 stub as a child process, controlled by a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class StubRequest:
-    """What a client asked of the stub. Names of `headers` are in lower case; `target` is the quoted path and query."""
+    """A request to the stub. The names of `headers` are in lower case; `target` is the quoted path and query."""
 
     operation: str
     key: str
@@ -35,10 +35,10 @@ class StubRequest:
 
 
 class S3Stub:
-    """Started by `start` or `with`; ended by `close`, and with this process. Usable from any thread.
+    """An S3 stub in a child process. Start it with `start` or `with`; it ends with `close` or with this process.
 
-    In a process of its own, so that no lock of the tested program can keep it from answering, and the program's real
-    client is what meets its faults.
+    Usable from any thread. It runs in a process of its own so that no lock of the tested program can delay its answers.
+    `page_keys` is the maximum number of keys in one page of a listing.
     """
 
     def __init__(self, buckets: Sequence[str] = ("deltaq",), page_keys: int = 1000) -> None:
@@ -48,7 +48,7 @@ class S3Stub:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> S3Stub:
-        """Serve on a free loopback port; `endpoint` says which. RuntimeError if the process ends at once."""
+        """Serve on a free loopback port and set `endpoint`. Raises RuntimeError if the process ends at once."""
         buckets = [f"--bucket={bucket}" for bucket in self.buckets]
         command = [sys.executable, "-m", "deltaq.testing.s3_stub", "--until-stdin-closes", *buckets]
         self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -61,7 +61,7 @@ class S3Stub:
         return self
 
     def close(self) -> None:
-        """End the process, and all that it held. Idempotent."""
+        """End the process and discard its objects. Idempotent."""
         process, self._process = self._process, None
         if process is not None:
             with process:  # closes the pipes, and waits
@@ -76,39 +76,39 @@ class S3Stub:
         self.close()
 
     def options(self, **more: object) -> dict[str, object]:
-        """Options for `open_store`; `more` are further ones, or other keys than the usual."""
+        """Options for `open_store`; `more` adds options or overrides the default credentials."""
         keys = {"access_key_id": "stub-access-key", "secret_access_key": "stub-secret-key", "region": "us-east-1"}
         return {"endpoint": self.endpoint, **keys, **more}
 
     def conf(self, prefix: str, bucket: str = "deltaq", **more: object) -> dict[str, object]:
-        """Configuration of a client whose root is `s3://<bucket>/<prefix>`; `more` are options of the store."""
+        """The configuration of a client with root `s3://<bucket>/<prefix>`; `more` are further store options."""
         options = {f"store.{name}": str(value) for name, value in self.options(**more).items()}
         return {"bootstrap.servers": f"s3://{bucket}/{prefix}", **options}
 
     def set_rules(self, *rules: HttpRule) -> None:
-        """From now on requests meet these rules, and no earlier ones. The first that strikes a request counts."""
+        """Replace all rules. The first rule that strikes a request determines its fault."""
         self._ask("PUT", "rules", json.dumps([rule.as_json() for rule in rules]).encode())
 
     def effects(self, *, clear: bool = False) -> Counter[Effect]:
-        """What faults did, which is not how often they were ordered. Optionally forgets it."""
+        """The counts of the faults that took effect; with `clear`, they are reset."""
         found = self._ask("GET", "effects?clear=1" if clear else "effects")
         return Counter({Effect(name): count for name, count in found.items()})
 
     def requests(self, *, clear: bool = False) -> list[StubRequest]:
-        """What was asked, oldest first; control is not. Optionally forgets it."""
+        """The S3 requests so far, oldest first; with `clear`, they are forgotten."""
         return [StubRequest(**found) for found in self._ask("GET", "requests?clear=1" if clear else "requests")]
 
     def objects(self, prefix: str = "", bucket: str = "deltaq") -> dict[str, bytes]:
-        """Key and content of what the bucket holds below `prefix`, in key order, as it is."""
+        """Key and true content of the bucket's objects below `prefix`, in key order."""
         found = self._ask("GET", f"objects/{bucket}?{urlencode({'prefix': prefix})}")
         return {key: base64.b64decode(text) for key, text in found.items()}
 
     def change(self, key: str, data: bytes | None, bucket: str = "deltaq") -> None:
-        """Put an object, or with None remove it, past all rules."""
+        """Put an object, or with None remove it, bypassing all rules."""
         self._ask("DELETE" if data is None else "PUT", f"objects/{bucket}/{quote(key)}", data or b"")
 
     def give_credentials(self, access_key: str, expire_at: str) -> str:
-        """Hand these out from now on, as a container's credential endpoint does; the address to ask.
+        """Serve these credentials from now on, like a container's credential endpoint. Returns the endpoint's URL.
 
         `expire_at` is a time such as `2026-01-01T00:00:00Z`.
         """

@@ -1,4 +1,4 @@
-"""What an S3 stub does wrong, when, and how often it really happened."""
+"""Fault rules of the S3 stub: which fault, when it is injected, and how often it took effect."""
 
 from __future__ import annotations
 
@@ -33,39 +33,40 @@ HttpFault = Literal[
 ]
 
 FAULTS: Mapping[HttpFault, str] = {
-    "error_before": "answered with `status`, `code` and `body`; nothing was done",
-    "error_after": "done, and then answered with `status`, `code` and `body`",
-    "reset_before": "the connection closed without an answer; nothing was done",
-    "reset_after": "done, and the connection closed without an answer",
-    "hang_before": "nothing was done, and no answer came until the client gave up",
-    "hang_after": "done, and no answer came until the client gave up",
-    "late_apply": "answered with `status` (0: connection closed), and done `delay_ms` after that",
-    "ignored_condition": "a write on condition was done without it",
+    "error_before": "answered with `status`, `code` and `body`; not done",
+    "error_after": "done, then answered with `status`, `code` and `body`",
+    "reset_before": "the connection was closed without an answer; not done",
+    "reset_after": "done, then the connection was closed without an answer",
+    "hang_before": "not done, and not answered until the client gave up",
+    "hang_after": "done, but not answered until the client gave up",
+    "late_apply": "answered with `status` (0: connection closed), and done `delay_ms` later",
+    "ignored_condition": "a conditional write was done without checking its condition",
     "stale_list": "a listing left out the `keys` newest objects",
-    "repeated_page": "a listing's page was the one before it once more",
-    "short_body": "the connection closed in the middle of the body",
-    "truncate": "the body was half of what it should be, and its announced length agreed",
-    "flip_bit": "one bit in the middle of the body was another",
-    "slow": "the answer waited `delay_ms`",
+    "repeated_page": "a page of a listing repeated the page before it",
+    "short_body": "the connection was closed in the middle of the body",
+    "truncate": "the body was cut to half, with a matching Content-Length",
+    "flip_bit": "one bit in the middle of the body was flipped",
+    "slow": "the answer was delayed by `delay_ms`",
 }
-"""Every fault, and what it does to a request."""
+"""Every fault, with its effect on a request."""
 
 _LONGEST_HANG_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRule:
-    """When requests meet a fault.
+    """Injects `fault` into matching requests.
 
     `operation`, `key` and `access_key` are shell patterns. Operations are those of `deltaq.store.Store` (`create` is a
     PUT with `If-None-Match: *`), and `head`, `multipart` and `other`. Keys begin with the prefix of the root; the key
-    of a listing is its prefix. `access_key` is what the request was signed with.
+    of a listing is its prefix. `access_key` is the access key id that signed the request.
 
-    Of all that match, those from the `nth` (1: the first) are hit, at most `times`, each with `probability`. The dice
-    depend on `seed` and the number of the match only, so that a run can be repeated.
+    Of the matching requests, the fault hits those from the `nth` on (1: the first), at most `times` of them, each with
+    `probability`. Random decisions depend only on `seed` and the number of the match, so runs are reproducible.
 
-    `status`, `code`, `body` and `headers` make up an answer; without a body S3's own XML for an error is sent.
-    `delay_ms` is a range, from which the dice choose.
+    `status`, `code`, `body` and `headers` define the answer; without `body`, S3's XML for errors is sent. `delay_ms` is
+    the range (minimum, maximum) of a random delay in milliseconds. `keys`: the number of objects that a stale listing
+    leaves out.
     """
 
     fault: HttpFault
@@ -97,25 +98,25 @@ class HttpRule:
             raise ValueError(f"status={self.status}: must be within 200 and 599, or 0 to close the connection")
 
     def as_json(self) -> dict[str, object]:
-        """The rule as the control path of a stub takes it."""
+        """The rule as JSON for the control path of a stub."""
         return dataclasses.asdict(self)
 
     @staticmethod
     def from_json(found: Mapping[str, object]) -> HttpRule:
-        """The rule that `as_json` described. TypeError and ValueError for anything else."""
+        """The inverse of `as_json`. Raises TypeError or ValueError for other input."""
         given = dict(found)
         if isinstance(delay_ms := given.get("delay_ms"), list):
             given["delay_ms"] = tuple(delay_ms)
         return HttpRule(**given)  # type: ignore[arg-type]  # judged by __post_init__
 
     def delay_s(self, number: int) -> float:
-        """Seconds for the rule's match `number`."""
+        """The delay in seconds for match `number` of the rule."""
         low, high = self.delay_ms
         return (low + (high - low) * chance(self.seed, "delay", number)) / 1000
 
 
 class HttpRules:
-    """Rules in force, in the order in which they are asked, and what came of them. Thread-safe."""
+    """The active rules, in order of precedence, and the counts of their effects. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()
@@ -125,15 +126,15 @@ class HttpRules:
         self._effects: Counter[Effect] = Counter()
 
     def replace(self, rules: Sequence[HttpRule]) -> None:
-        """From now on these rules, and no earlier ones. Counts of what happened stay."""
+        """Replace all rules. The counts of effects are kept."""
         with self._lock:
             self._rules = list(rules)
             self._matches = [0] * len(rules)
             self._hits = [0] * len(rules)
 
     def hit(self, operation: str, key: str, access_key: str) -> tuple[HttpRule, int] | None:
-        """The first rule that strikes this request, and the number of its match; each rule that fits it has counted
-        it."""
+        """The first rule that strikes this request, and the number of its match. Every matching rule counts the
+        request."""
         struck = None
         with self._lock:
             for index, rule in enumerate(self._rules):
@@ -155,12 +156,12 @@ class HttpRules:
         return struck
 
     def count(self, effect: Effect) -> None:
-        """Something happened, as opposed to having been ordered."""
+        """Count an effect that has taken place."""
         with self._lock:
             self._effects[effect] += 1
 
     def effects(self, *, clear: bool = False) -> dict[str, int]:
-        """What happened so far, since the last time that was cleared."""
+        """The counts of effects since they were last cleared."""
         with self._lock:
             found = {effect.value: count for effect, count in self._effects.items()}
             if clear:

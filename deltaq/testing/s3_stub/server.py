@@ -1,13 +1,13 @@
-"""The server of an S3 stub: S3 over HTTP, spoilt by rules, and a control path on the same port.
+"""The server of an S3 stub: S3 over HTTP with fault rules, and a control path on the same port.
 
-Control (`/-/...`; no bucket has so short a name) speaks JSON and is not subject to rules:
+The control path (`/-/...`; bucket names are never that short) uses JSON and is not subject to rules:
 
-    GET  /-/effects            what faults did, by effect    (?clear=1 forgets it)
-    GET  /-/requests           what was asked, oldest first  (?clear=1 forgets it)
-    PUT  /-/rules              the rules from now on
+    GET  /-/effects            counts of effects of faults   (?clear=1 resets them)
+    GET  /-/requests           requests, oldest first        (?clear=1 forgets them)
+    PUT  /-/rules              replace the rules
     GET  /-/objects/<bucket>   keys and contents in base64   (?prefix=)
-    PUT, DELETE /-/objects/<bucket>/<key>   put there, or remove, past all rules
-    PUT  /-/credentials        what `GET /-/credentials` gives from now on, as a container's credential endpoint would
+    PUT, DELETE /-/objects/<bucket>/<key>   put or remove an object, bypassing all rules
+    PUT  /-/credentials        the answer of `GET /-/credentials`, like that of a container's credential endpoint
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_HANG_S = 600.0
 
 
 class S3StubServer(ThreadingHTTPServer):
-    """Listens on a loopback address only: anybody who reaches it may do anything."""
+    """Listens on a loopback address only, since it does not authenticate its clients."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -48,7 +48,7 @@ class S3StubServer(ThreadingHTTPServer):
         self.credentials: object = {}
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is what many faults are about."""
+        """Ignore clients that disconnect: many faults cause that."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _respond  # noqa: N815 - the base class calls them so
 
     def log_message(self, *_args: object) -> None:
-        """Keep quiet: what was asked can be had from the control path."""
+        """Do not log: the control path returns the requests."""
 
     # --- faults ---
 
@@ -109,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._lie(request, rule)
 
     def _lie(self, request: Request, rule: HttpRule) -> None:
-        """Answers that look right."""
+        """Faults whose answers look correct."""
         fault, honest = rule.fault, request
         if fault == "ignored_condition":
             was_there = self.server.buckets.has(request)
@@ -151,13 +151,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._count(Effect.LATE_WRITE_LANDED if landed else Effect.LATE_WRITE_REFUSED)
 
     def _hang_up(self) -> None:
-        """Close so that the client learns of it at once, and not in order."""
+        """Reset the connection, so that the client notices it at once."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def _hang(self) -> None:
-        """Until the client closes the connection."""
+        """Wait until the client closes the connection."""
         self.close_connection = True
         self.connection.settimeout(_LONGEST_HANG_S)
         while self.rfile.read1(1 << 16):

@@ -1,1 +1,2 @@
-"""Many clients, one seed: deltaq's own blocking code on threads that take turns, on simulated time."""
+"""Deterministic simulation: deltaq's own blocking code on threads that a seeded scheduler runs one at a time, on
+simulated time."""

@@ -1,4 +1,4 @@
-"""The objects of a simulation, and everything they ever were."""
+"""The objects of a simulation, with their history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Disk"]
 
 
 class Disk(MemoryStore):
-    """A memory store that remembers: `history[key]` holds every content the key ever had, also of deleted objects.
+    """A memory store in which `history[key]` holds all contents that the key ever had, even if it was deleted.
 
     `written[key]` has the time of each of them, and `deleted[key]` when the key was deleted, in seconds of the clock.
     """

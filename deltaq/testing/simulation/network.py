@@ -1,4 +1,4 @@
-"""The store as one simulated process sees it: every answer takes time, and may be lost, late or wrong."""
+"""The store as seen by one simulated process: every answer takes time, and may be lost, late or wrong."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["CrashPoint", "Faults", "Network", "SimulatedStore"]
 T = TypeVar("T")
 
 TIMEOUT_S = 1.0
-"""How long a client waits for an answer that was lost."""
+"""Seconds that a client waits for a lost answer."""
 
 STALE_S = 2.0
-"""How far behind a listing may be."""
+"""Seconds by which a listing may be stale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong while faults are on: chances per operation, and the longest delays in seconds.
+    """Fault probabilities per operation, and maximum delays in seconds.
 
-    `lost_request` and `lost_answer` end in a timeout, the latter of a read too. `late` writes are told as failed and
-    arrive up to `late_s` after that. `conflict` refuses a create of a free key. `stale_list` leaves out what was
-    written in the last two seconds. `stall` suspends the process for up to `stall_s` with a create or the read of a
-    Parquet file, more rarely with another request, in hand, or with the answer to a write on its way. `damage` flips a
-    bit of what is read, never twice in a row for one key.
+    `lost_request` and `lost_answer` end in a timeout; both apply to reads too. `late` writes are reported as failed and
+    take effect up to `late_s` later. `conflict` refuses a create of a free key. `stale_list` leaves out objects written
+    in the last two seconds. `stall` suspends the process for up to `stall_s` before a create or the read of a Parquet
+    file, more rarely before another request, or before the answer to a write. `damage` flips a bit of a read's content,
+    never twice in a row for one key.
     """
 
     lost_request: float = 0.0
@@ -60,11 +60,10 @@ class CrashPoint:
 
 @dataclass
 class Network:
-    """What all processes share: the objects, the faults, and the count of what really happened.
+    """State shared by all processes: the objects, the faults, and the counts of the faults that took effect.
 
-    `writes` has, for each process, the operations that were to change something: (number, operation, key).
-
-    `latency_s` is the mean time of one way; `signals`, whether a watch hears of other processes' writes.
+    `writes` has the write operations of each process: (number, operation, key). `latency_s` is the mean one-way delay
+    in seconds. `signals`: whether watches are notified of the writes of other processes.
     """
 
     scheduler: Scheduler
@@ -80,20 +79,20 @@ class Network:
     watches: list[tuple[Process, SignalWatch]] = field(default_factory=list)
 
     def count(self, event: str) -> None:
-        """Something happened that a set of runs has to see at least once."""
+        """Count an event that must occur at least once in a set of runs."""
         self.happened[event] += 1
         self.scheduler.note(event)
 
     def chance(self, probability: float) -> bool:
-        """Whether something of this probability happens now."""
+        """True with this probability."""
         return probability > 0 and self.scheduler.random.random() < probability
 
     def delay_s(self) -> float:
-        """The time of one way: mostly about `latency_s`, now and then much more."""
+        """A random one-way delay in seconds, exponentially distributed with mean `latency_s`."""
         return self.scheduler.random.expovariate(1 / self.latency_s) if self.latency_s else 0.0
 
     def written(self, key: str) -> None:
-        """Tell the watches, if this kind of store tells them."""
+        """Notify the watches, if `signals`."""
         if self.signals:
             self.watches = [(process, watch) for process, watch in self.watches if not process.is_killed]
             for _, watch in self.watches:
@@ -107,8 +106,8 @@ class SimulatedStore:
         self._network = network
         self._process = process
         self._disk = network.disk
-        self._damaged: set[tuple[object, str]] = set()  # what a thread got damaged, and has not read again
-        # Its threads outlive the process: what was sent before a crash may still arrive.
+        self._damaged: set[tuple[object, str]] = set()  # (thread, key) whose last read was damaged
+        # Its threads outlive the process: requests sent before a crash may still arrive.
         self._wire = Process(network.scheduler, f"{process.name}'s network")
 
     @property
@@ -231,7 +230,7 @@ class SimulatedStore:
             self._answer(number)
 
     def _send(self, operation: str, key: str, write: Callable[[], None] | None = None) -> int:
-        """The way there. A process that dies meanwhile has perhaps sent its `write` all the same."""
+        """Send a request. If the process dies meanwhile, its `write` may still arrive."""
         network = self._network
         network.operations[self._process.name] += 1
         number = network.operations[self._process.name]
@@ -239,7 +238,7 @@ class SimulatedStore:
             network.writes.setdefault(self._process.name, []).append((number, operation, key))
         network.scheduler.note(f"{self._process.name} {operation} {key}")
         self._crash(number, after=False)
-        # Rare for the log's tail, which is asked for all the time.
+        # Rare for reads of the log's tail, which are very frequent.
         is_rare = operation != "create" and not (operation.startswith("get") and key.endswith(".parquet"))
         if network.chance(network.faults.stall / 20 if is_rare else network.faults.stall):
             network.count("a process stood still with a request in hand")
@@ -253,7 +252,7 @@ class SimulatedStore:
         return number
 
     def _answer(self, number: int) -> None:
-        """The way back."""
+        """Receive the answer."""
         self._crash(number, after=True)
         self._process.clock.sleep(self._network.delay_s())
 

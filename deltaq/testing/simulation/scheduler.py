@@ -1,8 +1,8 @@
-"""Threads that take turns: one runs at a time, on simulated time, and a seed decides whose turn it is.
+"""A deterministic scheduler: one thread runs at a time, on simulated time, chosen by a seeded random source.
 
-The threads are real and run the product's own blocking code; each has a *baton*, and only the one that was handed its
-baton runs. It hands over wherever it sleeps, waits for a lock or a condition, or ends; the store of the simulation
-sleeps in every operation. Nothing else can interleave, so the same seed gives the same run.
+The threads are real and run the product's own blocking code. Each has a *baton*, and runs only when it is handed its
+baton. A thread hands over where it sleeps, waits for a lock or a condition, or ends; the simulated store sleeps in
+every operation. There is no other interleaving, so the same seed gives the same run.
 
 A simulated *process* is a set of threads that are killed, paused and restarted together, with a clock of its own.
 """
@@ -27,22 +27,22 @@ T = TypeVar("T")
 NEVER = float("inf")
 ALWAYS = -NEVER
 EPOCH_S = 1_700_000_000.0
-"""What the wall clocks show at the start of a simulation."""
+"""The wall-clock time at the start of a simulation, in epoch seconds."""
 TICK_S = 1e-6
 STEPS_MAX = 2_000_000
 TRACE_LINES_KEPT = 200
 
 
 class SimulationError(AssertionError):
-    """The simulated program is stuck, spins without time passing, or raised what nobody caught."""
+    """The simulated program is stuck, spins without time passing, or raised an unhandled exception."""
 
 
 class Killed(BaseException):
-    """The thread's process was killed: it unwinds without having any further effect."""
+    """The thread's process was killed; the thread unwinds without further effects."""
 
 
 class Task:
-    """One thread. `able_at`: the simulated time from which it may run; NEVER while it waits without a limit."""
+    """One thread. `able_at`: the simulated time from which it may run; NEVER while it waits without a timeout."""
 
     def __init__(self, process: Process, name: str, number: int, ready_at: float) -> None:
         self.process = process
@@ -55,17 +55,17 @@ class Task:
         self.joining: list[Task] = []
 
     def wait_until(self, ready_at: float) -> None:
-        """Let it run from `ready_at` on, not while its process stands still; to unwind, if that was killed, at once."""
+        """Let it run from `ready_at` on and once its process is not suspended; at once if its process was killed."""
         self.ready_at = ready_at
         self.look_again()
 
     def look_again(self) -> None:
-        """Its process was stopped or killed: see again from when on it may run."""
-        # Kept, because the scheduler looks at it of every task at every step.
+        """Recompute `able_at` after its process was suspended or killed."""
+        # Stored, because the scheduler reads it for every task at every step.
         self.able_at = ALWAYS if self.process.is_killed else max(self.ready_at, self.process.paused_until)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, as `threading.Thread.join`."""
+        """Wait for its end, like `threading.Thread.join`."""
         scheduler = self.process.scheduler
         current = scheduler.current()
         if current is None or self.is_done:
@@ -78,7 +78,7 @@ class Task:
 
 
 class Process:
-    """Threads that live and die together, and the clock they see. `skew_s` is how wrong its wall clock is."""
+    """A set of threads with a common lifetime and clock. `skew_s`: the error of its wall clock in seconds."""
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         self.scheduler = scheduler
@@ -90,19 +90,19 @@ class Process:
         self.clock: Clock = ProcessClock(self)
 
     def kill(self) -> None:
-        """End all its threads, wherever they are; what they have sent may still arrive."""
+        """End all its threads, wherever they are. Requests that they have sent may still arrive."""
         self.end()
         self.scheduler.note(f"kill {self.name}")
 
     def end(self) -> None:
-        """Kill it without a word in the trace."""
+        """Kill it without an event in the trace."""
         self.is_killed = True
         self.paused_until = 0.0
         self.scheduler.look_again(self)
 
     def suspend(self, seconds: float, *, machine: bool = False) -> None:
-        """Stop its threads for a while, as SIGSTOP does; time goes on. `machine`: as a laptop's lid does, so that
-        `monotonic` stands still meanwhile."""
+        """Suspend its threads for `seconds`, as by SIGSTOP; time goes on. With `machine`, as a laptop does when it is
+        closed: `monotonic` stands still meanwhile."""
         until = max(self.paused_until, self.scheduler.now + seconds)
         if machine:
             self.asleep_s += until - max(self.paused_until, self.scheduler.now)
@@ -130,13 +130,13 @@ class Scheduler:
         self._driver.acquire()
         self._failure: SimulationError | None = None
 
-    # --- what the driver of the simulation calls ---
+    # --- for the driver of the simulation ---
 
     def run(self, process: Process, target: Callable[[], T], time_max_s: float = 86_400.0) -> T:
-        """Run `target` as a thread of `process` until it returns; the other threads run as long as that takes.
+        """Run `target` as a thread of `process` until it returns; the other threads run meanwhile.
 
-        Raises what it raises, and SimulationError if any thread fails or nothing can go on before `time_max_s` more
-        seconds have passed.
+        Propagates its exceptions. Raises SimulationError if any thread fails, or if no thread can run within the next
+        `time_max_s` simulated seconds.
         """
         results: list[T] = []
         failures: list[BaseException] = []
@@ -158,7 +158,7 @@ class Scheduler:
         return results[0]
 
     def close(self) -> None:
-        """Kill what is left and wait until it has ended. Idempotent."""
+        """Kill all remaining threads and wait for their end. Idempotent."""
         self._main = None
         self._time_max = NEVER
         self._kill_all()
@@ -167,7 +167,7 @@ class Scheduler:
 
     @property
     def trace(self) -> str:
-        """A digest of everything that happened, in its order."""
+        """A digest of all events in order."""
         return self._digest.hexdigest()
 
     def note(self, event: str) -> None:
@@ -176,10 +176,10 @@ class Scheduler:
         self._digest.update(line.encode())
         self.recent.append(line)
 
-    # --- what the clock of a process calls ---
+    # --- for the clock of a process ---
 
     def start(self, process: Process, target: Callable[[], None], name: str) -> Task:
-        """A new thread. A process that was killed gets one that never runs."""
+        """Start a new thread; in a killed process, one that never runs `target`."""
         task = Task(process, name, self._numbers, self.now)
         self._numbers += 1
         self.note(f"start {task.name}")
@@ -203,14 +203,14 @@ class Scheduler:
         return task
 
     def current(self) -> Task | None:
-        """The task whose thread calls; None for a thread that is not of the simulation."""
+        """The task of the calling thread; None for a thread outside the simulation."""
         return self._by_thread.get(threading.get_ident())
 
     def pause(self, task: Task, seconds: float) -> None:
-        """Let others run; the current `task` goes on after `seconds`, or once it is made ready. Raises Killed."""
+        """Let other tasks run. The current `task` resumes after `seconds`, or when it is made ready. Raises Killed."""
         if task.process.is_killed:
             raise Killed
-        # What is left of a wait may be too little to move a large number: it would be waited for again and again.
+        # A tiny remainder of a wait may not change a large float: the task would wait for it again and again.
         task.wait_until(self.now + (max(seconds, TICK_S) if seconds > 0 else 0.0))
         following = self._next()
         if following is not task:
@@ -221,24 +221,24 @@ class Scheduler:
             raise Killed
 
     def preempt(self, task: Task) -> None:
-        """Perhaps let others run first."""
+        """Let other tasks run first, with the probability given to the scheduler."""
         if self._preempt and self.random.random() < self._preempt:
             self.pause(task, 0.0)
 
     def ready(self, task: Task) -> None:
-        """Let a task that waits go on."""
+        """Let a waiting task resume."""
         task.wait_until(min(task.ready_at, self.now))
 
     def look_again(self, process: Process) -> None:
-        """A process was stopped or killed."""
+        """Update the tasks of a process that was suspended or killed."""
         for task in self._tasks:
             if task.process is process:
                 task.look_again()
 
-    # --- taking turns ---
+    # --- scheduling ---
 
     def _resume(self) -> None:
-        """Called by the driver: let the tasks run until the main one has ended, or all."""
+        """Called by the driver: run the tasks until the main task has ended, or all have."""
         self._hand_over(self._next())
         self._driver.acquire()
 
@@ -259,7 +259,7 @@ class Scheduler:
             self._hand_over(self._next())
 
     def _next(self) -> Task:
-        """Whose turn it is; simulated time moves on when nobody can run now."""
+        """Choose the next task to run; advances simulated time if no task can run now."""
         self.steps += 1
         while True:
             now = self.now
@@ -279,7 +279,7 @@ class Scheduler:
                 self.now = soonest
 
     def _fail(self, reason: str) -> None:
-        """Remember the first failure and kill everything: the main task ends too, and `run` raises."""
+        """Remember the first failure and kill all processes, so that the main task ends and `run` raises."""
         if self._failure is None:
             recent = "\n".join(self.recent)
             self._failure = SimulationError(f"{reason}\nThe last events:\n{recent}")
@@ -328,7 +328,7 @@ class ProcessClock:
 
 
 class SimulatedLock:
-    """A lock; `again` allows its owner to take it several times. For threads outside the simulation it is open."""
+    """A lock; with `again`, it is re-entrant. Threads outside the simulation do not take it."""
 
     def __init__(self, scheduler: Scheduler, *, again: bool = False) -> None:
         self._scheduler = scheduler
@@ -340,7 +340,7 @@ class SimulatedLock:
     def __enter__(self) -> bool:
         task = self._scheduler.current()
         if task is not None:
-            # Who unwinds after a kill may take what is free: finalizers must not raise, and nobody sees what they do.
+            # A killed thread that unwinds may take a free lock: finalizers must not raise, and have no visible effect.
             if self._owner is not task and not task.process.is_killed:
                 self._scheduler.preempt(task)
             self._take(task)
@@ -356,7 +356,7 @@ class SimulatedLock:
                 self._release()
 
     def _take(self, task: Task, depth: int = 1) -> None:
-        # A lock whose owner was killed stays taken: only threads of the same process could want it.
+        # A lock whose owner was killed stays locked: only threads of the same process use it.
         while self._owner is not None and not (self._again and self._owner is task):
             self._waiting.append(task)
             self._scheduler.pause(task, NEVER)

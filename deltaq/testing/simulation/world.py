@@ -1,4 +1,4 @@
-"""The stage of a simulation: one store, and processes that come and go."""
+"""A simulated world: one store, and processes that start and end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Machine:
-    """A process on the stage, with its clock and its way to the store: what a client is made with."""
+    """A simulated process with its clock and its store, from which clients are created."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.process = Process(network.scheduler, name)
@@ -34,26 +34,26 @@ class Machine:
 
 
 class World:
-    """A simulation of `seed`. Use it as a context manager: what is left at the end is killed."""
+    """A simulation with a seed. Use it as a context manager: remaining processes are killed at the end."""
 
     def __init__(self, seed: int, *, preempt: float = 0.05, crash: CrashPoint | None = None) -> None:
         self.seed = seed
         self.scheduler = Scheduler(seed, preempt)
         self._outside = Process(self.scheduler, "outside")
-        # Only one thread runs at a time, so the objects themselves need no lock of the simulation.
+        # Only one thread runs at a time, so the objects need no simulated lock.
         disk = Disk("simulated", self._outside.clock)
         self.network = Network(self.scheduler, disk, crash=crash)
 
     def machine(self, name: str) -> Machine:
-        """A new process. The name is for reports and must be new too."""
+        """Create a process. Its name, which reports use, must be unique."""
         return Machine(self.network, name)
 
     def run(self, target: Callable[[], T], on: Machine | None = None, time_max_s: float = 86_400.0) -> T:
-        """Run `target` in a process until it returns, with everything else that is going on meanwhile."""
+        """Run `target` in process `on` until it returns, while all other threads run too."""
         return self.scheduler.run(self._outside if on is None else on.process, target, time_max_s)
 
     def __enter__(self) -> World:
-        # A finalizer that runs at a time of its own would be the one thing that no seed decides.
+        # Garbage collection would run finalizers at times that do not depend on the seed.
         self._collected = gc.isenabled()
         gc.disable()
         return self

@@ -1,4 +1,4 @@
-"""Spark: the data source `deltaq`, which Spark finds by itself, and a session fit for small machines."""
+"""Spark: the data source `deltaq`, which Spark discovers automatically, and a session for small machines."""
 
 from deltaq.spark.session import spark_session
 

@@ -1,4 +1,4 @@
-"""The columns that a deltaq read has in Spark: those of Spark's Kafka source, or those of the topic's table."""
+"""The columns of a read in Spark: those of Spark's Kafka source, or those of the topic's table."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _OF_TABLE = {
     "timestamp": "_timestamp",
     "headers": "_headers",
 }
-"""Kafka's columns that the table has under another name."""
+"""The table column of each column of Spark's Kafka source."""
 
-_CREATE_TIME, _LOG_APPEND_TIME = 0, 1  # as Kafka's Java client numbers them, and so Spark
+_CREATE_TIME, _LOG_APPEND_TIME = 0, 1  # the numbers of Kafka's Java client, which Spark uses
 
 
 def kafka_columns(*, headers: bool) -> StructType:
@@ -54,13 +54,13 @@ def kafka_columns(*, headers: bool) -> StructType:
 
 
 def table_columns(view: TopicDefinition) -> StructType:
-    """The columns of a topic's table behind `_topic`, the topic's name."""
+    """`_topic`, the topic's name, followed by the columns of the topic's table."""
     columns = from_arrow_schema(table_schema(view.schema), prefer_timestamp_ntz=False)
     return StructType([StructField("_topic", StringType()), *columns.fields])
 
 
 class ReadColumns:
-    """From fetched records to the columns promised to Spark: all of `which`, or those that the user's schema names."""
+    """Converts fetched records to the columns promised to Spark: all of `which`, or those of the user's schema."""
 
     def __init__(self, which: ColumnSet, promised: StructType) -> None:
         self._kafka = which == "kafka"
@@ -68,7 +68,7 @@ class ReadColumns:
         self._arrow: pa.Schema = to_arrow_schema(promised, timezone="UTC")
 
     def check(self, topic: str, view: TopicDefinition) -> None:
-        """Whether the topic can be read as these columns. Raises InvalidConfig if not."""
+        """Raise InvalidConfig if the topic cannot be read as these columns."""
         if self._kafka and view.schema is not None:
             raise needs_table_columns(topic)
         promises = kafka_columns(headers=True) if self._kafka else table_columns(view)
@@ -77,13 +77,13 @@ class ReadColumns:
             if types.get(name) != wanted:
                 found = f"has type {types[name]}" if name in types else "does not exist"
                 raise InvalidConfig(
-                    f"topic {topic!r} cannot be read with column {name!r} as {wanted}: there it {found}; leave "
-                    "the schema out, or read topics with different columns one by one",
+                    f"topic {topic!r} cannot be read with column {name!r} as {wanted}: in the topic it {found}; omit "
+                    "the schema, or read topics with different columns one by one",
                     key="columns",
                 )
 
     def of(self, topic: str, fetched: Fetched) -> pa.RecordBatch:
-        """The records as Spark wants them."""
+        """The records as a record batch with the promised columns."""
         return pa.RecordBatch.from_arrays(
             [self._column(field, topic, fetched) for field in self._arrow], schema=self._arrow
         )

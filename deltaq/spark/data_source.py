@@ -1,4 +1,4 @@
-"""The data source `deltaq`: what `spark.read`, `readStream`, `write` and `writeStream` with that format are given."""
+"""The data source `deltaq`, for `spark.read`, `readStream`, `write` and `writeStream` with `format("deltaq")`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class DeltaqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """`format("deltaq")`."""
+        """The name for `format()`."""
         return "deltaq"
 
     def schema(self) -> StructType:
-        """The columns of a read: Kafka's, or with the option `columns` set to `table` those of the topic."""
+        """The columns of a read: Kafka's, or those of the topic's table if the option `columns` is `table`."""
         return columns_of(parse_source_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:

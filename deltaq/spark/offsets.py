@@ -1,12 +1,12 @@
-"""Offsets of a Spark source: how a query keeps them, and which ones its next micro-batch reads. Pure.
+"""Offsets of a Spark source: their form in a checkpoint, and which ones the next micro-batch reads. Pure functions.
 
-A checkpoint keeps, for each topic, its id beside the next offset of each partition:
-`{"orders": {"topic_id": "…", "next_offsets": {"0": 5, "1": 7}}}`. By the id a topic that was deleted and created again
-is told from the one that the query has read.
+A checkpoint holds the id of each topic and the next offset of each partition:
+`{"orders": {"topic_id": "…", "next_offsets": {"0": 5, "1": 7}}}`. The id distinguishes a topic that was deleted and
+created again from the one that the query has read.
 
-Spark records the end of each micro-batch before it runs, but not where the first one begins, and it asks for that again
-whenever it needs it. So the start of a query is `NOT_BEGUN` until its first end is chosen. That end then says where the
-query begins: `"first_offsets"` beside `"next_offsets"`. One record holds both, and no later answer can differ from it.
+Spark records the end of each micro-batch before running it. It does not record the start of the first one, but calls
+`initialOffset` again when it needs it, and a second answer could differ. So the start of a query is `NOT_BEGUN`, and
+the end of the first micro-batch also holds where the query begins: `"first_offsets"` beside `"next_offsets"`.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ __all__ = [
 _log = logging.getLogger("deltaq.spark")
 
 NOT_BEGUN: Mapping[str, Mapping[str, object]] = {"<startingOffsets>": {}}
-"""The start of a query's first micro-batch, for Spark. No topic can have this name."""
+"""The start of a query's first micro-batch, as passed to Spark. No topic can have this name."""
 
 TimeLookup: TypeAlias = Callable[[str, int, int], "int | None"]
-"""(topic, partition, epoch ms) -> the first offset whose timestamp is not earlier, if any."""
+"""(topic, partition, ms since 1970 UTC) -> the first offset with that timestamp or a later one, or None."""
 
 Ranges: TypeAlias = "dict[str, dict[int, tuple[int, int]]]"
-"""Topic -> partition -> offsets `[start, end)`, not empty."""
+"""Topic -> partition -> offsets `[start, end)`. No range is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOffsets:
     """The next offset of each partition of the topic with this id.
 
-    `first_offsets` are where the query begins, in the end of its first micro-batch only.
+    `first_offsets` is set only in the end of a query's first micro-batch: the offsets at which the query begins.
     """
 
     topic_id: str
@@ -67,7 +67,7 @@ SourceOffset: TypeAlias = "Mapping[str, TopicOffsets]"
 
 
 def as_json(offset: SourceOffset) -> dict[str, object]:
-    """The offset as Spark keeps it. Equal offsets give equal text, by which Spark compares them."""
+    """The offset as Spark stores it. Equal offsets give equal text, because Spark compares the text."""
     return {topic: _topic_as_json(offset[topic]) for topic in sorted(offset)}
 
 
@@ -83,7 +83,7 @@ def _by_number(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def from_json(body: Mapping[str, object]) -> SourceOffset:
-    """The offset that a checkpoint holds. Raises InvalidConfig if another source wrote it."""
+    """The offset in a checkpoint. Raises InvalidConfig if another source wrote it."""
     try:
         return {topic: _topic_offsets(kept) for topic, kept in body.items()}
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -92,7 +92,7 @@ def from_json(body: Mapping[str, object]) -> SourceOffset:
 
 def _not_ours() -> InvalidConfig:
     return InvalidConfig(
-        "the offsets in the checkpoint are not those of a deltaq source: set a checkpointLocation of its own",
+        "the offsets in the checkpoint are not those of a deltaq source: set another checkpointLocation for the query",
         key="checkpointLocation",
     )
 
@@ -111,7 +111,7 @@ def _numbered(offsets: Mapping[str, int]) -> dict[int, int]:
 
 
 def first_end(start: SourceOffset, end: SourceOffset) -> SourceOffset:
-    """The end of a query's first micro-batch, which says that the query begins at `start`."""
+    """The end of a query's first micro-batch, which also records that the query begins at `start`."""
     return {
         topic: TopicOffsets(of_topic.topic_id, of_topic.next_offsets, start[topic].next_offsets)
         for topic, of_topic in end.items()
@@ -119,7 +119,7 @@ def first_end(start: SourceOffset, end: SourceOffset) -> SourceOffset:
 
 
 def first_start(end: SourceOffset) -> SourceOffset:
-    """Where the query begins, by the end of its first micro-batch. Raises InvalidConfig if that does not say it."""
+    """The start of the query, from the end of its first micro-batch. Raises InvalidConfig if it is not recorded."""
     start = {}
     for topic, of_topic in end.items():
         if of_topic.first_offsets is None:
@@ -136,20 +136,20 @@ def same_place(one: SourceOffset, other: SourceOffset) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DataLoss:
-    """What `failOnDataLoss` decides: whether records that are gone end the query or are told in a warning."""
+    """The option `failOnDataLoss`: whether missing records fail the query or are logged as a warning."""
 
     fail: bool
 
     def met(self, loss: KafkaException) -> None:
-        """Records are gone. Raises KafkaException unless the user accepts it."""
+        """Report missing records: raises KafkaException if `fail`, otherwise logs a warning."""
         if self.fail:
-            remedy = 'set the option "failOnDataLoss" to false to go on with what there is'
+            remedy = 'set the option "failOnDataLoss" to false to continue with the records that exist'
             raise KafkaException(KafkaError(loss.error.code(), f"{loss.error.str()}; {remedy}")) from loss
-        _log.warning("data loss, going on with what there is: %s", loss.error.str())
+        _log.warning("data loss, continuing with the records that exist: %s", loss.error.str())
 
 
 def available(heads: Mapping[str, TopicHead], subscription: Subscription) -> SourceOffset:
-    """The end of every partition that is read."""
+    """The next offset of every partition in the subscription."""
     return {
         topic: TopicOffsets(
             head.topic_id,
@@ -162,7 +162,7 @@ def available(heads: Mapping[str, TopicHead], subscription: Subscription) -> Sou
 def at_bound(
     option: str, bound: Bound, heads: Mapping[str, TopicHead], subscription: Subscription, look_up: TimeLookup
 ) -> SourceOffset:
-    """The offsets where the user, by `option`, wants to begin or end. Raises InvalidConfig, UnknownTopic."""
+    """The offsets of `bound`, the value of `option`, for every partition. Raises InvalidConfig, UnknownTopic."""
     ends = available(heads, subscription)
     if not isinstance(bound, Edge | Moment):
         _check_complete(option, bound, ends)
@@ -190,7 +190,8 @@ def _wanted(bound: Bound, topic: str, partition: int, look_up: TimeLookup) -> in
 
 
 def _check_complete(option: str, given: Mapping[str, Mapping[int, int]], ends: SourceOffset) -> None:
-    """Offsets must be given for just the partitions that are read: a forgotten one would silently begin elsewhere."""
+    """Raise InvalidConfig unless the offsets name exactly the partitions to read: one that is missing would silently
+    begin elsewhere."""
     read = {(topic, partition) for topic, end in ends.items() for partition in end.next_offsets}
     named = {(topic, partition) for topic, offsets in given.items() for partition in offsets}
     if read != named:
@@ -200,24 +201,24 @@ def _check_complete(option: str, given: Mapping[str, Mapping[int, int]], ends: S
 
 
 def check_order(start: SourceOffset, end: SourceOffset) -> None:
-    """That no partition ends before it begins. Raises InvalidConfig."""
+    """Raise InvalidConfig if a partition ends before it begins."""
     for topic, of_topic in end.items():
         for partition, until in of_topic.next_offsets.items():
             begin = start[topic].next_offsets[partition]
             if until < begin:
                 raise InvalidConfig(
-                    f"topic {topic!r} partition {partition}: startingOffsets {begin} lies behind endingOffsets {until}",
+                    f"topic {topic!r} partition {partition}: startingOffsets {begin} is after endingOffsets {until}",
                     key="endingOffsets",
                 )
 
 
 def check_start(start: SourceOffset, end: SourceOffset) -> None:
-    """That a stream begins no later than its topics end. Raises InvalidConfig."""
+    """Raise InvalidConfig if a stream begins after the end of a partition."""
     for topic, of_topic in start.items():
         for partition, begin in of_topic.next_offsets.items():
             if begin > (until := end[topic].next_offsets[partition]):
                 raise InvalidConfig(
-                    f"topic {topic!r} partition {partition}: startingOffsets {begin} lies behind its end {until}; "
+                    f"topic {topic!r} partition {partition}: startingOffsets {begin} is after its end {until}; "
                     "correct it, or use -1 to begin at the end",
                     key="startingOffsets",
                 )
@@ -226,8 +227,8 @@ def check_start(start: SourceOffset, end: SourceOffset) -> None:
 def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:
     """The end of a micro-batch of at most `rows_max` offsets between `start` and `end`.
 
-    Each partition that has new records gets at least one offset, the rest is shared out by how much each has waiting.
-    With fewer offsets than such partitions, they take turns. So no partition waits for ever behind a busier one.
+    Each partition with new records gets at least one offset; the rest is divided in proportion to the lag. If there are
+    fewer offsets than such partitions, the partitions alternate. So a busy partition cannot starve another one.
     """
     begins = {
         (topic, partition): _begin(start, topic, of_topic.topic_id, partition, heads)
@@ -238,7 +239,7 @@ def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
     if sum(lags.values()) <= rows_max:
         return end
     shares = _shares({at: lag for at, lag in lags.items() if lag}, rows_max, sum(begins.values()))
-    # An offset behind the begin (of a log that lost its end) is kept: what is read next says so.
+    # An end before the start (of a log that has lost its end) is kept: `to_read` reports it.
     return {
         topic: TopicOffsets(
             of_topic.topic_id,
@@ -253,16 +254,16 @@ def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
     }
 
 
-def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, turn: int) -> dict[tuple[str, int], int]:
-    """How many offsets each partition gets of `rows_max`, which is less than all of them together."""
+def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, offsets_read: int) -> dict[tuple[str, int], int]:
+    """Divide `rows_max` offsets among the partitions. Requires that the sum of the lags is larger than `rows_max`."""
     order = list(lags)
     if rows_max < len(order):
-        # The sum of all offsets read so far grows with every micro-batch: it moves the turn on without any state.
-        first = turn % len(order)
+        # The sum of all offsets grows with every micro-batch, so it rotates the partitions without stored state.
+        first = offsets_read % len(order)
         return dict.fromkeys((order[first:] + order[:first])[:rows_max], 1)
     spare, waiting = rows_max - len(order), sum(lags.values()) - len(order)
     shares = {at: 1 + spare * (lag - 1) // waiting for at, lag in lags.items()}
-    left = rows_max - sum(shares.values())  # by rounding down: less than one for each partition
+    left = rows_max - sum(shares.values())  # lost by rounding down: less than one offset for each partition
     for at in order:
         if left and shares[at] < lags[at]:
             shares[at] += 1
@@ -271,9 +272,9 @@ def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, turn: int) -> di
 
 
 def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], loss: DataLoss) -> Ranges:
-    """The offsets of each partition from `start` up to `end` that the topics still hold; what they lack goes to `loss`.
+    """The offsets in `[start, end)` of each partition that the topics still hold. Missing ones are reported to `loss`.
 
-    Partitions and topics that `start` does not know are read from their beginning.
+    Partitions and topics that are not in `start` are read from their beginning.
     """
     ranges: Ranges = {}
     for topic in start.keys() - end.keys():

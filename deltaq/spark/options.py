@@ -1,6 +1,6 @@
-"""The options of `format("deltaq")`, named as those of Spark's Kafka source and sink, and their checks. Pure.
+"""The options of `format("deltaq")`, with the names of Spark's Kafka source and sink. Parsing and checks, no I/O.
 
-Spark hands all option names over in lower case, so they are compared without case and shown as documented.
+Spark passes all option names in lower case, so they are compared without case. Errors show them as documented.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _WITHOUT_BROKER = (
     "fetchoffset.numretries",
     "fetchoffset.retryintervalms",
 )
-"""Of Spark's Kafka source: about a consumer group and a broker, so they have no effect here."""
+"""Options of Spark's Kafka source that concern a consumer group or a broker. They have no effect."""
 
 ColumnSet: TypeAlias = Literal["kafka", "table"]
 _COLUMN_SETS: tuple[ColumnSet, ...] = ("kafka", "table")
@@ -68,7 +68,7 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Edge(IntEnum):
-    """An end of a partition, as its number in offsets that are given as JSON."""
+    """An end of a partition. The value is its number in offsets given as JSON."""
 
     EARLIEST = -2
     LATEST = -1
@@ -76,20 +76,20 @@ class Edge(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The first record of each partition whose timestamp is not earlier; the partition's end if there is none."""
+    """The first record of each partition with this timestamp (ms since 1970 UTC) or a later one; else its end."""
 
     time_ms: int
 
 
 Bound: TypeAlias = "Edge | Moment | Mapping[str, Mapping[int, int]]"
-"""Where reading begins or ends: the mapping is topic -> partition -> offset or edge, for every partition."""
+"""Where reading begins or ends. A mapping is topic -> partition -> offset or edge, and names every partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics to read: those of `names`, or all whose whole name matches `pattern`.
+    """The topics to read: those of `names`, or all whose full name matches `pattern`.
 
-    With `assigned` (topic -> partitions) only these partitions of `names`, and none that is added later.
+    With `assigned` (topic -> partitions) only these partitions of `names` are read, and none that is added later.
     """
 
     names: tuple[str, ...] = ()
@@ -97,13 +97,13 @@ class Subscription:
     assigned: Mapping[str, frozenset[int]] | None = None
 
     def covers(self, topic: str, partition: int) -> bool:
-        """Whether this partition of a topic that is read is read too."""
+        """Whether to read this partition of a topic in the subscription."""
         return self.assigned is None or partition in self.assigned[topic]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a read is told. `starting` and `ending` are None if the user left them out."""
+    """The parsed options of a read. `starting` and `ending` are None if the options were not given."""
 
     client: AdminConfig
     subscription: Subscription
@@ -118,7 +118,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a write is told. Without `topic` each row names its own. `txn_*` make a write happen once."""
+    """The parsed options of a write. Without `topic` each row names its topic. `txn_*` make a write idempotent."""
 
     client: ProducerConfig
     topic: str | None
@@ -128,7 +128,7 @@ class SinkOptions:
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of a read, batch or stream. Raises InvalidConfig naming the option and what to do."""
+    """Parse the options of a batch or streaming read. Raises InvalidConfig with the option and the remedy."""
     given = _Given(options, SOURCE_OPTIONS)
     starting = _bound(given, "startingOffsets", "startingTimestamp")
     ending = _bound(given, "endingOffsets", "endingTimestamp")
@@ -146,7 +146,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write, batch or stream. Raises InvalidConfig naming the option and what to do."""
+    """Parse the options of a batch or streaming write. Raises InvalidConfig with the option and the remedy."""
     given = _Given(options, SINK_OPTIONS)
     topic = given.text("topic")
     return SinkOptions(
@@ -159,7 +159,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 class _Given:
-    """The options that were given, by their names in lower case."""
+    """The given options, by name in lower case."""
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
@@ -171,10 +171,10 @@ class _Given:
                 raise _unknown(name, known)
 
     def client(self) -> dict[str, object]:
-        """The configuration of a client: the root, `store.*`, and what stands behind `kafka.`."""
+        """The configuration of a client: the root, `store.*`, and the settings prefixed `kafka.`."""
         roots = {self._values[name] for name in _ROOT_OPTIONS if name in self._values}
         if len(roots) != 1:
-            what = "is missing" if not roots else "was given more than once, differently"
+            what = "is missing" if not roots else "was given more than once, with different values"
             raise InvalidConfig(
                 f'the root URL {what}: set one option "path", e.g. to /data/events or s3://bucket/prefix '
                 '("kafka.bootstrap.servers" means the same)',
@@ -205,7 +205,7 @@ class _Given:
 
 
 def refuse(name: str, value: object, remedy: str) -> NoReturn:
-    """Refuse the value of an option. Raises InvalidConfig."""
+    """Raise InvalidConfig for the value of an option."""
     shown = str(value)
     shown = shown if len(shown) <= 100 else f"{shown[:100]}..."
     raise InvalidConfig(f'option "{name}" cannot be {shown!a}: {remedy}', key=name)
@@ -214,7 +214,7 @@ def refuse(name: str, value: object, remedy: str) -> NoReturn:
 def needs_table_columns(topic: str) -> InvalidConfig:
     """The error for a typed topic that is read or written as Kafka's key and value."""
     return InvalidConfig(
-        f'topic {topic!r} is typed: it has columns of its own instead of a value; set option "columns" to "table"',
+        f'topic {topic!r} is typed: it has its own columns instead of a value; set option "columns" to "table"',
         key="columns",
     )
 
@@ -245,13 +245,13 @@ def _subscription(given: _Given) -> Subscription:
     if ways[0] == "subscribe":
         names = [name.strip() for name in text.split(",") if name.strip()]
         if not names:
-            refuse("subscribe", text, "name one topic, or several with commas between them")
+            refuse("subscribe", text, "name one topic, or several separated by commas")
         return Subscription(tuple(dict.fromkeys(map(check_topic, names))))
     if ways[0] == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
-            refuse("subscribePattern", text, f"it is no regular expression: {error}")
+            refuse("subscribePattern", text, f"it is not a regular expression: {error}")
         return Subscription(pattern=text)
     return _assigned(text)
 

@@ -1,7 +1,7 @@
-"""Writing topics from Spark: executors upload segments, and the driver commits them all at once.
+"""Writing topics from Spark. Executors upload segments, and the driver commits them together.
 
-A micro-batch is one commit for each topic, which carries the query's id and the batch's number as a Delta transaction.
-Spark runs a micro-batch again if it does not know that it was finished; the topic knows, and takes nothing twice.
+A micro-batch is one commit for each topic. The commit carries the query's id and the batch number as a Delta `txn`.
+If Spark repeats a micro-batch because it does not know that it was committed, the topic refuses the second commit.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ __all__ = ["DeltaqStreamWriter", "DeltaqWriter"]
 _log = logging.getLogger("deltaq.spark")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-"""How much a task gathers before it uploads: large files are cheap to read, and a worker's memory is small."""
+"""Bytes of rows that a task buffers before an upload: large files are cheap to read, but workers have little memory."""
 
 _READ_ONLY = {"kafka": ("offset", "timestampType"), "table": ("_offset",)}
-"""What a read has and a write cannot set, so that the rows of one topic can be written to another as they are."""
+"""Columns of a read that a write drops, so that rows read from one topic can be written unchanged to another."""
 
 _QUERY_ID = "sql.streaming.queryId"
-"""The local property in which Spark tells its tasks the id of their streaming query: it lives in the checkpoint."""
+"""The local property with the id of a task's streaming query. Spark keeps the id in the checkpoint."""
 
 _CLOCK = SYSTEM_CLOCK
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """Segments that a task uploaded for a topic."""
+    """The segments that a task has uploaded for one topic."""
 
     topic: str
     topic_id: str
@@ -63,14 +63,14 @@ class _Written:
 
 @dataclass(frozen=True)
 class _TaskDone(WriterCommitMessage):
-    """What a task tells the driver."""
+    """The result of a task, sent to the driver."""
 
     query_id: str | None
     written: tuple[_Written, ...]
 
 
 class DeltaqWriter(DataSourceArrowWriter):
-    """A batch write. With `txnAppId` and `txnVersion` it happens once, however often it is repeated."""
+    """A batch write. `txnAppId` and `txnVersion` make it idempotent: a repeated write has no effect."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -78,7 +78,7 @@ class DeltaqWriter(DataSourceArrowWriter):
                 'a topic can only be appended to: use mode("append"), or delete and create the topic first', key="mode"
             )
         if (options.txn_app_id is None) != (options.txn_version is None):
-            raise InvalidConfig("txnAppId and txnVersion belong together: set both or none", key="txnAppId")
+            raise InvalidConfig("txnAppId and txnVersion belong together: set both or neither", key="txnAppId")
         self._rows = _RowWriter(options, schema)
         self._txn = None if options.txn_app_id is None else (options.txn_app_id, options.txn_version or 0)
 
@@ -87,7 +87,7 @@ class DeltaqWriter(DataSourceArrowWriter):
         return self._rows.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Give the rows of all tasks their offsets."""
+        """Commit the segments of all tasks, which gives their rows offsets."""
         self._rows.commit(messages, self._txn)
 
 
@@ -96,7 +96,7 @@ class DeltaqStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         if options.txn_version is not None:
-            raise InvalidConfig("a stream numbers its batches itself: leave the option out", key="txnVersion")
+            raise InvalidConfig("a stream numbers its batches itself: omit the option", key="txnVersion")
         self._app_id = options.txn_app_id
         self._rows = _RowWriter(options, schema)
 
@@ -105,22 +105,22 @@ class DeltaqStreamWriter(DataSourceStreamArrowWriter):
         return self._rows.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Give the rows of the micro-batch their offsets, unless it was committed before."""
+        """Commit the segments of the micro-batch, unless it is committed already."""
         app_id = self._app_id or _app_id(messages)
         self._rows.commit(messages, None if app_id is None else (app_id, batchId))
 
 
 def _app_id(messages: Sequence[WriterCommitMessage | None]) -> str | None:
-    """The id under which a query's batches are known in the topics; None if there is nothing to commit."""
+    """The `txn` app id of a query's micro-batches; None if there is nothing to commit."""
     done = [message for message in messages if isinstance(message, _TaskDone) and message.written]
     query_ids = {message.query_id for message in done}
     if None in query_ids:
-        raise InvalidConfig('Spark does not tell the id of the query: set option "txnAppId"', key="txnAppId")
+        raise InvalidConfig('Spark does not provide the id of the query: set option "txnAppId"', key="txnAppId")
     return f"spark:{query_ids.pop()}" if query_ids else None
 
 
 class _RowWriter:
-    """What batches and streams have in common. Made on the driver; copies of it work on the executors."""
+    """The common part of batch and streaming writes. Created on the driver; executors get copies."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = replace(options, client=located(options.client, _CLOCK))
@@ -128,10 +128,10 @@ class _RowWriter:
         self._check_columns(schema)
 
     def _check_columns(self, schema: StructType) -> None:
-        """Refuse what no task could write, before any starts. Raises InvalidConfig, InvalidValue."""
+        """Refuse columns that no task can write, before any task starts. Raises InvalidConfig, InvalidValue."""
         if self._options.topic is None and self._topic_column not in schema.names:
             raise InvalidConfig(
-                f'rows do not say their topic: set option "topic", or add a column "{self._topic_column}"', key="topic"
+                f'rows do not name their topic: set option "topic", or add a column "{self._topic_column}"', key="topic"
             )
         if self._options.columns == "kafka":
             empty = self._own_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
@@ -165,13 +165,14 @@ class _RowWriter:
     # --- on the driver ---
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], txn: tuple[str, int] | None) -> None:
-        """One commit for each topic. Raises what `TopicLog.append` raises, but not AlreadyCommitted."""
+        """Make one commit for each topic. Raises what `TopicLog.append` raises, except AlreadyCommitted."""
         written: dict[str, list[_Written]] = {}
         for message in messages:
             for part in message.written if isinstance(message, _TaskDone) else ():
                 written.setdefault(part.topic, []).append(part)
         for topic, parts in written.items():
-            if len({part.topic_id for part in parts}) > 1:  # found before any commit: a repetition would skip the rest
+            # Checked before the first commit: after a partial commit, a repeated batch would skip the other topics.
+            if len({part.topic_id for part in parts}) > 1:
                 raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted and created again during the write")
         for topic, parts in written.items():
             self._append(topic, parts, txn)
@@ -187,7 +188,7 @@ class _RowWriter:
         try:
             log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
         except AlreadyCommitted:
-            _log.info("batch is in the topic already topic=%s txn=%s", topic, txn)
+            _log.info("batch is committed already topic=%s txn=%s", topic, txn)
         except UploadsExpired as gone:
             reason = (
                 f"{len(gone.paths)} files for topic {topic!r} waited for their commit longer than file.delete.delay.ms "
@@ -200,13 +201,13 @@ class _RowWriter:
 
 
 def _deadline(client: ProducerConfig) -> float:
-    """When an upload or commit that begins now is given up: after `message.timeout.ms`, of which 0 is never."""
+    """The deadline of an upload or commit that begins now: `message.timeout.ms` from now; 0 means no limit."""
     return _CLOCK.monotonic() + (client.message_timeout_ms / 1000 or float("inf"))
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """Rows of a task for one topic that are not uploaded yet, and what is. `as_of`: the version of the view."""
+    """A task's rows for one topic that are not uploaded yet, and its uploaded segments. `as_of`: the view's version."""
 
     view: TopicDefinition
     as_of: int
@@ -215,7 +216,7 @@ class _Waiting:
 
 
 class _TaskWriter:
-    """Gathers the rows of one task and uploads them in segments. Uploads that are never committed are orphans."""
+    """Buffers the rows of one task and uploads them in segments. Uploads that are never committed are orphan files."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -224,7 +225,7 @@ class _TaskWriter:
         self._bytes = 0
 
     def add(self, topic: str, rows: pa.Table) -> None:
-        """Take rows for a topic. Raises InvalidValue, MessageTooLarge, UnknownTopic."""
+        """Buffer rows for a topic. Raises InvalidValue, MessageTooLarge, UnknownTopic."""
         waiting = self._topics.get(topic)
         if waiting is None:
             waiting = self._topics[topic] = _Waiting(*self._view(topic, rows.schema))
@@ -245,7 +246,7 @@ class _TaskWriter:
             self._upload()
 
     def finish(self) -> tuple[_Written, ...]:
-        """Upload the rest, and say what there is."""
+        """Upload the remaining rows, and return all segments."""
         self._upload()
         return tuple(
             _Written(topic, waiting.view.topic_id, tuple(waiting.segments))
@@ -270,7 +271,7 @@ class _TaskWriter:
         self._bytes = 0
 
     def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicDefinition, int]:
-        """The topic as it is now, and its version; created if there is none and the client may create topics."""
+        """The current definition of the topic, and its version. Creates the topic if the client may create topics."""
         client = self._options.client
         log = _logs(self._store).of(topic, client.client_id)
         if log.catch_up():
@@ -287,16 +288,16 @@ class _TaskWriter:
 
 
 def _new_schema(columns: pa.Schema) -> TopicSchema | None:
-    """The schema of a topic that is created for rows with these columns; None, for bytes, if all they hold is that."""
+    """The schema for a topic that is created for rows with these columns; None if the rows hold only bytes."""
     own = pa.schema([column.with_nullable(True) for column in columns if not column.name.startswith("_")])
     return None if own == VALUE_SCHEMA else schema_of(own)
 
 
-# --- positions that outlive a micro-batch ----------------------------------------------------------------------------
+# --- topic logs that are kept between micro-batches ------------------------------------------------------------------
 
 
 class _TopicLogs:
-    """Positions in the logs of one store's topics. Not thread-safe, as it need not be: a worker has one thread."""
+    """The loaded logs of one store's topics. Not thread-safe: a worker has one thread."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -313,5 +314,5 @@ _LOGS: dict[Store, _TopicLogs] = {}
 
 
 def _logs(store: Store) -> _TopicLogs:
-    """The positions of this process. Spark makes a new writer for every micro-batch, in processes that it keeps."""
+    """The logs that this process has loaded. Spark reuses processes but makes a new writer for every micro-batch."""
     return _LOGS.setdefault(store, _TopicLogs(store))

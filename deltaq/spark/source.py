@@ -1,4 +1,4 @@
-"""Reading topics in Spark: plans are made on the driver, and a task reads the files of its plan without the log."""
+"""Reading topics in Spark. The driver plans; a task reads the files of its plan without reading the log."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ __all__ = ["DeltaqReader", "DeltaqStreamReader", "columns_of"]
 _log = logging.getLogger("deltaq.spark")
 
 ROWS_AT_ONCE = 64 * 1024
-"""Rows handed to Spark in one piece."""
+"""Most rows in one record batch for Spark."""
 
 _CLOCK = SYSTEM_CLOCK
 
 
 @dataclass(frozen=True)
 class _Task(InputPartition):
-    """What one Spark task reads. `columns` are those of the topics' tables, by name."""
+    """What one Spark task reads. `columns` is the table schema of each topic, by topic name."""
 
     reads: tuple[TopicRead, ...]
     columns: Mapping[str, pa.Schema]
 
 
 def columns_of(options: SourceOptions) -> StructType:
-    """The columns that a read with these options has. Raises InvalidConfig, UnknownTopic."""
+    """The columns of a read with these options. Raises InvalidConfig, UnknownTopic."""
     if options.columns == "kafka":
         return kafka_columns(headers=options.headers)
     topics = QueryTopics(options, _CLOCK)
@@ -80,7 +80,7 @@ def columns_of(options: SourceOptions) -> StructType:
 
 
 class _Plans:
-    """What both readers do on the driver."""
+    """Planning on the driver, for batch and streaming reads."""
 
     def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
         self._options = options
@@ -89,12 +89,12 @@ class _Plans:
         self.topics = QueryTopics(options, _CLOCK)
 
     def begin_or_end(self, option: str, bound: Bound, heads: Mapping[str, TopicHead]) -> SourceOffset:
-        """The offsets that `option` asks for."""
+        """The offsets at which `option`, with the value `bound`, makes the query begin or end."""
         self.topics.check_complete(heads)
         return at_bound(option, bound, heads, self._options.subscription, self.topics.offset_for_time)
 
     def tasks(self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> list[_Task]:
-        """The tasks that read from `start` up to `end`."""
+        """The tasks that read the offsets `[start, end)`."""
         ranges = to_read(start, end, heads, DataLoss(self._options.fail_on_data_loss))
         for topic in ranges:
             if heads[topic].topic_id not in self._checked:
@@ -108,7 +108,7 @@ class _Plans:
 
 
 class DeltaqReader(DataSourceReader):
-    """A batch read: everything from `startingOffsets` to `endingOffsets`, as the topics are when it is planned."""
+    """A batch read, from `startingOffsets` to `endingOffsets`, of the topics at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.offsets_per_trigger is not None:
@@ -118,7 +118,7 @@ class DeltaqReader(DataSourceReader):
         self._columns = ReadColumns(options.columns, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """One partition for each task. Raises what planning raises."""
+        """One input partition for each task. Raises InvalidConfig, KafkaException."""
         plans = _Plans(self._options, self._columns)
         heads = plans.topics.newest_heads()
         start = plans.begin_or_end("startingOffsets", self._options.starting or Edge.EARLIEST, heads)
@@ -132,17 +132,17 @@ class DeltaqReader(DataSourceReader):
 
 
 class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: micro-batches of what was appended since the one before."""
+    """A streaming read. Each micro-batch reads what was appended since the previous one."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.ending is not None:
             raise InvalidConfig(
-                "a stream has no end: leave endingOffsets and endingTimestamp out, or use spark.read",
+                "a stream has no end: omit endingOffsets and endingTimestamp, or use spark.read",
                 key="endingOffsets",
             )
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._columns = ReadColumns(options.columns, schema)
-        self._kept: _Plans | None = None  # not made before it is needed: the copies that executors get plan nothing
+        self._kept: _Plans | None = None  # created lazily: the copies on executors plan nothing
         self._target: dict[str, TopicHead] | None = None
 
     @property
@@ -152,7 +152,7 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._kept
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as all below
-        """That the query has not begun. Where it begins is decided once, with the end of its first micro-batch."""
+        """`NOT_BEGUN`. The start of the query is chosen once, together with the end of its first micro-batch."""
         return dict(NOT_BEGUN)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -161,11 +161,11 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note how far the topics go now: the query ends there."""
+        """Record the current end of the topics, at which the query ends."""
         self._target = self._plans.topics.newest_heads()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """The end of the next micro-batch; that of the first one also says where the query begins."""
+        """The end of the next micro-batch. That of the first one also holds the start of the query."""
         heads = self._plans.topics.newest_heads() if self._target is None else self._target
         newest = available(heads, self._options.subscription)
         if start == NOT_BEGUN:
@@ -177,12 +177,13 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if same_place(begin, end) else as_json(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far the topics went when last looked at, for the query's progress."""
+        """The end of the topics when they were last read, for the query's progress."""
         return as_json(available(self._plans.topics.known_heads(), self._options.subscription))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a micro-batch."""
-        # What latestOffset saw holds `end`; a query that starts again at a planned micro-batch has not looked yet.
+        # The heads that latestOffset has read reach `end`. A restarted query that repeats a planned micro-batch has not
+        # called latestOffset, and known_heads then reads the topics.
         heads = self._plans.topics.known_heads()
         until = from_json(end)
         begin = first_start(until) if start == NOT_BEGUN else from_json(start)
@@ -199,7 +200,7 @@ def _within(limit: ReadLimit, start: SourceOffset, end: SourceOffset, heads: Map
 
 
 def _check_batch_edges(options: SourceOptions) -> None:
-    """A batch that begins at the end, or ends at the beginning, is a mistake, as in Spark's Kafka source."""
+    """Refuse a batch that starts at the end or ends at the beginning, as Spark's Kafka source does."""
     for option, bound, wrong in (
         ("startingOffsets", options.starting, Edge.LATEST),
         ("endingOffsets", options.ending, Edge.EARLIEST),
@@ -214,7 +215,7 @@ def _check_batch_edges(options: SourceOptions) -> None:
 
 
 def _records(options: SourceOptions, columns: ReadColumns, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    if not isinstance(partition, _Task):  # what Spark makes up where there is nothing to read
+    if not isinstance(partition, _Task):  # Spark's placeholder when there is nothing to read
         return
     store = open_root(options.client, _CLOCK)
     loss = DataLoss(options.fail_on_data_loss)
@@ -236,7 +237,7 @@ def _fetched(store: Store, planned: TopicRead, columns: pa.Schema, loss: DataLos
 
 
 def _fetched_elsewhere(store: Store, planned: TopicRead, loss: DataLoss) -> list[Fetched]:
-    """The records of a file that was compacted or removed since it was planned, from where they are now."""
+    """The records of a file that was compacted or removed after planning, read from the files that hold them now."""
     log = TopicLog(store, planned.topic, _CLOCK, indexed=True)
     log.load()
     heads = {} if log.head is None else {planned.topic: log.head}

@@ -1,4 +1,4 @@
-"""How the files of a micro-batch or batch are shared out among Spark's tasks. Pure."""
+"""Dividing the files of a batch or micro-batch among Spark's tasks. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from deltaq.topics.scan import FileRead
 __all__ = ["TopicRead", "in_tasks"]
 
 TASK_BYTES = 32 * 1024 * 1024
-"""About how much one task reads: a second or so of work, so that a few cores share a backlog evenly."""
+"""Target size of a task in bytes: about a second of work, so that a few cores share a backlog evenly."""
 
 FILE_COST_BYTES = 1024 * 1024
-"""What opening a file costs, in bytes that could be read instead."""
+"""The cost of opening a file, in bytes that could be read in that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """A part of a data file that a task reads, and the topic it belongs to."""
+    """A part of a data file to read, and its topic."""
 
     topic: str
     topic_id: str
@@ -26,19 +26,19 @@ class TopicRead:
 
     @property
     def rows(self) -> int:
-        """Number of offsets to read; that of rows unless some were removed by compaction."""
+        """Number of offsets to read. It exceeds the number of rows if compaction has removed some."""
         return sum(end - start for _, start, end in self.read.wanted)
 
     @property
     def cost(self) -> float:
-        """Bytes to read, the opening of the file included."""
+        """Estimated bytes to read, plus `FILE_COST_BYTES`."""
         return FILE_COST_BYTES + self.read.file.segment.size * self.rows / max(1, self.read.file.segment.rows)
 
 
 def in_tasks(reads: Mapping[tuple[str, str], Iterable[FileRead]], tasks_min: int = 1) -> list[tuple[TopicRead, ...]]:
-    """Reads of topics, by (name, id), as tasks of about `TASK_BYTES`; at least `tasks_min` if there are rows enough.
+    """Divide the reads of topics, by (name, id), into tasks of about `TASK_BYTES`.
 
-    Inside a task each partition is in offset order.
+    Makes at least `tasks_min` tasks if there are enough rows. Inside a task, each partition is in offset order.
     """
     units = [TopicRead(*topic, read) for topic, of_topic in reads.items() for read in of_topic]
     tasks = list(_packed(units))
@@ -49,7 +49,7 @@ def in_tasks(reads: Mapping[tuple[str, str], Iterable[FileRead]], tasks_min: int
 
 
 def _packed(units: Iterable[TopicRead]) -> Iterator[tuple[TopicRead, ...]]:
-    """Neighbours together until they cost as much as a task should."""
+    """Tasks of neighbouring reads whose cost does not exceed `TASK_BYTES`, or of one larger read."""
     task: list[TopicRead] = []
     cost = 0.0
     for unit in units:
@@ -63,7 +63,7 @@ def _packed(units: Iterable[TopicRead]) -> Iterator[tuple[TopicRead, ...]]:
 
 
 def _cut(units: Iterable[TopicRead], rows_max: int) -> Iterator[list[TopicRead]]:
-    """Tasks of exactly `rows_max` offsets, but for the last; files are cut where a task is full."""
+    """Tasks of exactly `rows_max` offsets, except for the last one. Files are split between tasks."""
     task: list[TopicRead] = []
     room = rows_max
     for unit in units:
@@ -82,7 +82,7 @@ def _cut(units: Iterable[TopicRead], rows_max: int) -> Iterator[list[TopicRead]]
 
 
 def _rejoined(task: list[TopicRead]) -> list[TopicRead]:
-    """Neighbouring parts of one file as one read, so that it is opened once."""
+    """Join neighbouring parts of one file into one read, so that the file is opened once."""
     joined: list[TopicRead] = []
     for unit in task:
         if joined and joined[-1].topic == unit.topic and joined[-1].read.file is unit.read.file:

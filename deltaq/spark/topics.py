@@ -25,23 +25,23 @@ __all__ = ["QueryTopics", "located"]
 
 ClientT = TypeVar("ClientT", bound=ClientConfig)
 
-PATTERN_LOOKS_S = 10.0
-"""How often a query with a pattern lists the topics, in seconds: the one request whose cost grows with the root."""
+LIST_INTERVAL_S = 10.0
+"""Seconds between listings of the topics by a query with a pattern. The cost of a listing grows with the root."""
 
 
 def located(client: ClientT, clock: Clock) -> ClientT:
-    """The configuration with a root that names the same place in every process. Raises InvalidConfig for `memory://`."""
+    """The configuration with a root URL that is valid in every process. Raises InvalidConfig for `memory://`."""
     url = open_root(client, clock).url
     if url.startswith("memory:"):
         raise InvalidConfig(
-            f"{url} lives inside one process, and Spark reads and writes in several: use a folder or an object store",
+            f"{url} exists in one process only, and Spark uses several: use a folder or an object store",
             key="path",
         )
     return replace(client, root=url)
 
 
 class QueryTopics:
-    """The topics that a query reads. Each is loaded once and then followed by the tail of its log. Not thread-safe."""
+    """The topics of a query. Each log is loaded once, and then only new entries are read. Not thread-safe."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
         self._subscription = options.subscription
@@ -51,19 +51,19 @@ class QueryTopics:
         self._listed_at = float("-inf")
 
     def newest_heads(self) -> dict[str, TopicHead]:
-        """The topics that exist now, by name. Raises Unavailable, Corrupt, Incompatible."""
+        """Read the heads of the topics that exist, by name. Raises Unavailable, Corrupt, Incompatible."""
         logs = self._followed()
         in_parallel(self._clock, TopicLog.catch_up, logs)
         return {log.topic: log.head for log in logs if log.head is not None}
 
     def known_heads(self) -> dict[str, TopicHead]:
-        """The topics as last seen; looks only if it never has."""
+        """The heads of the topics as last read. Reads them only if a topic has never been read."""
         if any(log.version < 0 for log in self._followed()):
             return self.newest_heads()
         return {log.topic: log.head for log in self._logs.values() if log.head is not None}
 
     def check_complete(self, heads: Mapping[str, TopicHead]) -> None:
-        """That all that was asked for by name exists. Raises UnknownTopic."""
+        """Raise UnknownTopic if a topic or partition that the options name does not exist."""
         for topic in self._subscription.names:
             if topic not in heads:
                 raise UnknownTopic(topic, reason=f"topic {topic!r} does not exist: create it, or correct the name")
@@ -72,15 +72,15 @@ class QueryTopics:
                     raise UnknownTopic(topic, partition=partition)
 
     def view(self, topic: str) -> TopicDefinition:
-        """What the topic is like, as last seen. Raises UnknownTopic."""
+        """The definition of a topic as last read. Raises UnknownTopic."""
         return definition_of(self._logs[topic])
 
     def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
-        """The first offset whose timestamp is not earlier; None if there is none."""
+        """The first offset with this timestamp (ms since 1970 UTC) or a later one; None if there is none."""
         return offset_for_time(self._store, self._logs[topic], partition, time_ms)
 
     def plan(self, ranges: Ranges) -> dict[tuple[str, str], list[FileRead]]:
-        """The files that hold these offsets, by name and id of their topic."""
+        """The reads of files that hold these offsets, by (topic name, topic id)."""
         return {
             (topic, self._logs[topic].live_head.topic_id): plan_reads(self._logs[topic].index, of_topic)
             for topic, of_topic in ranges.items()
@@ -96,7 +96,7 @@ class QueryTopics:
         if subscription.pattern is None:
             return subscription.names
         now = self._clock.monotonic()
-        if now - self._listed_at < PATTERN_LOOKS_S:
+        if now - self._listed_at < LIST_INTERVAL_S:
             return ()
         self._listed_at = now
         folders = self._store.list_folders(TOPICS_FOLDER)

@@ -173,7 +173,7 @@ def test_an_assignment_without_partitions_is_refused_with_an_example(value: str)
 
 
 def test_a_pattern_that_is_no_regular_expression_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="no regular expression"):
+    with pytest.raises(InvalidConfig, match="not a regular expression"):
         parse_source_options({"path": "/data", "subscribePattern": "orders-("})
 
 

@@ -152,7 +152,7 @@ def test_a_topic_that_does_not_exist_is_named(root: str) -> None:
 
 
 def test_a_store_inside_one_process_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="lives inside one process"):
+    with pytest.raises(InvalidConfig, match="exists in one process only"):
         batch("memory://test", subscribe="orders")
 
 
@@ -179,9 +179,9 @@ def test_a_schema_given_by_the_user_picks_columns(root: str, produce: Produce) -
 
 def test_a_schema_that_the_topic_does_not_have_is_refused(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 2))
-    with pytest.raises(InvalidConfig, match="column 'amount' as int64: there it does not exist"):
+    with pytest.raises(InvalidConfig, match="column 'amount' as int64: in the topic it does not exist"):
         source(root, subscribe="orders").reader(StructType().add("amount", LongType())).partitions()
-    with pytest.raises(InvalidConfig, match="column 'offset' as string: there it has type int64"):
+    with pytest.raises(InvalidConfig, match="column 'offset' as string: in the topic it has type int64"):
         source(root, subscribe="orders").reader(StructType().add("offset", StringType())).partitions()
 
 
@@ -265,7 +265,7 @@ def test_a_stream_has_no_end_to_be_set(root: str) -> None:
 def test_a_stream_that_would_begin_behind_the_end_is_refused(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 5))
     begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":5}}'))
-    with pytest.raises(InvalidConfig, match="partition 0: startingOffsets 6 lies behind its end 5"):
+    with pytest.raises(InvalidConfig, match="partition 0: startingOffsets 6 is after its end 5"):
         begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":6}}', failOnDataLoss="false"))
 
 
@@ -274,7 +274,7 @@ def test_a_start_that_no_end_explains_is_refused(root: str, produce: Produce) ->
     reader = stream(root, subscribe="orders")
     end = begun(reader)
     del end["orders"]["first_offsets"]
-    with pytest.raises(InvalidConfig, match="checkpointLocation of its own"):
+    with pytest.raises(InvalidConfig, match="set another checkpointLocation"):
         reader.partitions(reader.initialOffset(), end)
 
 

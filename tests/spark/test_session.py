@@ -65,7 +65,7 @@ def test_a_named_python_without_deltaq_is_refused_before_spark_starts(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, bare := python(tmp_path, "-I", "-S"))
-    with pytest.raises(InvalidConfig, match=f"{variable} is '{bare}', which has no deltaq.*leave {variable} out"):
+    with pytest.raises(InvalidConfig, match=f"{variable} is '{bare}', which has no deltaq.*unset {variable}"):
         spark_session("none")
     assert named() == {variable: bare}
 

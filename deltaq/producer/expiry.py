@@ -119,5 +119,5 @@ class Expiry:
     def _too_late(self) -> KafkaException:
         return Unavailable(
             f"messages for {self._topic!r} could not be written before message.timeout.ms: "
-            "the store has not taken what was produced before them"
+            "the store has not accepted earlier messages of the topic"
         )

@@ -107,7 +107,7 @@ def _by_name(table: pa.Table, topic: str) -> dict[str, pa.ChunkedArray]:
     columns = dict(zip(table.column_names, table.columns, strict=True))
     if len(columns) < table.num_columns:
         twice = next(name for name in columns if table.column_names.count(name) > 1)
-        raise InvalidValue("the column stands twice in the table", field=twice, topic=topic)
+        raise InvalidValue("the table has two columns of this name", field=twice, topic=topic)
     return columns
 
 
@@ -153,7 +153,7 @@ class _Input:
     def check_nothing_left(self) -> None:
         """Raises InvalidValue for a column that the topic does not have."""
         if "_offset" in self.columns:
-            raise self.refusal("_offset", "offsets are given when the rows are written: drop the column")
+            raise self.refusal("_offset", "offsets are assigned when the rows are written: drop the column")
         for name in self.columns:
             raise self.refusal(name, "the topic has no such column: drop it, or rename it")
 

@@ -104,7 +104,7 @@ class UploadsExpired(Exception):
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
-        super().__init__(f"{len(paths)} uploaded files may be gone")
+        super().__init__(f"{len(paths)} uploaded files may have been removed as orphans")
         self.paths = paths
 
 
@@ -504,7 +504,7 @@ class TopicLog:
             head = self.live_head
             if head.topic_id != topic_id:
                 raise UnknownTopic(
-                    self.topic, reason="it was deleted and created again while these messages were on their way"
+                    self.topic, reason="it was deleted and created again after these messages were produced"
                 )
             if own is not None and (done := state.txns.get(own.app_id)) is not None and done.version >= own.version:
                 self._log.sync()
@@ -566,7 +566,7 @@ class TopicLog:
             if self._last is None:
                 raise CommittedByPeer(
                     CommitOutcome(outcome.landed, frozenset())
-                )  # the log was removed, and nobody adds them to it
+                )  # the log was removed, so no writer can add them
             if len(outcome.landed) + len(outcome.unseen) == len(segments):
                 self._log.sync()
                 raise CommittedByPeer(outcome)  # nothing is left to revoke
@@ -580,9 +580,9 @@ class TopicLog:
 
     def _outcome(self, segments: Sequence[PendingSegment]) -> CommitOutcome:
         """What the entries read so far say about shared files among `segments`."""
-        offers = [segment for segment in segments if segment.path in self.awaited.paths]
-        landed = {path: self.awaited.landed[path] for s in offers if (path := s.path) in self.awaited.landed}
-        unseen = {s.path for s in offers if s.as_of < self._tracker.followed} - landed.keys()
+        shared = [segment for segment in segments if segment.path in self.awaited.paths]
+        landed = {path: self.awaited.landed[path] for s in shared if (path := s.path) in self.awaited.landed}
+        unseen = {s.path for s in shared if s.as_of < self._tracker.followed} - landed.keys()
         return CommitOutcome(landed, frozenset(unseen))
 
     def _shared_by_peers(self, head: TopicHead) -> list[PendingSegment]:
@@ -591,9 +591,9 @@ class TopicLog:
         found = []
         try:
             for entry in self._store.glance(folder, names.offers_after(self.folder, after)):
-                offer = parse_shared_file(entry.key.removeprefix(self.folder))
-                if offer is not None and offer.segment.size == entry.size:
-                    found.append(offer)
+                shared_file = parse_shared_file(entry.key.removeprefix(self.folder))
+                if shared_file is not None and shared_file.segment.size == entry.size:
+                    found.append(shared_file)
             takable = list(self._tracker.takable(found, head, self.version, self.writer))[:SHARED_FILES_MAX]
             # A listing shows files before they are durable, and a durable entry must not name lost files.
             folders = {f"{self.folder}{segment.path}".rpartition("/")[0] + "/" for segment in takable}
@@ -748,8 +748,8 @@ class TopicLog:
         """Resolve an append that ended in OutcomeUnknown: its files with their offsets, or None if it is not in the log
         and never will be."""
         version, what = self._log.parse_token(token)
-        if (offered := SharedFileId.parse(what)) is not None:
-            return self._resolve_shared_file(token, version, offered, deadline)
+        if (shared_file := SharedFileId.parse(what)) is not None:
+            return self._resolve_shared_file(token, version, shared_file, deadline)
         txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
@@ -759,26 +759,26 @@ class TopicLog:
         return None if entry is None else self._files(entry)
 
     def _resolve_shared_file(
-        self, token: str, as_of: int, offered: SharedFileId, deadline: float
+        self, token: str, as_of: int, shared_file: SharedFileId, deadline: float
     ) -> tuple[DataFile, ...] | None:
         """Resolve a shared file by an entry in its writer's name. Peers do not add files that the writer shared before
         such an entry, and a create request of the writer that is still under way finds its slot taken."""
-        txn_id = offered.writer + self._clock.unique_id()[-WRITER_CHARS:]
+        txn_id = shared_file.writer + self._clock.unique_id()[-WRITER_CHARS:]
 
         def write(_: TableState) -> Draft:
             return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
 
         def is_it(add: Add) -> bool:
-            offer = parse_shared_file(add.path)
-            return offer is not None and offer.id == offered
+            found = parse_shared_file(add.path)
+            return found is not None and found.id == shared_file
 
         found = self._log.settle_in(token, as_of, write, is_it, deadline)
         return None if found is None else (data_file(found, self.folder),)
 
     def shared_file_token(self, segment: PendingSegment) -> str | None:
         """The token that resolves a shared file whose outcome is unknown; None for another segment."""
-        offer = parse_shared_file(segment.path)
-        return None if offer is None else self._log.token(segment.as_of, str(offer.id))
+        found = parse_shared_file(segment.path)
+        return None if found is None else self._log.token(segment.as_of, str(found.id))
 
     def _files(self, entry: Entry) -> tuple[DataFile, ...]:
         return tuple(data_file(action, self.folder) for action in entry.actions if isinstance(action, Add))

@@ -160,7 +160,9 @@ def check_files(index: OffsetIndex, entry: Entry, path: str) -> None:
     for action in entry.actions:
         if isinstance(action, (Add, Remove)):
             if action.path in named or (isinstance(action, Add) and action.path in index.files):
-                raise Corrupt(f"the entry names the file {action.path!r} again", path=path, version=entry.version)
+                raise Corrupt(
+                    f"the entry adds or removes the file {action.path!r} twice", path=path, version=entry.version
+                )
             named.add(action.path)
 
 
@@ -178,7 +180,7 @@ def check_rewrite(
         before, now = (_joined(ranges.get(partition, ()), start) for ranges in (gone, come))
         if before != now:
             raise Corrupt(
-                f"the entry puts offsets {now} of partition {partition} in the place of {before}",
+                f"the entry replaces offsets {before} of partition {partition} by {now}",
                 path=path,
                 version=version,
             )
@@ -194,7 +196,7 @@ def check_covered(index: OffsetIndex, head: TopicHead, path: str, version: int) 
         covered = _joined(ranges.get(partition, ()), start)
         if covered != ([(start, end)] if start < end else []):
             raise Corrupt(
-                f"partition {partition} has offsets {start} to {end}, and its files have {covered}",
+                f"partition {partition} has offsets {start} to {end}, but its files cover {covered}",
                 path=path,
                 version=version,
             )

@@ -392,7 +392,7 @@ def _fetched(file: DataFile, batch: Batch, start: int, end: int, rows: pa.Record
 def _check_values(file: DataFile, rows: pa.RecordBatch) -> None:
     """Raises Corrupt for timestamps and headers that no record can have."""
     if rows.column("_timestamp").null_count:
-        raise _damaged(file, "column '_timestamp' has nulls, and the log gives its rows no time")
+        raise _damaged(file, "column '_timestamp' has nulls, and the log has no append time for its rows")
     if "_headers" not in rows.schema.names or (headers := rows.column("_headers")).null_count == len(headers):
         return
     pairs = pc.list_flatten(headers)

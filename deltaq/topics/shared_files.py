@@ -84,7 +84,7 @@ def topic_mark(topic_id: str) -> bytes:
 # --- names -----------------------------------------------------------------------------------------------------------
 
 
-def shared_file_path(offer_id: SharedFileId, segment: PendingSegment, topic_id: str, *, follows: bool) -> str | None:
+def shared_file_path(file_id: SharedFileId, segment: PendingSegment, topic_id: str, *, follows: bool) -> str | None:
     """The path of a segment as a shared file; None if its description does not fit into a name."""
     numbers = [
         _FORM,
@@ -107,7 +107,7 @@ def shared_file_path(offer_id: SharedFileId, segment: PendingSegment, topic_id: 
     if min(numbers) < 0 or segment.as_of < 0:  # as_of is negative while the log is being loaded
         return None
     body = topic_mark(topic_id) + _packed(numbers)
-    lead = f"{segment.as_of:020d}-{offer_id.writer}-{offer_id.number}{'f' if follows else ''}"
+    lead = f"{segment.as_of:020d}-{file_id.writer}-{file_id.number}{'f' if follows else ''}"
     body += zlib.crc32(lead.encode() + body).to_bytes(4, "big")
     name = f"{lead}-{urlsafe_b64encode(body).decode().rstrip('=')}.parquet"
     return offer_file(segment.as_of, name) if len(name) <= OFFER_FILE_BYTES_MAX else None
@@ -138,7 +138,7 @@ def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
         partition += step
         shares.append((partition, count))
     if form != _FORM or not rows or sum(count for _, count in shares) != rows:
-        raise ValueError("it is of another form, or its shares are not its rows")
+        raise ValueError("unknown form, or the shares do not add up to the rows")
     times = low, low + span, created
     return PendingSegment(path, size, rows, crc32, footer_bytes, footer_crc32, tuple(shares), *times, timed == 1, as_of)
 
@@ -163,7 +163,7 @@ def _unpacked(data: bytes) -> list[int]:
             numbers.append(number)
             number = shift = 0
     if shift:
-        raise ValueError("a number is cut")
+        raise ValueError("the last number is truncated")
     return numbers
 
 
@@ -196,28 +196,26 @@ class SharedFileTracker:
             if isinstance(action, Add) and (found := _NAME.fullmatch(action.path.rpartition("/")[2])) is not None:
                 self._newest[found[2]] = max(int(found[3]), self._newest.get(found[2], -1))
 
-    def takable(
-        self, offers: Iterable[SharedFile], head: TopicHead, version: int, own: str
-    ) -> Iterator[PendingSegment]:
-        """Which of `offers` the writer `own` may add for their writers in the slot after `version`, in this order.
+    def takable(self, files: Iterable[SharedFile], head: TopicHead, version: int, own: str) -> Iterator[PendingSegment]:
+        """Which of `files` the writer `own` may add for their writers in the slot after `version`, in this order.
 
         `head` is the topic at `version`, the last entry that was noted.
         """
         mark, newest = topic_mark(head.topic_id), dict(self._newest)
-        for offer in sorted(offers, key=lambda offer: (offer.id.writer, offer.id.number)):
-            writer, number, as_of = offer.id.writer, offer.id.number, offer.segment.as_of
-            if writer == own or offer.topic_mark != mark or head.deleted:
+        for file in sorted(files, key=lambda file: (file.id.writer, file.id.number)):
+            writer, number, as_of = file.id.writer, file.id.number, file.segment.as_of
+            if writer == own or file.topic_mark != mark or head.deleted:
                 continue
             if not max(self.since, head.uploads_from) <= as_of <= version:
                 continue  # possibly in the log already, or void; or `as_of` is a version not read yet
             if self._committed.get(writer, -1) > as_of:
                 continue  # its writer has made an entry since, and commits it itself
-            if newest.get(writer, -1) >= number or (offer.follows and newest.get(writer) != number - 1):
+            if newest.get(writer, -1) >= number or (file.follows and newest.get(writer) != number - 1):
                 continue  # it or a later one is in the log, or the one before it is not
-            if offer.segment.shares[-1][0] >= head.partitions:
+            if file.segment.shares[-1][0] >= head.partitions:
                 continue
             newest[writer] = number
-            yield offer.segment
+            yield file.segment
 
 
 @dataclass(slots=True)

@@ -258,7 +258,7 @@ def _tiled(batches: Sequence[Batch], rows: int) -> tuple[Batch, ...]:
     after = 0
     for batch in batches:
         if batch.first_row != after or batch.next_offset < batch.base_offset + batch.rows:
-            raise ValueError(f"the batches do not share out the file's {rows} rows")
+            raise ValueError(f"the batches do not cover the file's {rows} rows in order")
         after += batch.rows
     if after != rows:
         raise ValueError(f"the batches have {after} rows and the file {rows}")
@@ -274,7 +274,9 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
     domains = [a for a in entry.actions if isinstance(a, DomainMetadata) and a.domain == DELTAQ_DOMAIN]
     if not domains:
         if before is None or any(isinstance(a, Add | Remove | Metadata) for a in entry.actions):
-            raise Corrupt("the entry changes a topic but does not say its offsets", path=path, version=entry.version)
+            raise Corrupt(
+                "the entry changes a topic but has no deltaq domain with its offsets", path=path, version=entry.version
+            )
         return before  # an entry without effect, see DeltaLog.settle
     after = parse_head(domains[0].configuration, path, entry.version)
     expected = (
@@ -291,9 +293,11 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
     if tuple(expected) != after.next_offsets:
         raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
     if before is not None and before.topic_id == after.topic_id and _goes_back(before, after):
-        raise Corrupt("the entry takes back what an earlier one has removed", path=path, version=entry.version)
+        raise Corrupt(
+            "the entry lowers a start offset or uploads_from of the entry before it", path=path, version=entry.version
+        )
     if after.uploads_from > entry.version:
-        raise Corrupt("the entry voids uploads that have not begun yet", path=path, version=entry.version)
+        raise Corrupt("uploads_from is above the version of the entry", path=path, version=entry.version)
     return after
 
 

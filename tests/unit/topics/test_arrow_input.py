@@ -99,7 +99,7 @@ def test_what_deltaq_gives_as_a_table_it_takes_as_a_table_but_for_offsets():
         }
     )
     assert rows_of(columns(table)) == [(1, 5000, b"k", [{"key": "h", "value": b"x"}], {"value": b"v"})]
-    with pytest.raises(InvalidValue, match="'_offset': offsets are given when the rows are written"):
+    with pytest.raises(InvalidValue, match="'_offset': offsets are assigned when the rows are written"):
         columns(table.append_column("_offset", pa.array([7])))
 
 

@@ -107,7 +107,7 @@ def _by_name(table: pa.Table, topic: str) -> dict[str, pa.ChunkedArray]:
     columns = dict(zip(table.column_names, table.columns, strict=True))
     if len(columns) < table.num_columns:
         twice = next(name for name in columns if table.column_names.count(name) > 1)
-        raise InvalidValue("the table has two columns of this name", field=twice, topic=topic)
+        raise InvalidValue("the column appears twice in the table", field=twice, topic=topic)
     return columns
 
 

@@ -37,7 +37,7 @@ __all__ = ["Committer"]
 _log = logging.getLogger("deltaq.producer")
 
 GIVE_WAY_MAX = 3
-"""Lost races after which a writer still waits for the group-commit leader. After one more it commits itself."""
+"""Lost races after which a writer retries its own commit, instead of giving way to the group-commit leader again."""
 
 OFFER_AGAIN_BYTES_MAX = 256 * 1024
 """Larger files, in bytes, are not uploaded again as shared files merely to save their writer a commit."""

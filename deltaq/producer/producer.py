@@ -84,15 +84,15 @@ class _TopicHandle:
         "partitions",
         "plain",
         "schema",
+        "sender",
         "size_max",
-        "writer",
     )
 
     def __init__(
-        self, name: str, writer: Sender, buffer: RecordAccumulator, limit: int, schema: TopicSchema | None
+        self, name: str, sender: Sender, buffer: RecordAccumulator, limit: int, schema: TopicSchema | None
     ) -> None:
         self.name = name
-        self.writer = writer
+        self.sender = sender
         self.buffer = buffer
         self.size_max = limit
         self.partitions: int | None = None
@@ -334,7 +334,7 @@ class Producer:
             # A table larger than the limit is accepted when nothing else waits. Otherwise it could never be produced.
             if rows >= self._rows_max or (rows and waiting + size > self._bytes_max):
                 raise QueueFull
-        handle.writer.append_block(handle.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
+        handle.sender.append_block(handle.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
         return len(columns)
 
     def _open_handle(self, topic: str | Topic) -> _TopicHandle:
@@ -348,18 +348,18 @@ class Producer:
             self._check_open()  # `close` may have run during the wait for the lock
             if (handle := self._handles.get(topic)) is not None:
                 return handle
-            writer = topic_sender(self._store, name, self._clock, self._config.client_id)
-            if self._config.maintenance_enable and writer.caretaker is None:
+            sender = topic_sender(self._store, name, self._clock, self._config.client_id)
+            if self._config.maintenance_enable and sender.caretaker is None:
                 retention_ms = self._config.offsets_retention_minutes * 60_000
-                writer.caretaker = BackgroundTopicMaintenance(
-                    self._store, name, self._clock, writer.log, offsets_retention_ms=retention_ms
+                sender.caretaker = BackgroundTopicMaintenance(
+                    self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
                 )
             # A topic used by name and by `Topic` shares one buffer, which keeps the order of its messages.
             known = next((other.buffer for other in self._handles.values() if other.name == name), None)
-            buffer = self._new_buffer(name, writer, plan) if known is None else known
+            buffer = self._new_buffer(name, sender, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
-            handle = _TopicHandle(name, writer, buffer, self._config.message_max_bytes, schema)
-            definition = self._find_topic(writer, plan)
+            handle = _TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
+            definition = self._find_topic(sender, plan)
             if definition is None:
                 buffer.unchecked = True  # the upload thread retries the lookup until the messages' deadline
             else:
@@ -367,25 +367,25 @@ class Producer:
                 handle.check()
             try:
                 if known is None:
-                    writer.attach(buffer)
+                    sender.attach(buffer)
                 self._handles[topic] = handle
             except (
                 BaseException
             ):  # also from a signal handler: a buffer without a handle would keep the sender's threads alive
                 if known is None:
-                    writer.detach(buffer)
+                    sender.detach(buffer)
                 raise
             return handle
 
-    def _new_buffer(self, name: str, writer: Sender, plan: NewTopicPlan | None) -> RecordAccumulator:
+    def _new_buffer(self, name: str, sender: Sender, plan: NewTopicPlan | None) -> RecordAccumulator:
         # Weak callbacks: the sender must not keep a dropped producer alive.
         reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
-        return RecordAccumulator(self._buffer_settings, reported, writer.wake, saw, plan, self._flushes)
+        return RecordAccumulator(self._buffer_settings, reported, sender.wake, saw, plan, self._flushes)
 
-    def _find_topic(self, writer: Sender, plan: NewTopicPlan | None) -> TopicDefinition | None:
+    def _find_topic(self, sender: Sender, plan: NewTopicPlan | None) -> TopicDefinition | None:
         """The topic; None if it does not exist, or if the store is temporarily unavailable."""
         try:
-            return writer.view(plan, _FIND_TOPIC_S, anew=True)
+            return sender.view(plan, _FIND_TOPIC_S, anew=True)
         except OutcomeUnknown:  # of creating the topic
             return None
         except Unavailable as error:
@@ -520,8 +520,8 @@ class Producer:
         """Drop messages. At the next `poll` or `flush`, callbacks of queued messages get _PURGE_QUEUE, and those of
         messages being written _PURGE_INFLIGHT. The latter may still be written to the topic."""
         self._check_open()
-        for writer, buffer in {(handle.writer, handle.buffer) for handle in tuple(self._handles.values())}:
-            writer.purge(buffer, in_queue=in_queue, in_flight=in_flight)
+        for sender, buffer in {(handle.sender, handle.buffer) for handle in tuple(self._handles.values())}:
+            sender.purge(buffer, in_queue=in_queue, in_flight=in_flight)
 
     def close(self) -> bool:
         """Flush without a time limit, then close; returns True. Idempotent. Afterwards methods raise RuntimeError.
@@ -545,8 +545,8 @@ class Producer:
             self._closed = True
             self._dropped.detach()
             handles, self._handles = self._handles, {}
-        for writer, buffer in {(handle.writer, handle.buffer) for handle in handles.values()}:
-            writer.detach(buffer)
+        for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
+            sender.detach(buffer)
         _log.info("producer closed client.id=%r root=%r", self._config.client_id, self._store.url)
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
@@ -556,8 +556,8 @@ class Producer:
         written are never written later. Works after `close` too. Raises OutcomeUnknown if the outcome cannot be
         resolved within `timeout` seconds.
         """
-        writer = topic_sender(self._store, check_topic(topic), self._clock, self._config.client_id)
-        return writer.settle(token, checked_timeout(timeout))
+        sender = topic_sender(self._store, check_topic(topic), self._clock, self._config.client_id)
+        return sender.settle(token, checked_timeout(timeout))
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""
@@ -715,12 +715,12 @@ if hasattr(os, "register_at_fork"):
 
 def _dropped(handles: Mapping[str | Topic, _TopicHandle]) -> None:
     """Runs when a producer was dropped without `close`, or the program ends."""
-    routes = {(handle.writer, handle.buffer) for handle in handles.values()}
+    routes = {(handle.sender, handle.buffer) for handle in handles.values()}
     waiting = sum(buffer.pending_rows for _, buffer in routes)
     if waiting:
         _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
-    for writer, buffer in routes:
-        writer.detach(buffer)
+    for sender, buffer in routes:
+        sender.detach(buffer)
 
 
 def _refused(callback: object) -> TypeError:

@@ -21,17 +21,17 @@ class _Senders:
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()
-        self._writers: WeakValueDictionary[tuple[int, str, int], Sender] = WeakValueDictionary()
+        self._senders: WeakValueDictionary[tuple[int, str, int], Sender] = WeakValueDictionary()
 
     def stop(self) -> None:
-        for writer in tuple(self._writers.values()):
-            writer.stop()
+        for sender in tuple(self._senders.values()):
+            sender.stop()
 
     def get(self, store: Store, topic: str, clock: Clock, client_id: str) -> Sender:
         with self._lock:
-            found = self._writers.get((id(store), topic, id(clock)))
+            found = self._senders.get((id(store), topic, id(clock)))
             if found is None:
-                found = self._writers[id(store), topic, id(clock)] = Sender(store, topic, clock, client_id)
+                found = self._senders[id(store), topic, id(clock)] = Sender(store, topic, clock, client_id)
             return found
 
 

@@ -389,7 +389,7 @@ background.claim_root_maintenance = lambda *_: False
 with Producer({"bootstrap.servers": sys.argv[1], "linger.ms": 0}) as producer:
     producer.produce("t", b"x")
     producer.flush()
-    writer = next(handle.writer for handle in producer._handles.values())
+    writer = next(handle.sender for handle in producer._handles.values())
     writer.caretaker.look_after()
     with begun:
         while not ended:

@@ -87,7 +87,7 @@ def in_company(
 
 
 def writer_in(producer: Producer) -> Sender:
-    return producer._handles["t"].writer
+    return producer._handles["t"].sender
 
 
 def entries(store: FaultyStore) -> list[Entry]:

@@ -38,7 +38,7 @@ class Stage:
             self.produce(producer, "first")
             self.flush(producer)
             self.reports.clear()
-        self.writer = self.short._handles["t"].writer
+        self.writer = self.short._handles["t"].sender
         self.store.add(*rules)
 
     def _producer(self, limit_ms: int) -> Producer:

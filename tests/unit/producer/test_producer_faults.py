@@ -406,7 +406,7 @@ def test_less_than_a_batch_waits_for_the_upload_that_is_under_way():
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
         send(producer, *range(1, 10))
-        writer = producer._handles["t"].writer
+        writer = producer._handles["t"].sender
         writer.wake()
         reliefs = writer._uploads.extra_workers  # one that is there now would still be in the store
         store.clear()
@@ -422,7 +422,7 @@ def test_no_more_than_a_few_batches_are_uploaded_at_once():
     with batches_of_ten(store) as producer:
         sent = fill(producer, store)
         send(producer, *range(sent, sent + 100))
-        writer = producer._handles["t"].writer
+        writer = producer._handles["t"].sender
         found = writer._uploads.extra_workers, writer._uploads.uploads
         store.clear()
         store.release()
@@ -453,7 +453,7 @@ def test_in_a_crowd_no_batch_goes_before_its_turn():
     with batches_of_ten(store) as producer:
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
-        writer = producer._handles["t"].writer
+        writer = producer._handles["t"].sender
         writer._uploads._linger.extra_s = 0.01
         send(producer, *range(1, 100))
         reliefs = writer._uploads.extra_workers
@@ -517,7 +517,7 @@ def test_a_refusal_of_nothing_is_no_refusal_of_a_batch_that_is_being_uploaded():
     with batches_of_ten(store) as producer:
         send(producer, 0)
         eventually(lambda: store.blocked == 1)
-        producer._handles["t"].writer._commits.not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
+        producer._handles["t"].sender._commits.not_appended([], KafkaException(KafkaError(KafkaError._FAIL)))
         store.release()
         assert producer.flush(60) == 0
     assert stored(store, 1) == [b"0"]
@@ -613,7 +613,7 @@ def test_producers_of_one_root_share_one_writer():
         for producer in (one, two):
             producer.produce("t", "v")
         (first,), (second,) = one._handles.values(), two._handles.values()
-        assert first.writer is second.writer
+        assert first.sender is second.sender
 
 
 # --- limits and purge while the store hangs ---
@@ -719,7 +719,7 @@ def test_what_was_purged_before_its_topic_was_known_is_told_once_and_never_writt
     with make(store, linger_ms=20) as producer:
         for number, key in enumerate(("k", None, "k", None)):
             producer.produce("t", str(number), key=key, on_delivery=reports)
-        eventually(lambda: len(producer._handles["t"].writer._batches.under_way) == 1)
+        eventually(lambda: len(producer._handles["t"].sender._batches.under_way) == 1)
         producer.purge()
         assert producer.flush(20) == 0
         store.clear()

@@ -121,7 +121,7 @@ def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
         producer.produce("t", b"b")
         assert producer.flush(20) == 0, outcomes[-1].place
         assert told in ([b"b"], [b"a", b"b"])
-        writer = producer._handles["t"].writer
+        writer = producer._handles["t"].sender
         producer.close()
         eventually(partial(has_ended, writer))
     assert {type(outcome.raised) for outcome in outcomes[:-1]} == {Interrupted}

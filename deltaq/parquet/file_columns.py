@@ -1,4 +1,4 @@
-"""Whether the columns of a data file are those of the topic's table, and which of them are read. Pure rules."""
+"""Checks the columns of a data file against the topic's table, and selects those to read. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _SAME_VALUES = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
-"""Types that Arrow may give a column of text or bytes because of a note in the file, not because of its content."""
+"""Types that Arrow may assign to a string or binary column because of metadata in the file, whatever its content."""
 
 
 def check_columns(found: pa.Schema, wanted: pa.Schema) -> list[int]:
-    """Which columns of a file are to be read for the `wanted` ones of its topic's table, in the order of the file.
+    """The numbers of the file's columns to read for the `wanted` columns of the table, in the order of the file.
 
-    Columns that the table does not have are left out. A file may lack a column of values that was added to the table
-    later, but neither one of deltaq's, nor a required one, nor all. Raises ValueError, naming the column.
+    Columns that the table does not have are skipped. A file may lack a value column, because it may have been added to
+    the table later. It must have deltaq's own columns, all required columns, and at least one value column. ValueError,
+    with the column's name, otherwise.
     """
     places: dict[str, list[int]] = {}
     for number, name in enumerate(found.names):
@@ -58,7 +59,7 @@ def _is_system(column: pa.Field) -> bool:
 
 
 def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
-    """Whether every value of the type `found` is one of the type `wanted`, and looks the same."""
+    """Whether every value of the type `found` is also a value of the type `wanted`, unchanged."""
     if found == wanted:
         return True
     if pa.types.is_list(wanted):
@@ -74,7 +75,7 @@ def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
 
 
 def _hold(wanted: Sequence[pa.Field], found: Sequence[pa.Field]) -> bool:
-    """`_holds` of the fields of a nested type; none may be null that must not."""
+    """`_holds` for the fields of a nested type, including their nullability."""
     return all(
         _holds(one.type, other.type) and (one.nullable or not other.nullable)
         for one, other in zip(wanted, found, strict=True)

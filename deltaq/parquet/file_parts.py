@@ -1,4 +1,4 @@
-"""Fetched parts of a file in the shape in which Arrow reads a file of Python."""
+"""The fetched parts of a file as a Python file object, from which Arrow reads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["FileParts"]
 
 
 class FileParts:
-    """A file of `size` bytes of which only `parts`, (start, bytes), can be read: anything else is an OSError.
+    """A file of `size` bytes of which only `parts`, (start, bytes), can be read. OSError for other ranges.
 
-    A copy of the file with holes would cost as much as the whole file, for its memory would have to be cleared.
+    A buffer of the file's size with holes would cost as much as the whole file, because its memory must be cleared.
     """
 
     closed = False
@@ -21,41 +21,41 @@ class FileParts:
         self._at = 0
 
     def readable(self) -> bool:
-        """Whether it can be read: yes."""
+        """Always True."""
         return True
 
     def seekable(self) -> bool:
-        """Whether `seek` works: yes."""
+        """Always True."""
         return True
 
     def tell(self) -> int:
-        """Where the next `read` begins."""
+        """The position of the next `read`."""
         return self._at
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Let the next `read` begin elsewhere; `whence` as with `io.IOBase`."""
+        """Set the position of the next `read`; `whence` as in `io.IOBase`."""
         self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 
     @property
     def whole(self) -> bytes | None:
-        """The file, if all of it is here."""
+        """The content of the file if one part contains all of it, else None."""
         start, part = self._parts[0] if self._parts else (0, b"")
         return part if start == 0 and len(part) == self._size else None
 
     def part(self, start: int, length: int) -> memoryview:
-        """`length` bytes from `start` on, without a copy."""
+        """`length` bytes from `start`, not copied. OSError if they were not fetched."""
         for first, part in self._parts:
             if first <= start and 0 <= length <= first + len(part) - start:
                 return memoryview(part)[start - first :][:length]
         raise OSError(f"bytes {start} to {start + length} are not among those that were fetched")
 
     def read(self, length: int) -> memoryview:
-        """The next `length` bytes, without a copy."""
+        """The next `length` bytes, not copied. OSError if they were not fetched."""
         found = self.part(self._at, length)
         self._at += length
         return found
 
     def close(self) -> None:
-        """Nothing has to be given back."""
+        """Mark the file as closed; it holds no resources."""
         self.closed = True

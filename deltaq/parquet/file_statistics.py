@@ -1,13 +1,13 @@
-"""Delta's per-file statistics (`add.stats`), by which other engines leave files out of a query. Pure.
+"""Delta's per-file statistics (`add.stats`), by which other engines skip files in a query. Pure functions.
 
-A file is skipped where its bounds exclude what a query asks for, so a bound that is too narrow, or that an engine takes
-for narrower than it is, loses rows without an error. Two rules follow:
+An engine skips a file whose bounds exclude the rows of a query. A bound that is too narrow, or that an engine reads as
+narrower than it is, therefore loses rows without an error. Two rules follow:
 
-* The table property `delta.dataSkippingStatsColumns` names the columns that have statistics. delta-rs reads a column of
-  the table that its property includes and `minValues` lacks as `column >= null`, which no row meets.
-* A file has bounds of all these columns, or of none: delta-rs draws no conclusion from `stats` without `minValues` and
-  `maxValues`. Nor does Spark, which answers `min` and `max` from the bounds, so they must be values of the column, or
-  such as Spark does not use that way (cut strings, rounded timestamps).
+* The table property `delta.dataSkippingStatsColumns` names the columns that have statistics. If the property includes a
+  column that `minValues` lacks, delta-rs evaluates `column >= null`, which is true for no row.
+* A file has bounds for all of these columns or for none. delta-rs and Spark skip no file whose `stats` lack `minValues`
+  and `maxValues`. Spark also answers `min` and `max` queries from the bounds. So a bound must be a value of the column,
+  or of a kind that Spark does not use for that (truncated strings, rounded timestamps).
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ __all__ = [
 ]
 
 STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
-"""Delta's table property: the columns that have statistics, separated by commas."""
+"""Delta's table property: the columns with statistics, separated by commas."""
 
 _OWN_COLUMNS = ("_partition", "_offset", "_timestamp")
 
 INDEXED_COLUMNS_MAX = 32
-"""Columns with statistics at most, deltaq's own among them, as by Delta's default: log entries stay small."""
+"""Maximum number of columns with statistics, including deltaq's own: Delta's default. It keeps log entries small."""
 
 TEXT_CHARS_MAX = 32
-"""Characters of a string in a bound, as by Delta's default."""
+"""Maximum characters of a string in a bound: Delta's default."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-"""Names that stand in the property without quotes, which engines do not all read alike."""
+"""Names that need no quotes in the property. Engines differ in how they read quoted names."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SURROGATES = range(0xD800, 0xE000)
 _CODE_POINT_MAX = 0x1FFFF
-"""The highest one in a bound: JSON's escapes of those above are decoded wrongly by Arrow's JSON reader in Rust, with
-which delta-rs, DuckDB and Polars read the log."""
+"""The highest code point in a bound. Arrow's JSON reader in Rust, with which delta-rs, DuckDB and Polars read the log,
+decodes the JSON escapes of higher code points wrongly."""
 
 Bound: TypeAlias = "bool | int | float | str | None"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnStatistics:
-    """A column of a file: its number of nulls and its bounds as Delta's JSON has them.
+    """Statistics of a column in a file: the number of nulls, and the bounds as values in Delta's JSON.
 
-    The bounds are None where all values are null, and where they cannot be said or would not do for every engine.
+    The bounds are None if all values are null, if JSON cannot express them, or if some engine would misread them.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ColumnStatistics:
 
 
 def indexable_fields(schema: pa.Schema) -> list[pa.Field]:
-    """The value columns of a topic's table that have statistics: the first ones of types that engines skip files by."""
+    """The value columns of a topic's table that get statistics: the first ones of types by which engines skip files."""
     fields = [field for field in schema if _PLAIN_NAME.fullmatch(field.name) and _is_indexable(field.type)]
     return fields[: INDEXED_COLUMNS_MAX - len(_OWN_COLUMNS)]
 
@@ -90,13 +90,13 @@ def _is_indexable(kind: pa.DataType) -> bool:
 
 
 def statistics_property(schema: pa.Schema | None = None) -> str:
-    """The value of `STATISTICS_PROPERTY` for a table of this schema; without one, for deltaq's own columns only."""
+    """The value of `STATISTICS_PROPERTY` for a table with this schema; without a schema, deltaq's own columns only."""
     fields = [] if schema is None else indexable_fields(schema)
     return ",".join([*_OWN_COLUMNS, *(field.name for field in fields)])
 
 
 def indexed_columns(configuration: Mapping[str, str]) -> tuple[str, ...]:
-    """The value columns that have statistics, by the properties of a topic's table."""
+    """The value columns with statistics, from the properties of a topic's table."""
     names = configuration.get(STATISTICS_PROPERTY, "").split(",")
     return tuple(name for name in names if name and name not in _OWN_COLUMNS)
 
@@ -105,7 +105,7 @@ def indexed_columns(configuration: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int | None) -> ColumnStatistics:
-    """Of a column of integers, booleans, dates or timestamps; bounds as Parquet has them, in days or microseconds."""
+    """Statistics of an integer, boolean, date or timestamp column. Bounds as in Parquet: in days or microseconds."""
     if low is None or high is None:
         return ColumnStatistics(field.name, nulls)
     bounds: tuple[Bound, Bound] = low, high
@@ -113,9 +113,9 @@ def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int |
         if pa.types.is_date32(field.type):
             bounds = _date_text(low), _date_text(high)
         elif pa.types.is_timestamp(field.type):
-            # Engines read milliseconds; the bounds must still be around every microsecond.
+            # Delta's bounds are in milliseconds, so round outwards to include every microsecond.
             bounds = delta_time(low // 1000), delta_time(-(-high // 1000))
-    except (ValueError, OverflowError):  # a year that Delta's text has no form for
+    except (ValueError, OverflowError):  # a year outside 1 to 9999
         return ColumnStatistics(field.name, nulls)
     return ColumnStatistics(field.name, nulls, *bounds)
 
@@ -125,15 +125,16 @@ def _date_text(days: int) -> str:
 
 
 def delta_time(epoch_ms: int) -> str:
-    """A time as Delta's statistics have it. Raises OverflowError outside the years 1 to 9999."""
+    """A time in the format of Delta's statistics. OverflowError outside the years 1 to 9999."""
     return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text_statistics(name: str, nulls: int, low: bytes | None, high: bytes | None) -> ColumnStatistics:
-    """Of a column of strings, by the lowest and the highest: cut to `TEXT_CHARS_MAX`, the highest rounded up."""
+    """Statistics of a string column from its lowest and highest value, cut to `TEXT_CHARS_MAX`; the highest is rounded
+    up."""
     try:
         below, above = _cut((low or b"").decode()), _rounded_up((high or b"").decode())
-    except UnicodeDecodeError:  # Arrow does not check what others hand in
+    except UnicodeDecodeError:  # Arrow does not validate strings that a caller passes as Arrow data
         above = None
     if low is None or high is None or above is None:
         return ColumnStatistics(name, nulls)
@@ -141,7 +142,7 @@ def text_statistics(name: str, nulls: int, low: bytes | None, high: bytes | None
 
 
 def _rounded_up(text: str) -> str | None:
-    """A short string that is not below `text`; None if there is none. Engines compare strings by code points."""
+    """A short string that is not less than `text`; None if there is none. Engines compare strings by code points."""
     cut = _cut(text)
     if len(cut) == len(text):
         return text
@@ -155,23 +156,23 @@ def _rounded_up(text: str) -> str | None:
 
 
 def _cut(text: str) -> str:
-    """As much of the beginning of `text` as may stand in a bound."""
+    """The longest prefix of `text` that is allowed in a bound."""
     cut = text[:TEXT_CHARS_MAX]
     above = (place for place, character in enumerate(cut) if ord(character) > _CODE_POINT_MAX)
     return cut if cut.isascii() else cut[: next(above, TEXT_CHARS_MAX)]
 
 
 def float_statistics(name: str, column: pa.Array | pa.ChunkedArray) -> ColumnStatistics:
-    """Of a column of floating-point numbers.
+    """Statistics of a floating-point column.
 
-    There are no bounds where a value is NaN or infinite: JSON cannot say them, and NaN is above all numbers for Spark
-    and DuckDB, and beside them for Arrow.
+    A column with a NaN or infinite value has no bounds: JSON cannot express these values, and engines order NaN
+    differently (above all numbers in Spark and DuckDB, unordered in Arrow).
     """
     if not math.isfinite(pc.sum(column).as_py() or 0.0):
         return ColumnStatistics(name, column.null_count)
     bounds = pc.min_max(column)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    # Some engines order -0.0 below 0.0, and Arrow's kernel takes either.
+    # Some engines order -0.0 below 0.0, and Arrow's kernel returns either of them.
     if low == 0.0:
         low = -0.0 if _has_zero(column, negative=True) else 0.0
     if high == 0.0:
@@ -189,10 +190,10 @@ def _has_zero(column: pa.Array | pa.ChunkedArray, *, negative: bool) -> bool:
 def file_stats(
     rows: int, own: Sequence[ColumnStatistics], values: Sequence[ColumnStatistics], indexed: Sequence[str]
 ) -> str:
-    """The text of `add.stats`: `own` are deltaq's columns, `values` what is known of others, `indexed` those of them
-    that the table's property names.
+    """The JSON text of `add.stats`. `own` are the statistics of deltaq's columns, `values` those of value columns,
+    `indexed` the value columns that the table's property names.
 
-    Without bounds of all of these the file gets none at all, and no engine skips it.
+    Unless all of these columns have bounds, the file gets no bounds, so that no engine skips it.
     """
     known = {column.name: column for column in values}
     columns = [*own, *(known[name] for name in indexed if name in known)]

@@ -1,7 +1,8 @@
-"""How much memory a Parquet footer takes once Arrow has parsed it.
+"""Bounds the memory that Arrow allocates when it parses a Parquet footer.
 
-A footer is a Thrift struct in the compact protocol. Three bytes of it can stand for a column chunk of some 700 bytes in
-memory, so a footer of ten megabytes can take gigabytes. Only footers that large are looked through, value by value.
+A footer is a Thrift struct in the compact protocol. Three bytes can encode a column chunk that takes 700 bytes in
+memory, so a footer of 10 MB can take gigabytes. Only footers large enough to exceed the limit are scanned, value by
+value.
 """
 
 from __future__ import annotations
@@ -9,29 +10,30 @@ from __future__ import annotations
 __all__ = ["check_footer", "footer_of"]
 
 STRUCT_BYTES = 720
-"""What the largest of the structs of a footer, that of a column chunk, takes in memory."""
+"""Memory of the largest struct of a footer, that of a column chunk."""
 
 ELEMENT_BYTES = 32
-"""What an element of a list, such as an empty text, takes at most beside what it holds."""
+"""Maximum memory of a list element, such as an empty string, in addition to its content."""
 
 GROWTH = STRUCT_BYTES // 3
-"""How many times its size a footer takes at most: the smallest column chunk has three bytes."""
+"""Maximum ratio of a footer's memory to its size: the smallest encoded column chunk has three bytes."""
 
 _DEPTH_MAX = 64
-"""As in Thrift."""
+"""Thrift's own limit on nesting."""
 
 _TRUE, _FALSE, _I8, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
 _FIXED_BYTES = {_I8: 1, _DOUBLE: 8, _UUID: 16}
 
 
 def footer_of(data: bytes | memoryview) -> memoryview:
-    """The footer at the end of a Parquet file, or of a part of one; empty if there is none."""
+    """The footer of a Parquet file, or of a part of one that ends with the footer; empty if there is none."""
     length = int.from_bytes(data[-8:-4], "little")
     return memoryview(data)[max(0, len(data) - 8 - length) : max(0, len(data) - 8)]
 
 
 def check_footer(footer: memoryview, bytes_max: int) -> None:
-    """Raises ValueError, before Arrow parses it, if a footer would take more memory, or cannot be read."""
+    """ValueError if the footer would take more than `bytes_max` bytes of memory or cannot be read. Call it before Arrow
+    parses the footer."""
     if len(footer) * GROWTH <= bytes_max:
         return
     try:
@@ -41,14 +43,14 @@ def check_footer(footer: memoryview, bytes_max: int) -> None:
 
 
 class _Walk:
-    """A walk through a footer that ends when too much memory would have been taken."""
+    """Scans a footer and counts the memory it would take; ValueError beyond the limit."""
 
     def __init__(self, data: memoryview, bytes_max: int) -> None:
         self._data = data
         self._left = bytes_max
 
     def struct(self, at: int, depth: int) -> int:
-        """Where the struct that begins at `at` ends."""
+        """The end of the struct that begins at `at`."""
         self._take(STRUCT_BYTES)
         if depth > _DEPTH_MAX:
             raise ValueError("its footer is nested too deeply")
@@ -56,8 +58,8 @@ class _Walk:
         while kind := (head := data[at]) & 15:
             at += 1
             if head < 16:
-                _, at = self._varint(at)  # the field's number, written out
-            if kind > _FALSE:  # as a field, these have no further bytes
+                _, at = self._varint(at)  # the field's number in long form
+            if kind > _FALSE:  # boolean fields have no further bytes
                 at = self._value(kind, at, depth)
         return at + 1
 
@@ -91,7 +93,7 @@ class _Walk:
         return at
 
     def _varint(self, at: int) -> tuple[int, int]:
-        """The number at `at`, without sign, and where it ends."""
+        """The unsigned number at `at`, and its end."""
         data = self._data
         if (number := data[at]) < 128:
             return number, at + 1
@@ -108,4 +110,4 @@ class _Walk:
     def _take(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
-            raise ValueError("its footer would take more memory than any file of a table may")
+            raise ValueError("its footer would take more memory than allowed")

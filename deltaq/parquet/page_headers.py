@@ -1,8 +1,8 @@
-"""Page headers of a Parquet column chunk: how much the chunk decodes to.
+"""Reads the page headers of a Parquet column chunk to compute its decoded size.
 
-The numbers in a footer are claims: Arrow decodes what the pages hold and allocates what their headers say. So a bound
-on memory has to go by the page headers. Source: the Parquet format, `parquet.thrift`; the headers are in Thrift's
-compact protocol. What Thrift could read in two ways (fields repeated or out of order) is refused.
+Arrow decodes the content of the pages and allocates memory by their headers, whatever the footer says. So a limit on
+memory must use the page headers. Source: the Parquet format, `parquet.thrift`; the headers are in Thrift's compact
+protocol. Headers that Thrift parsers may read differently (fields repeated or out of order) are refused.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ __all__ = ["ColumnContent"]
 
 _Fields: TypeAlias = "dict[int, int | _Fields]"
 
-# Types of fields.
+# Thrift's type numbers.
 _TRUE, _FALSE, _I32, _I64, _BINARY, _STRUCT = 1, 2, 5, 6, 8, 12
-_DEPTH_MAX = 3  # a header, that of its kind of page, statistics
+_DEPTH_MAX = 3  # page header, header of its kind of page, statistics
 
-# Fields of a header: the kind of page, the bytes that it decompresses to, and those in the file.
+# Fields of a page header: the kind of page, its uncompressed size and its compressed size.
 _KIND, _UNCOMPRESSED, _COMPRESSED = 1, 2, 3
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _VALUES = 1
 _ENCODING_AT: Final = {_DATA: (5, 2), _DICTIONARY: (7, 2), _DATA_V2: (8, 4)}
-"""Of each kind of page, the field with the header of that kind, and therein the field with the encoding."""
+"""Kind of page -> (the field with the header of that kind, the field with the encoding in that header)."""
 
 _BY_DICTIONARY = frozenset({2, 8})
 _ENCODINGS = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 5: "DELTA_BINARY_PACKED", 8: "RLE_DICTIONARY"} | {
     9: "BYTE_STREAM_SPLIT"
 }
-"""Encodings whose decoded size follows from the headers. Of DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY it does not: a
-page of some hundred bytes may stand for gigabytes. deltaq writes the first three and RLE_DICTIONARY."""
+"""Encodings whose decoded size follows from the headers. DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY are refused: a
+page of a few hundred bytes can decode to gigabytes. deltaq writes the first three and RLE_DICTIONARY."""
 
 
 @dataclass(slots=True)
 class ColumnContent:
-    """What the pages of a column hold, as far as their headers tell. Sizes are in bytes.
+    """The content of a column's pages according to their headers. Sizes are in bytes.
 
-    `values` counts nulls too. `page_bytes` is what all pages take once decompressed. `dictionary_values` counts the
-    values of the largest dictionary, `expanded_bytes` is what its references take at most: each may be to a value as
-    large as the dictionary.
+    `values` includes nulls. `page_bytes` is the uncompressed size of all pages. `dictionary_values` is the number of
+    values in the largest dictionary. `expanded_bytes` is the maximum size of all references when expanded: each may
+    refer to a value as large as the dictionary.
     """
 
     values: int = 0
@@ -48,8 +48,7 @@ class ColumnContent:
     expanded_bytes: int = 0
 
     def add(self, chunk: memoryview) -> None:
-        """Count the pages of a column chunk. Raises ValueError if a header cannot be read, or its encoding is not
-        allowed."""
+        """Count the pages of a column chunk. ValueError for an unreadable header or an encoding that is not allowed."""
         at = references = dictionary_bytes = 0
         end = len(chunk)
         try:
@@ -90,12 +89,12 @@ def _described(fields: _Fields, kind: int) -> tuple[int, int]:
 def _number(fields: _Fields, field: int) -> int:
     number = fields.get(field)
     if not isinstance(number, int) or number < 0:
-        raise ValueError(f"field {field} of a page header is no size")
+        raise ValueError(f"field {field} of a page header is not a valid size")
     return number
 
 
 def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
-    """The 32-bit numbers and structs of the struct at `at`, by field, and where it ends. IndexError if it is cut."""
+    """The 32-bit numbers and structs of the struct at `at`, by field, and its end. IndexError if it is truncated."""
     if depth > _DEPTH_MAX:
         raise ValueError("a page header is nested too deeply")
     fields: _Fields = {}
@@ -124,7 +123,7 @@ def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
 
 
 def _varint(data: memoryview, at: int, bits: int, *, signed: bool = True) -> tuple[int, int]:
-    """The number at `at`, and where it ends."""
+    """The number at `at`, and its end."""
     number = shift = 0
     more = 128
     while more > 127:

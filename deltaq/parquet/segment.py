@@ -1,14 +1,14 @@
-"""Segments: the Parquet files that hold a topic's records. The only module that knows `pyarrow.parquet`.
+"""Segments: the Parquet files that hold a topic's records. No other module uses `pyarrow.parquet`.
 
-A segment's rows are sorted by partition. A partition whose share is worth a request of its own gets its own row groups;
-small shares are packed together. Every page carries a checksum; the footer, which Parquet does not protect, and the
-file as a whole are covered by CRC-32 sums in the log entry. So no flipped bit is ever returned as a value.
+A segment's rows are sorted by partition. A partition with a large share gets row groups of its own; small shares are
+packed together. Every page has a checksum. The log entry has CRC-32 checksums of the footer, which Parquet does not
+protect, and of the whole file. So a flipped bit is never returned as a value.
 
-What a reader pays for a part of a file depends on that part and not on the file: it fetches the footer, whose
-statistics say what each row group holds, and of the row groups that it needs the columns that it needs.
+The cost of reading a part of a file depends on the size of that part. A reader fetches the footer, whose statistics
+describe each row group, and then the columns it needs of the row groups it needs.
 
-A data file may be hostile. Before anything is decoded, its columns must be those of the table, and what they decode to,
-by the headers of their pages, must stay below `DECODED_BYTES_MAX`.
+A data file may be hostile. Before it is decoded, its columns must match those of the table, and their decoded size,
+computed from the page headers, must not exceed `DECODED_BYTES_MAX`.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ __all__ = [
 ]
 
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
-"""Kafka's `compression.type` values and Parquet's names for them. Parquet's LZ4 here is LZ4_RAW, as the format
-demands."""
+"""Kafka's `compression.type` values and Parquet's names for them. pyarrow writes "LZ4" as LZ4_RAW, which the Parquet
+format requires."""
 
 ROW_GROUP_SHARE_BYTES = 64 * 1024
-"""A partition's share of a segment from which on it gets row groups of its own: about what one request costs to
-transfer."""
+"""Minimum share of a partition, in bytes, for row groups of its own: its transfer takes about as long as one request
+takes to be answered."""
 
 ROW_GROUP_ROWS_MAX = 256 * 1024
 
 COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
-"""About what a row group of a compacted file decodes to. Whoever looks for one record in a file of 128 MiB parses its
-footer, which grows with the number of row groups, and decodes one of them: at this size both cost the same."""
+"""Approximate decoded size of a row group of a compacted file. A reader of one record in a file of 128 MiB parses the
+footer, which grows with the number of row groups, and decodes one row group. At this size both take equally long."""
 
 DECODED_BYTES_MAX = 2**31 - 1
-"""No segment decodes to more: a bound on what a damaged or hostile file can make a reader allocate.
+"""Maximum decoded size of a segment: bounds the memory that a damaged or hostile file can make a reader allocate.
 
-It counts the Arrow columns and the largest of the buffers that decoding takes; joining the pieces of a column takes as
-much again. The same limit holds for the footer alone.
+It counts the Arrow columns and the largest decoding buffer. Joining the pieces of a column takes the same amount again.
+The limit also applies to the parsed footer alone.
 """
 
 VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
-"""What Arrow keeps of a value, by physical type: a number, or where a text ends. Of decimals, and types that are not
-named, it keeps 128 bits or as many as stand in the file, if these are more."""
+"""Bits that Arrow stores per value, by physical type: a number, or the end offset of a string. For decimals and other
+types they are 128, or the value's size in the file if that is larger."""
 
 LIST_BITS = 40
-"""What Arrow keeps for each list that a value is in: where it ends, and whether it is null."""
+"""Bits that Arrow stores per value for each enclosing list: an end offset and a validity flag."""
 
 DICTIONARY_VALUE_BYTES = 16
-"""What Arrow keeps, while a column is decoded, of a value of its dictionary beside the value itself."""
+"""Bytes per dictionary value that Arrow allocates during decoding, in addition to the value itself."""
 
 WHOLE_FILE_BYTES = 1024 * 1024
-"""Files up to this size are read in one request, whatever part of them is needed."""
+"""Files up to this size are always read whole, in one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class RowRange:
 class EncodedSegment:
     """A segment ready for upload. `footer_bytes` counts the Parquet footer with its length and magic number.
 
-    `statistics` are those of its value columns by which other engines skip files.
+    `statistics` are those of the value columns, by which other engines skip files.
     """
 
     data: memoryview
@@ -110,7 +110,7 @@ class EncodedSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """What the log says about a segment: where it is and how to verify it."""
+    """A segment as described in the log: its key, its size in bytes and rows, and its checksums."""
 
     key: str
     version: int
@@ -122,14 +122,14 @@ class SegmentFile:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is read whole, whatever part of it is needed."""
+        """Whether the file is always read whole."""
         return self.size <= WHOLE_FILE_BYTES
 
 
 class SegmentLayout:
-    """Where the rows of a segment are, by its verified footer. Row groups count from 0.
+    """The positions of a segment's rows, from its verified footer. Row groups count from 0.
 
-    `firsts` are the numbers of the row groups' first rows, and that of all rows.
+    `firsts` holds the number of each row group's first row, followed by the total number of rows.
     """
 
     def __init__(self, metadata: pq.FileMetaData) -> None:
@@ -140,7 +140,7 @@ class SegmentLayout:
         self._bounds: dict[tuple[int, str], tuple[int, int] | None] = {}
 
     def groups(self, rows: RowRange) -> range:
-        """The row groups that hold some of the rows."""
+        """The row groups that contain any of the rows."""
         if not rows.count:
             return range(0)
         return range(bisect_right(self.firsts, rows.first) - 1, bisect_left(self.firsts, rows.first + rows.count))
@@ -150,7 +150,7 @@ class SegmentLayout:
         return _extent(self.metadata.row_group(group))[1]
 
     def bounds(self, group: int, column: str) -> tuple[int, int] | None:
-        """The lowest and the highest number in a column of a row group, times in microseconds; None if not known."""
+        """The lowest and highest value of a column in a row group, times in microseconds; None without statistics."""
         if (group, column) not in self._bounds:
             self._bounds[group, column] = self._statistics(group, column)
         return self._bounds[group, column]
@@ -173,16 +173,15 @@ def encode_segment(
     row_group_bytes: int | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> EncodedSegment:
-    """Encode `batch`, whose rows are sorted by partition, as Parquet. A table of many chunks is copied row group by row
-    group only.
+    """Encode `batch`, whose rows are sorted by partition, as Parquet. The chunks of a table are joined per row group.
 
-    `shares` are the row counts of the partitions in order (their sum is the number of rows). With `row_group_bytes`
-    a row group decodes to about as many bytes, so that of a large file small parts can be read; without, only the
-    number of its rows is bounded. `between` is called after each row group; what it raises passes. InvalidConfig for an
-    unknown compression or a level the codec does not have.
+    `shares` are the row counts of the partitions in order; their sum is the number of rows. With `row_group_bytes`
+    each row group decodes to about that many bytes, so that small parts of a large file can be read. Without it, only
+    the number of rows per row group is limited. `between` is called after each row group, and its exceptions are passed
+    on. InvalidConfig for an unknown compression, or a level that the codec does not have.
     """
     sink = pa.BufferOutputStream()
-    # Of one partition's few rows, which become one row group however large they are, nobody asks.
+    # The size of the rows of a single partition is not needed: without `row_group_bytes`, only their number counts.
     is_simple = len(shares) == 1 and row_group_bytes is None
     row_bytes = 0.0 if is_simple else batch.nbytes / max(1, batch.num_rows)
     rows_max = ROW_GROUP_ROWS_MAX
@@ -216,7 +215,7 @@ def _writer(
     indexed: Sequence[pa.Field],
     footer: list[pq.FileMetaData],
 ) -> pq.ParquetWriter:
-    """The writer of a segment with statistics of the columns `indexed`; `footer` takes its metadata on closing."""
+    """A writer of segments with statistics for the columns `indexed`. On close it appends its metadata to `footer`."""
     if compression not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise InvalidConfig(
@@ -238,7 +237,7 @@ def _writer(
 
 
 def _checked_level(compression: str, level: int | None) -> int | None:
-    """The level for a codec that has levels; None, and so the codec's own choice, for -1 as in librdkafka."""
+    """The level for a codec that has levels. None, the codec's default, for -1 as in librdkafka."""
     if level is None or level < 0 or compression not in ("gzip", "zstd"):
         return None
     lowest, highest = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
@@ -252,14 +251,14 @@ def _checked_level(compression: str, level: int | None) -> int | None:
 
 
 def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    # Payloads rarely repeat, and building a dictionary for them costs more than it saves; typed text columns often do.
+    # Typed string columns often repeat values. Payloads rarely do, and a dictionary for them costs more than it saves.
     return [field.name for field in schema if field.name == "_partition" or pa.types.is_string(field.type)]
 
 
 def _names_in_footer(indexed: Sequence[pa.Field]) -> list[str]:
-    """The value columns of whose row groups the footer has statistics.
+    """The value columns for which the footer has statistics.
 
-    Not those of floating-point numbers: a reader cannot tell whether NaN is among the values that bounds leave out.
+    Floating-point columns are left out: their bounds do not include NaN, so a reader cannot tell whether NaN occurs.
     """
     return [field.name for field in indexed if not pa.types.is_floating(field.type)]
 
@@ -267,7 +266,7 @@ def _names_in_footer(indexed: Sequence[pa.Field]) -> list[str]:
 def _column_statistics(
     footer: pq.FileMetaData, rows: pa.RecordBatch | pa.Table, indexed: Sequence[pa.Field]
 ) -> Iterator[ColumnStatistics]:
-    """Statistics of the columns `indexed` in a whole file. Most are in the footer already, and cost least there."""
+    """Statistics of the columns `indexed` for the whole file, taken from the footer where it has them."""
     if not indexed:
         return
     numbers = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
@@ -283,7 +282,7 @@ def _column_statistics(
         high = max((high for _, high in bounds), default=None)
         if not pa.types.is_string(field.type):
             yield integer_statistics(field, nulls, low, high)
-        elif any(not s.has_min_max and s.num_values for s in found):  # Arrow leaves out bounds of more than 4 KiB
+        elif any(not s.has_min_max and s.num_values for s in found):  # Arrow omits bounds of more than 4 KiB
             ends = pc.min_max(rows.column(field.name).cast(pa.binary()))
             yield text_statistics(field.name, nulls, ends["min"].as_py(), ends["max"].as_py())
         else:
@@ -291,7 +290,7 @@ def _column_statistics(
 
 
 def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Iterator[tuple[int, int]]:
-    """(first row, rows) of each row group: large shares alone, runs of small ones together."""
+    """(first row, number of rows) of each row group: large shares separately, consecutive small shares together."""
     first = packed = 0
     for share in shares:
         large = share * row_bytes >= ROW_GROUP_SHARE_BYTES
@@ -310,7 +309,7 @@ def _row_groups(shares: Iterable[int], row_bytes: float, rows_max: int) -> Itera
 
 
 def _halved(rows: pa.RecordBatch, bytes_max: int | None) -> Iterator[pa.RecordBatch]:
-    """The rows in pieces, where they take far more than `bytes_max` because they are larger than others."""
+    """The rows, split in halves until a piece takes at most twice `bytes_max`: some rows are larger than average."""
     if bytes_max is None or rows.num_rows < 2 or rows.nbytes <= 2 * bytes_max:
         yield rows
         return
@@ -320,11 +319,11 @@ def _halved(rows: pa.RecordBatch, bytes_max: int | None) -> Iterator[pa.RecordBa
 
 
 def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> SegmentLayout:
-    """Where the rows of a segment are, at the price of its footer. Raises Corrupt, and what `get_range` raises."""
+    """The layout of a segment. Fetches only the footer. Raises Corrupt, and what `get_range` raises."""
     footer = _fetched(file, file.size - file.footer_bytes, file.footer_bytes, get_range)
     if zlib.crc32(footer) != file.footer_crc32:
         raise _corrupt(file, "its footer does not match its checksum")
-    # The footer alone is as good as the file here: its places are looked at only when rows are read.
+    # The footer can be parsed without the file: its positions are used only when rows are read.
     metadata = _decoding(file, lambda: _checked(file, _opened(footer))).metadata
     layout = SegmentLayout(metadata)
     if layout.firsts[-1] != file.rows:
@@ -341,12 +340,13 @@ def read_rows(
     *,
     layout: SegmentLayout | None = None,
 ) -> list[pa.RecordBatch]:
-    """The wanted row ranges of a segment, each as one record batch with just these columns of its table, verified.
+    """The wanted row ranges of a segment, verified, each as one record batch with only these columns of the table.
 
-    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and one of which
-    most is wanted unless `layout` is given; of others the row groups that hold the wanted rows, and the footer if
-    there is no `layout`.
-    Raises Corrupt, also if the file's columns are not the table's; whatever the two callbacks raise passes through.
+    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole. So is a file of
+    which more than half is wanted, unless `layout` is given. Of other files, the row groups with the wanted rows are
+    fetched, and without `layout` the footer too.
+
+    Raises Corrupt, also if the file's columns do not match the table; exceptions of the callbacks are passed on.
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
@@ -358,7 +358,7 @@ def read_rows(
 def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
     """The `compression.type` of a segment; "none" if it has no rows.
 
-    `get_range(start, length)` fetches a part of it. Raises Corrupt; whatever the callback raises passes through.
+    `get_range(start, length)` fetches a part of it; its exceptions are passed on. Raises Corrupt.
     """
     metadata = read_layout(file, get_range).metadata
     if not metadata.num_row_groups:
@@ -400,7 +400,7 @@ def _read_parts(
         return conformed(_decoded(parquet, parts, needed, leaves), columns)
 
     table = _decoding(file, decode)
-    at: dict[int, int] = {}  # where each row group begins in the table
+    at: dict[int, int] = {}  # row group -> its first row in the table
     rows = 0
     for group in needed:
         at[group] = rows
@@ -414,9 +414,9 @@ def _read_parts(
 
 
 def _apart(table: pa.Table, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Parts of a table; copied if they are less than half of it.
+    """The parts of a table, copied if they are less than half of it.
 
-    Whoever keeps a few rows of a file of many partitions would keep all of it in memory, and count only the few.
+    A slice keeps the whole table in memory, but a caller that keeps the slice counts only the slice's size.
     """
     if 2 * sum(part.nbytes for part in parts) >= table.nbytes:
         return parts
@@ -431,9 +431,9 @@ def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[in
 
 
 def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
-    """The numbers of the Parquet columns that are read for these columns of a table.
+    """The numbers of the Parquet columns to read for these columns of a table.
 
-    Raises ValueError, naming the column, if the file's columns are not those of the table.
+    ValueError, with the column's name, if the file's columns do not match the table.
     """
     found = metadata.schema.to_arrow_schema()
     if found.equals(columns):
@@ -447,7 +447,7 @@ def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
         for leaf in range(ends[number], ends[number + 1])
     }
     paths = [metadata.schema.column(leaf).path for leaf in range(metadata.num_columns)]
-    # As Arrow takes names: what is named, and what lies below it. A name with a dot may mean both.
+    # Arrow selects a named column and all columns nested in it; it cannot tell a dot in a name from nesting.
     return [leaf for leaf, path in enumerate(paths) if not names.isdisjoint(_prefixes(path))]
 
 
@@ -462,7 +462,7 @@ def _prefixes(path: str) -> Iterator[str]:
 
 
 def _extent(group: pq.RowGroupMetaData, leaves: Iterable[int] | None = None) -> tuple[int, int]:
-    """(start, length) of the part of the file that has the row group, or these of its columns."""
+    """(start, length) of the part of the file that contains the row group, or these columns of it."""
     first, end = None, 0
     for leaf in range(group.num_columns) if leaves is None else leaves:
         start, length = _place(group.column(leaf))
@@ -477,7 +477,7 @@ def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 
 def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Neighbouring extents as one request."""
+    """The extents with neighbouring ones merged into one request."""
     merged: list[tuple[int, int]] = []
     for start, length in sorted(extents):
         if merged and start <= merged[-1][0] + merged[-1][1] + ROW_GROUP_SHARE_BYTES:
@@ -501,8 +501,8 @@ def read_table(data: bytes, key: str) -> pa.Table:
 def _open(
     source: pa.NativeFile, dictionaries: Iterable[str] = (), metadata: pq.FileMetaData | None = None
 ) -> pq.ParquetFile:
-    # To be read without Arrow's threads: one that still holds Python's bytes when Python finalizes aborts the process.
-    # Nor ahead (`pre_buffer`): that takes such a thread too, and fetches what lies between the parts that are needed.
+    # Read without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the process.
+    # No `pre_buffer`: it uses such a thread, and reads the gaps between the fetched parts.
     return pq.ParquetFile(
         source,
         metadata=metadata,
@@ -513,7 +513,7 @@ def _open(
 
 
 def _opened(data: bytes) -> pq.ParquetFile:
-    """A file, or what has its footer. ValueError if that takes too much memory."""
+    """Open a file, or a part that ends with its footer. ValueError if the footer would take too much memory."""
     check_footer(footer_of(data), DECODED_BYTES_MAX)
     return _open(pa.BufferReader(data))
 
@@ -525,11 +525,11 @@ def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
 
 
 def _decoded(parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], leaves: Sequence[int]) -> pa.Table:
-    """Columns of row groups as Arrow. ValueError, before the memory is spent, if they would take too much.
+    """Decode columns of row groups. ValueError, before the memory is allocated, if they exceed `DECODED_BYTES_MAX`.
 
-    A few bytes can stand for very many: compressed pages, runs of one value, one long value of a dictionary that every
-    row refers to. The headers of the pages tell all but the last; where that might be too much, the references are
-    counted, for which the columns are read twice.
+    A few bytes can decode to very many: compressed pages, runs of one value, one long dictionary value to which every
+    row refers. The page headers give the decoded size except for dictionary references. If the worst case of these
+    would exceed the limit, the columns are first read as references to compute the actual size, and then read again.
     """
     metadata = parquet.metadata
     size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
@@ -538,7 +538,7 @@ def _decoded(parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], l
         references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
         size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
     if size > DECODED_BYTES_MAX:
-        raise ValueError(f"it would take {size} bytes of memory, more than any file of a table may")
+        raise ValueError(f"it would take {size} bytes of memory, more than the limit of {DECODED_BYTES_MAX}")
     is_all = len(leaves) == metadata.num_columns
     names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
     return parquet.read_row_groups(groups, names, use_threads=False)
@@ -552,7 +552,8 @@ def _source(parts: FileParts) -> pa.NativeFile:
 def _decoded_bytes(
     parts: FileParts, metadata: pq.FileMetaData, groups: Iterable[int], leaves: Iterable[int]
 ) -> tuple[int, int, set[str]]:
-    """How much these columns take, and how much more at worst for what the columns named refer to in dictionaries."""
+    """The decoded size of the columns in bytes without dictionary references, the maximum that the references add, and
+    the names of the columns with references."""
     row_groups = [metadata.row_group(group) for group in groups]
     schema = metadata.schema
     size = worst = transient = 0
@@ -576,7 +577,7 @@ def _decoded_bytes(
 
 
 def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: int) -> None:
-    """Raises ValueError if the pages and the footer tell different numbers of values, or of rows."""
+    """ValueError if the pages and the footer disagree on the number of values or rows."""
     if values != in_footer or values < rows or (values > rows and not column.max_repetition_level):
         raise ValueError(
             f"column {column.path!r} has {values} values in its pages and {in_footer} in the footer, for {rows} rows"
@@ -591,13 +592,13 @@ def _value_bits(column: pq.ColumnSchema) -> int:
 
 
 def _expanded(array: pa.Array) -> int:
-    """Bytes of text that take the place of the array's references into dictionaries."""
+    """Size in bytes of the strings that the array's dictionary references expand to."""
     if pa.types.is_dictionary(array.type):
         lengths = pc.binary_length(array.dictionary)
         return int(pc.sum(lengths.take(array.indices)).as_py() or 0)
     if pa.types.is_struct(array.type):
         return sum(map(_expanded, array.flatten()))
-    # All that is nested and no struct is some kind of list.
+    # Every nested type other than a struct is a kind of list.
     return _expanded(array.values) if pa.types.is_nested(array.type) else 0
 
 
@@ -610,7 +611,7 @@ def _decoding(file: SegmentFile, decode: Callable[[], pa.Table]) -> pa.Table:
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:  # cannot be: DECODED_BYTES_MAX keeps every column below Arrow's limit for one array
+    if len(batches) > 1:  # impossible: DECODED_BYTES_MAX keeps every column below Arrow's limit for one array
         raise ValueError(f"{len(batches)} record batches where one was expected")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
 

@@ -1,4 +1,4 @@
-"""Values as bytes or as typed columns."""
+"""Conversion of values to bytes or typed columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which columns a typed topic may have, and how an Arrow schema becomes the columns of its table.
+"""The columns that a typed topic may have, and the conversion of an Arrow schema to the columns of its table.
 
-Names follow Delta's rules and leave `_...` to deltaq; types are those Delta has. The table's columns may all be null,
-since a tombstone is a row of nulls; that a column is required is kept in its metadata.
+Names follow Delta's rules, and names that start with `_` are reserved for deltaq; types are those of Delta. All columns
+of the table are nullable, because a tombstone is a row of nulls. Column metadata marks required columns.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _SAME_VALUES = {
 
 
 def table_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a table for values of this schema. InvalidConfig names the column that cannot be, and a remedy.
+    """The columns of a table for values of this schema. InvalidConfig, with column and remedy, for an unsupported one.
 
-    Large and view types become the plain ones with the same values, timestamps become microseconds in UTC.
+    Large and view types become the plain types with the same values; timestamps become microseconds in UTC.
     """
     _check_names(schema.names, "")
     return pa.schema(
@@ -63,7 +63,7 @@ def table_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def table_field(name: str, kind: pa.DataType, *, required: bool, comment: str = "") -> pa.Field:
-    """A column of a table: nullable for the sake of tombstones, with what the schema says of values as metadata."""
+    """A column of a table: nullable, as tombstones require, with `required` and `comment` as metadata."""
     metadata = {_COMMENT: comment.encode()} if comment else {}
     if required:
         metadata[_REQUIRED] = b"true"
@@ -71,7 +71,7 @@ def table_field(name: str, kind: pa.DataType, *, required: bool, comment: str = 
 
 
 def is_required(column: pa.Field) -> bool:
-    """Whether a value must have this column of the table."""
+    """Whether every value must have this column."""
     return (column.metadata or {}).get(_REQUIRED) == b"true"
 
 
@@ -92,7 +92,7 @@ def _check_names(columns: Sequence[str], path: str) -> None:
             raise refused(full, "Delta forbids blanks, control characters and any of ,;{}()= in a name", "rename it")
         if name.startswith("_") and not path:
             raise refused(full, "names that start with '_' belong to deltaq", "rename it")
-        # Delta and Spark find columns without regard to case.
+        # Delta and Spark compare column names without case.
         if name.lower() in twins:
             raise refused(full, f"it differs from {twins[name.lower()]!a} at most in case", "rename one of them")
         twins[name.lower()] = name

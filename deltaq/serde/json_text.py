@@ -14,14 +14,14 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def compact_json(value: object) -> str:
-    """JSON without spaces. ValueError for a number that JSON does not have."""
+    """JSON without spaces. ValueError for NaN and infinities."""
     return _ENCODER.encode(value)
 
 
 def strict_json(text: str | bytes) -> object:
-    """JSON without repeated keys, NaN, infinities, integers of more than 64 bits or very deep nesting.
+    """Parse JSON. ValueError for repeated keys, NaN, infinities, integers of more than 64 bits and very deep nesting.
 
-    ValueError otherwise: a control object that another program would read differently decides nothing.
+    Other programs may read such JSON differently, so deltaq must not act on it.
     """
     try:
         return _STRICT.decode(text if isinstance(text, str) else text.decode())
@@ -41,7 +41,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _long(digits: str) -> int:
-    # Looked at as text first: Python takes quadratic time for a long number, or refuses it in words of its own.
+    # The length is checked first: Python converts long numbers in quadratic time, or refuses them with its own error.
     if len(digits) > _LONG_DIGITS_MAX or not -(2**63) <= (number := int(digits)) < 2**63:
         raise ValueError(f"the number {digits:.40} does not fit 64 bits")
     return number

@@ -1,4 +1,4 @@
-"""Pydantic models as columns: the Arrow schema of a model, and the way from its instances to plain values."""
+"""Pydantic models as columns: the Arrow schema of a model, and the conversion of its instances to plain values."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _REMEDIES: Mapping[object, str] = {
 class ModelShape:
     """A model's columns, and two conversions.
 
-    `plain` turns an instance into a dict of plain Python values; `with_members` puts enum members into a dict where a
-    user wrote their values, which strict validation would not take.
+    `plain` converts an instance to a dict of plain Python values. `with_members` replaces enum values in a user's dict
+    by enum members, because strict validation does not accept the values.
     """
 
     columns: pa.Schema
@@ -72,7 +72,7 @@ class _Shape:
 
 
 def shape_of(model: type[pydantic.BaseModel]) -> ModelShape:
-    """The shape of a model. InvalidConfig names the field whose type no column can have, and a remedy."""
+    """The shape of a model. InvalidConfig, with field and remedy, for a field whose type no column can hold."""
     shape, fields = _of_model(model, "", ())
     columns = [
         table_field(name, field.kind, required=not field.nullable, comment=model.model_fields[name].description or "")
@@ -91,7 +91,7 @@ def _of_model(
         raise refused(path or model.__name__, "a RootModel has no fields of its own", "use a BaseModel")
     if model.model_config.get("extra") == "allow":
         raise refused(path or model.__name__, "extra='allow' takes fields that have no column", "use 'forbid'")
-    model.model_rebuild()  # does nothing unless an annotation was not known when the class was made
+    model.model_rebuild()  # resolves annotations that were undefined when the class was created
     prefix = f"{path}." if path else ""
     fields = {
         name: _of(field.annotation, tuple(field.metadata), prefix + name, (*outer, model))
@@ -174,7 +174,7 @@ def _of_enum(members: type[enum.Enum], path: str) -> _Shape:
     by_value = {member.value: member for member in members}
 
     def plain(value: object) -> object:
-        # Already a plain value in models with `use_enum_values`.
+        # With `use_enum_values` the model already holds the plain value.
         return value.value if isinstance(value, enum.Enum) else value
 
     def with_members(value: object) -> object:
@@ -245,7 +245,7 @@ def _unless_none(convert: Convert | None) -> Convert | None:
 
 
 def _if_type(kind: type, convert: Convert | None) -> Convert | None:
-    """What is not of the expected type is left to the validation, which names it."""
+    """`convert` for values of this type. Other values are left to the validation, which reports them."""
     return None if convert is None else lambda value: convert(value) if isinstance(value, kind) else value
 
 

@@ -1,7 +1,7 @@
-"""Typed topics: the schema of a topic's values, the check that a value passes, and rows as Arrow and back.
+"""Typed topics: the schema of a topic's values, their validation, and the conversion of rows to Arrow and back.
 
-A value is a dict of plain Python values, or an instance of the topic's pydantic model. What is accepted is stored and
-read back equal; what would lose anything on the way is refused by the name of the field.
+A value is a dict of plain Python values or an instance of the topic's pydantic model. An accepted value is read back
+equal. A value that could not be stored without loss is refused with the name of the field.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from deltaq.serde.models import ModelShape, shape_of
 __all__ = ["SchemaSource", "TopicSchema", "schema_conflict", "schema_of"]
 
 SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
-"""What a user says a typed topic holds."""
+"""The schema of a typed topic as a user passes it."""
 
 _REMEDY = "a topic keeps the schema that it was created with: use that schema here, or a topic of another name"
 
@@ -32,9 +32,10 @@ _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """The columns of a topic's values, `arrow`, all nullable since a tombstone is a row of nulls; the model, if any.
+    """The columns of a topic's values (`arrow`) and the model, if any. Created by `schema_of`.
 
-    Two schemas are equal if their columns and models are. Made by `schema_of`.
+    All columns are nullable, because a tombstone is a row of nulls. Two schemas are equal if their columns and models
+    are equal.
     """
 
     arrow: pa.Schema
@@ -43,10 +44,10 @@ class TopicSchema:
     _shape: ModelShape | None = field(repr=False, compare=False)
 
     def accept(self, value: object) -> dict[str, object]:
-        """The row for a value: every column by name, in order, with None for what an optional field left out.
+        """The row for a value: every column by name, in order, with None for missing optional fields.
 
-        Takes an instance of the model, or a dict, which is validated strictly: "5" is no 5, only int becomes float.
-        Raises InvalidValue, naming the field, for anything that does not fit.
+        Takes an instance of the model or a dict. A dict is validated strictly: "5" is not accepted as 5, and the only
+        conversion is from int to float. Raises InvalidValue, with the field's name, for a value that does not fit.
         """
         try:
             row: dict[str, object] = self._check.validate_python(self._plain(value), strict=True)
@@ -69,7 +70,7 @@ class TopicSchema:
                 by_name=True,
             )
         elif not isinstance(value, self.model) or type(value).model_fields.keys() != self.model.model_fields.keys():
-            # A subclass with further fields would lose them.
+            # A subclass with additional fields would lose them.
             raise InvalidValue(f"expected {self.model.__name__} or dict, got {type(value).__name__}")
         try:
             return self._shape.plain(value)
@@ -77,17 +78,17 @@ class TopicSchema:
             raise InvalidValue(f"this {self.model.__name__} was never validated: {error}") from None
 
     def to_arrow(self, rows: Sequence[Mapping[str, object] | None]) -> pa.RecordBatch:
-        """Accepted rows as a batch with the columns of `arrow`; None is a tombstone, a row of nulls."""
+        """Accepted rows as a batch with the columns of `arrow`. None, a tombstone, becomes a row of nulls."""
         columns = [
             pa.array([None if row is None else row[column.name] for row in rows], column.type) for column in self.arrow
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | None]:
-        """The rows of a batch that has (at least) the columns of `arrow`; a row of nulls is None, a tombstone.
+        """The rows of a batch that has at least the columns of `arrow`. A row of nulls becomes None, a tombstone.
 
-        Raises KafkaException (_VALUE_DESERIALIZATION) for a batch without one of the columns, and for values Python has
-        no equal of, such as a date in the year 10000 or a map with one key twice, which only Arrow data can bring in.
+        Raises KafkaException (_VALUE_DESERIALIZATION) for a missing column, and for values without an equal in Python,
+        such as a date in the year 10000 or a map with a repeated key. Such values come only from produced Arrow data.
         """
         missing = [name for name in self.arrow.names if name not in batch.schema.names]
         if missing:
@@ -99,10 +100,10 @@ class TopicSchema:
         return [row if any(value is not None for value in row.values()) else None for row in rows]
 
     def restore(self, row: Mapping[str, object]) -> pydantic.BaseModel | dict[str, object]:
-        """The row as an instance of the model; without a model, the row itself.
+        """The row as an instance of the model; without a model, a copy of the row.
 
-        A required field that the row does not have (it may be older than the field) takes the model's default.
-        Raises KafkaException (_VALUE_DESERIALIZATION) if the model does not take the row.
+        A required field that the row lacks takes the model's default: the row may be older than the field. Raises
+        KafkaException (_VALUE_DESERIALIZATION) if the model rejects the row.
         """
         if self.model is None:
             return dict(row)
@@ -118,14 +119,14 @@ class TopicSchema:
             raise _unreadable(f"{self.model.__name__} does not take field {where!r}: {reason}") from error
 
     def __reduce__(self) -> tuple[Callable[..., TopicSchema], tuple[object]]:
-        # The conversions are closures: another process makes its own.
+        # The conversions are closures, which cannot be pickled: the other process creates its own.
         return schema_of, (self.model or self.arrow,)
 
 
 def schema_of(source: SchemaSource) -> TopicSchema:
-    """The schema of a topic whose values have these columns, or are instances of this model.
+    """The schema of a topic whose values have these columns or are instances of this model.
 
-    Raises InvalidConfig for a column that a Delta table cannot have, TypeError for a source of another type.
+    Raises InvalidConfig for a column that a Delta table cannot have, TypeError for any other kind of source.
     """
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
@@ -137,10 +138,8 @@ def schema_of(source: SchemaSource) -> TopicSchema:
 
 
 def schema_conflict(topic: str, wanted: TopicSchema, held: TopicSchema | None) -> str | None:
-    """Why values of the schema `wanted` do not fit a topic with the schema `held`, and the remedy; None if they fit.
-
-    `held` is None for a topic of bytes.
-    """
+    """The reason why values of the schema `wanted` do not fit a topic with the schema `held`, with the remedy; None if
+    they fit. `held` is None for a topic of bytes."""
     if held is not None and held.arrow == wanted.arrow:
         return None
     return f"topic {topic!r} has another schema: {_difference(wanted.arrow, held)}; {_REMEDY}"
@@ -163,7 +162,7 @@ def _difference(wanted: pa.Schema, held: TopicSchema | None) -> str:
     )
 
 
-# --- the check, made once per schema and run by pydantic-core ---
+# --- validation: built once per schema, run by pydantic-core ---
 
 
 def _validator(columns: pa.Schema) -> SchemaValidator:
@@ -185,7 +184,7 @@ def _optional(check: CoreSchema, nullable: bool) -> CoreSchema:
 
 
 def _check_of(kind: pa.DataType) -> CoreSchema:
-    """The check that a value fits an Arrow type, exactly."""
+    """The check that a value fits an Arrow type without loss."""
     if pa.types.is_nested(kind):
         return _nested_check(kind)
     if pa.types.is_timestamp(kind):
@@ -216,7 +215,7 @@ def _number_check(kind: pa.DataType) -> CoreSchema:
     return core_schema.no_info_after_validator_function(_in_float32, exact) if kind == pa.float32() else exact
 
 
-# With a length to check, even none, pydantic-core also finds lone surrogates, which UTF-8 cannot hold.
+# With a minimum length, even 0, pydantic-core also detects lone surrogates, which UTF-8 cannot encode.
 _STRING = core_schema.str_schema(min_length=0, strict=True)
 _SIMPLE: Mapping[pa.DataType, CoreSchema] = {
     pa.bool_(): core_schema.bool_schema(strict=True),
@@ -227,7 +226,7 @@ _SIMPLE: Mapping[pa.DataType, CoreSchema] = {
 
 
 def _exact_float(value: object) -> object:
-    """An int becomes the float that equals it; anything else that could be converted would lose something."""
+    """Convert an int to the equal float. Other conversions could lose information and are refused."""
     if isinstance(value, float):
         return value
     if not isinstance(value, int) or isinstance(value, bool):
@@ -242,7 +241,7 @@ def _exact_float(value: object) -> object:
 
 
 def _in_float32(value: float) -> float:
-    # Rounding to the nearest is what a float32 column is chosen for; becoming infinite is not.
+    # A float32 column implies rounding to the nearest value, but a finite value must not become infinite.
     if math.isfinite(value) and abs(value) > _FLOAT32_MAX:
         raise PydanticCustomError("float_range", "Input is too large for float32")
     return value
@@ -259,11 +258,11 @@ def _in_utc(value: datetime.datetime) -> datetime.datetime:
 
 
 def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
-    """Where the first thing is wrong, and what. The value itself may be private and is not shown; its type is."""
+    """The field and the reason of the first error. The value may be private, so only its type is shown."""
     first: Any = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(map(str, first["loc"]))
-    told = first["type"] in ("missing", "extra_forbidden")
-    return where, first["msg"] if told else f"{first['msg']}, got {type(first['input']).__name__}"
+    is_complete = first["type"] in ("missing", "extra_forbidden")
+    return where, first["msg"] if is_complete else f"{first['msg']}, got {type(first['input']).__name__}"
 
 
 def _refusal(error: pydantic.ValidationError) -> InvalidValue:

@@ -1,7 +1,7 @@
-"""Linux's inotify: a folder's new files wake a waiting reader within a fraction of a millisecond.
+"""Linux's inotify: a new file in a folder wakes a waiting reader within a fraction of a millisecond.
 
-Three C functions through ctypes, and `InotifyWatch` on top of them. Events are hints: a network file system reports
-only what this machine does, and a full queue drops some, so a reader must look again from time to time in any case.
+Calls three C functions through ctypes. Events are hints only: a network file system reports only changes made by this
+machine, and a full queue drops events. So a reader must also poll.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def is_supported() -> bool:
 
 
 def _call(name: str, *arguments: int | bytes) -> int:
-    """Call a function of the C library; OSError if it answers with a negative number."""
+    """Call a function of the C library; OSError if it returns a negative number."""
     answer: int = getattr(_libc, name)(*arguments)
     if answer < 0:
         code = ctypes.get_errno()
@@ -51,10 +51,10 @@ def _call(name: str, *arguments: int | bytes) -> int:
 
 
 class InotifyWatch:
-    """Watches folders under `root`. OSError if the system has no inotify instance left.
+    """Watches folders under `root`. OSError if the user has no inotify instances left.
 
-    A folder that does not exist yet is *pending*: its nearest existing ancestor is watched in its place (a *stepping
-    stone*), and whenever something appears there the walk down is tried again.
+    A folder that does not exist yet is *pending*. Its nearest existing ancestor is watched instead (a *stepping
+    stone*). After each event there, the watch tries again to descend to the folder.
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
@@ -106,14 +106,14 @@ class InotifyWatch:
                 self._release()
 
     def _release(self) -> None:
-        # Not under a waiter: the descriptor's number could be given to another file while it polls.
+        # Not while a thread waits: the system could reuse the descriptor's number while that thread polls it.
         if self._closed and self._waiters == 0 and self._queue >= 0:
             os.close(self._queue)
             os.close(self._wake)
             self._queue = self._wake = -1
 
     def _wait_until(self, deadline: float) -> bool:
-        # The kernel does this waiting, so it cannot go through the clock; simulators use the store in memory.
+        # The wait is a system call and not controlled by the clock; simulations use the store in memory.
         poll = select.poll()
         poll.register(self._queue, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -123,10 +123,10 @@ class InotifyWatch:
             if not ready:
                 return False
             with self._lock:
-                # Both, always: a wake-up left behind would end the next wait as well.
+                # Always handle both: a remaining wake-up would end the next wait too.
                 changed = self._queue in ready and self._apply_events()
                 if self._wake in ready:
-                    if not self._closed:  # the end is for every waiter
+                    if not self._closed:  # `close` must end every wait
                         self._clear_wake()
                     return True
             if changed:
@@ -136,10 +136,10 @@ class InotifyWatch:
         try:
             os.eventfd_read(self._wake)
         except BlockingIOError:
-            pass  # another waiter was quicker
+            pass  # another thread has read it
 
     def _arm(self) -> bool:
-        """Watch the pending folders that exist by now; whether there was one."""
+        """Watch the pending folders that exist by now; returns whether there was one."""
         arrived = {wd: prefix for prefix in self._pending if (wd := self._descend(prefix)) is not None}
         self._folders |= arrived
         self._pending -= set(arrived.values())
@@ -150,9 +150,9 @@ class InotifyWatch:
         return bool(arrived)
 
     def _descend(self, prefix: str) -> int | None:
-        """Watch `prefix` and return its descriptor, or the last existing folder on the way to it and return None.
+        """Watch `prefix` and return its watch descriptor. If it is missing, watch its existing ancestors, return None.
 
-        Each folder is watched before the next is looked for, so none can appear unnoticed in between.
+        Each folder is watched before the next one is opened, so none can appear unnoticed.
         """
         path, wd = self._root, None
         try:
@@ -162,11 +162,11 @@ class InotifyWatch:
                 path = f"{path}/{part}" if part else path
                 wd = _call("inotify_add_watch", self._queue, os.fsencode(path), _MASK)
         except OSError:
-            return None  # not there, not readable, or no watches left: the reader's own looks remain
+            return None  # missing, not readable, or no watches left: the reader still polls
         return wd
 
     def _apply_events(self) -> bool:
-        """Read what the kernel has queued; whether a watched folder may hold something new."""
+        """Read the queued events; returns whether a watched folder may hold a new object."""
         changed = False
         for wd, mask, name in self._events():
             if mask & _IN_Q_OVERFLOW:
@@ -176,7 +176,7 @@ class InotifyWatch:
                 self._forget(wd)
                 changed = True
             elif wd in self._folders:
-                # An unfinished file of our own store; the finished one has an event of its own.
+                # Ignore unfinished files: the finished file causes its own event.
                 changed |= not name.startswith(RESERVED_PREFIX.encode())
         return self._arm() or changed
 
@@ -184,7 +184,7 @@ class InotifyWatch:
         try:
             data = os.read(self._queue, _QUEUE_BYTES)
         except BlockingIOError:
-            return  # another waiter was quicker
+            return  # another thread has read them
         position = 0
         while position < len(data):
             wd, mask, _, length = _HEADER.unpack_from(data, position)
@@ -195,4 +195,4 @@ class InotifyWatch:
         try:
             _call("inotify_rm_watch", self._queue, wd)
         except OSError:
-            pass  # the kernel forgot it first, as it does with a folder that is gone
+            pass  # the kernel has already removed the watch, as it does for a deleted folder

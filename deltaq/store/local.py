@@ -1,14 +1,14 @@
-"""A store in a folder of the local disk: atomic, durable, and closed to the outside.
+"""A store in a folder of the local disk: atomic, durable and confined to its root.
 
-Durable: an operation returns after the content *and* the directory entries that lead to it have been synced. (How far
-`fsync` reaches is the system's affair; macOS stops at the drive's cache.)
+Durable: a write returns after the content *and* the directory entries on its path have been synced. How far `fsync`
+reaches depends on the system; on macOS it reaches only the drive's cache.
 
-Closed: every folder below the root is opened from its parent's descriptor without following symbolic links, so no
-link, not even one put there while we look, leads out of the root. A link below the root is refused; to keep a topic on
-another disk, mount that disk there. The root itself may be a link.
+Confined: every folder below the root is opened from its parent's descriptor without following symbolic links. No link
+leads out of the root, not even one that is created during an operation. A link below the root is refused; to keep a
+topic on another disk, mount that disk there. The root itself may be a link.
 
-Nothing is kept open between two operations: there is nothing to go stale when a folder is removed and made again, and
-nothing that a forked child could share with its parent.
+No descriptor stays open between two operations. So none becomes stale when a folder is removed and created again, and
+none is shared with a forked child.
 """
 
 from __future__ import annotations
@@ -42,25 +42,26 @@ from deltaq.store.watch import SignalWatch
 __all__ = ["LocalStore"]
 
 PACE = PollInterval(busy_s=0.0005, idle_s=0.02)
-"""A look that finds nothing costs a few microseconds."""
+"""A poll that finds nothing costs a few microseconds."""
 
 PACE_WITH_INOTIFY = PollInterval(busy_s=0.0005, idle_s=0.1)
-"""The kernel wakes the reader; the idle look serves what it cannot see: other machines on a network file system.
+"""The kernel wakes the reader. Polling while idle finds changes that the kernel does not report: those made by other
+machines on a network file system.
 
-A busy wait lasts a millisecond in truth, the kernel's unit, unless something arrives."""
+The kernel rounds a busy wait up to its unit of 1 ms, unless an event ends it earlier."""
 
 UNFINISHED_AGE_MS = 24 * 3600 * 1000
-"""An unfinished file of this age, by the clock of the file system, was left by an interrupted write."""
+"""Age, by the file system's clock, above which an unfinished file counts as left by an interrupted write."""
 
 MAKE_ATTEMPTS = 10
-"""How often a write starts again because somebody removed the empty folder under it."""
+"""Maximum number of attempts of a write whose empty folder another client removes."""
 
 _PIECE_BYTES = 4 * 1024 * 1024
-"""How much of a large file goes to the disk at once. A file system may let the syncs of all other files wait meanwhile,
-and among these are the commits of writers."""
+"""Maximum bytes synced at once when a large file is written. A file system may delay the syncs of all other files
+during one sync, and among them are the commits of writers."""
 
 _SMALL_PIECE_BYTES = 256 * 1024
-"""The same, where others are to go first between two pieces."""
+"""The same for a background write, which pauses between two pieces."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -74,8 +75,8 @@ _REFUSALS = {
     errno.EPERM: "operation not permitted; check the owner, mode and attributes of the files under the root",
     errno.EROFS: "the file system is mounted read-only",
     errno.ELOOP: "a symbolic link below the root is not followed; mount the other disk there instead",
-    errno.ENOTDIR: "a file stands where a folder is needed",
-    errno.EISDIR: "a folder stands where the object should go",
+    errno.ENOTDIR: "a file exists where a folder is needed",
+    errno.EISDIR: "a folder exists where the object should go",
     errno.ENAMETOOLONG: "the path is longer than the file system allows",
     errno.ENXIO: "a device, pipe or socket, not a file",
 }
@@ -87,7 +88,7 @@ _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 class LocalStore:
-    """Objects as files under the folder `root` (absolute, relative or with `~`), made when first written to."""
+    """Objects as files under the folder `root` (absolute, relative or with `~`), which the first write creates."""
 
     def __init__(self, root: str, clock: Clock = SYSTEM_CLOCK) -> None:
         if os.open not in os.supports_dir_fd:
@@ -97,9 +98,9 @@ class LocalStore:
         self._root = os.path.abspath(os.path.expanduser(root))
         self._clock = clock
         self._wakes = inotify.is_supported() and isinstance(clock, SystemClock)
-        self._root_is_settled = False
-        self._settled: set[tuple[int, int]] = set()  # (device, inode) of folders whose own entry is known to be synced
-        self._ways: dict[tuple[str, ...], tuple[int, int]] = {}  # by path, folders to which all of the way is synced
+        self._root_is_synced = False
+        self._synced: set[tuple[int, int]] = set()  # (device, inode) of folders whose entry in their parent is synced
+        self._synced_paths: dict[tuple[str, ...], tuple[int, int]] = {}  # path -> folder whose path is synced
         self._case_sensitive: bool | None = None
 
     @property
@@ -117,7 +118,7 @@ class LocalStore:
     @property
     def case_sensitive(self) -> bool:
         if self._case_sensitive is None:
-            self._case_sensitive = self._tells_cases_apart()
+            self._case_sensitive = self._is_case_sensitive()
         return self._case_sensitive
 
     def get(self, key: str) -> bytes:
@@ -160,7 +161,7 @@ class LocalStore:
             raise _outcome("list_folders", prefix, error) from error
 
     def delete(self, key: str) -> None:
-        """As the contract says; not synced, so a deletion may be undone by a power failure."""
+        """As the contract says. Not synced, so a power failure may undo the deletion."""
         check_key("delete", key)
         *folders, name = key.split("/")
         try:
@@ -196,7 +197,7 @@ class LocalStore:
             try:
                 return inotify.InotifyWatch(self._root, self._clock)
             except OSError:
-                pass  # the user's inotify instances are used up: looking again and again works without
+                pass  # the user has no inotify instances left: the reader polls instead
         return SignalWatch(self._clock)
 
     def __repr__(self) -> str:
@@ -205,7 +206,7 @@ class LocalStore:
     # Folders
 
     def _open_folder(self, parts: Sequence[str]) -> int:
-        """A descriptor of the folder. FileNotFoundError; ELOOP for a symbolic link on the way."""
+        """A descriptor of the folder. FileNotFoundError; ELOOP for a symbolic link in the path."""
         root = os.open(self._root, _ROOT)
         if not parts:
             return root
@@ -215,9 +216,9 @@ class LocalStore:
             os.close(root)
 
     def _refuse_file_as_root(self, operation: str, prefix: str, error: NotADirectoryError) -> None:
-        """StoreRefused if it is the root itself that is no folder: who lists it would take it for an empty one."""
+        """StoreRefused if the root itself is not a folder. An empty listing would hide that."""
         if not os.path.isdir(self._root):
-            reason = f"the root {self._root!r} is no folder; correct it, or move away what is there"
+            reason = f"the root {self._root!r} is not a folder; correct the root, or move that file away"
             raise StoreRefused(operation, prefix, reason) from error
 
     @contextmanager
@@ -230,9 +231,9 @@ class LocalStore:
 
     @contextmanager
     def _synced_folder(self, parts: Sequence[str], *, make: bool = True) -> Iterator[int]:
-        """A descriptor of the folder, made if need be, and with every entry on the way to it synced.
+        """A descriptor of the folder, created if missing (with `make`), with every directory entry of its path synced.
 
-        FileNotFoundError if it is missing and not to be made.
+        FileNotFoundError if it is missing and `make` is False.
         """
         if (known := self._known_folder(parts)) is not None:
             try:
@@ -248,17 +249,17 @@ class LocalStore:
                 child, made = _child_or_new(folder, part) if make else (child_folder(folder, part), False)
                 parent, folder = folder, child
                 try:
-                    self._settle(parent, child, made)
+                    self._sync_parent(parent, child, made)
                 finally:
                     os.close(parent)
-            self._ways[tuple(parts)] = _identity(folder)
+            self._synced_paths[tuple(parts)] = _identity(folder)
             yield folder
         finally:
             os.close(folder)
 
     def _known_folder(self, parts: Sequence[str]) -> int | None:
-        """A descriptor of the folder if it is still the one to which the way was synced; else None."""
-        identity = self._ways.get(tuple(parts))
+        """A descriptor of the folder if its path is known to be synced and it was not replaced since; else None."""
+        identity = self._synced_paths.get(tuple(parts))
         if identity is None:
             return None
         try:
@@ -271,7 +272,7 @@ class LocalStore:
         return None
 
     def _make_root(self) -> None:
-        if self._root_is_settled and os.path.isdir(self._root):
+        if self._root_is_synced and os.path.isdir(self._root):
             return
         missing, path = [self._root], os.path.dirname(self._root)
         while not os.path.isdir(path):
@@ -283,14 +284,14 @@ class LocalStore:
             except FileExistsError:
                 pass
             _sync_entry(path)
-        self._root_is_settled = True
+        self._root_is_synced = True
 
-    def _settle(self, parent: int, child: int, made: bool) -> None:
-        # Also for a folder that was there already: whoever made it may not have come to syncing it yet.
+    def _sync_parent(self, parent: int, child: int, made: bool) -> None:
+        # Also for a folder that existed already: the process that created it may not have synced its entry yet.
         identity = _identity(child)
-        if made or identity not in self._settled:
+        if made or identity not in self._synced:
             os.fsync(parent)
-            self._settled.add(identity)
+            self._synced.add(identity)
 
     def _remove_empty(self, parts: Sequence[str]) -> None:
         """Remove the folder if it is empty, and then its parents: a folder without objects does not exist."""
@@ -300,10 +301,10 @@ class LocalStore:
                 with self._folder(parents) as parent:
                     os.rmdir(name, dir_fd=parent)
             except OSError:
-                return  # not empty, gone already, or not ours to remove
+                return  # not empty, already gone, or no permission
             parts = parents
 
-    def _tells_cases_apart(self) -> bool:
+    def _is_case_sensitive(self) -> bool:
         lower = f"{RESERVED_PREFIX}case{self._clock.unique_id()}"
         try:
             with self._synced_folder(()) as root:
@@ -315,7 +316,7 @@ class LocalStore:
                 finally:
                     os.unlink(lower, dir_fd=root)
         except OSError:
-            return True  # not writable: nothing will be named here, so nothing can clash
+            return True  # not writable: no names are created here, so none can clash
         return False
 
     # Reading
@@ -324,8 +325,8 @@ class LocalStore:
         check_key(operation, key)
         *folders, name = key.split("/")
         try:
-            # Mostly there is nothing, and this says so in a fifth of the time that the walk takes. It proves nothing
-            # about links, but "missing" gives nothing away.
+            # Most polls find no object. `lstat` reports that in a fifth of the time of the checked open below. It may
+            # follow links in the path, but the answer "missing" discloses nothing.
             os.lstat(f"{self._root}/{key}")
             root = os.open(self._root, _ROOT)
             try:
@@ -354,7 +355,7 @@ class LocalStore:
             raise _outcome("list", prefix, error) from error
 
     def _walk(self, folder: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
-        """Objects under the open folder `base`, in key order: a folder sorts as its name and `/`, as its keys do."""
+        """Objects under the open folder `base`, in key order. A folder sorts as its name plus `/`, like its keys."""
         for name in _in_order(_names(folder, start_after.removeprefix(base) if start_after.startswith(base) else "")):
             key = base + name
             if not key.startswith(prefix) or not is_key(key.removesuffix("/")):
@@ -382,7 +383,7 @@ class LocalStore:
     # Unfinished files
 
     def _remove_unfinished(self, folder: int, between: Callable[[], object]) -> int:
-        """Remove old unfinished files from the open folder and all below it; how many."""
+        """Remove old unfinished files from the open folder and all folders below it; returns their number."""
         removed = 0
         names = _names(folder)
         if any(name.startswith(RESERVED_PREFIX) and not name.endswith("/") for name in names):
@@ -394,7 +395,7 @@ class LocalStore:
             try:
                 child = child_folder(folder, name[:-1])
             except OSError:
-                continue  # removed meanwhile, or not ours to read
+                continue  # removed in the meantime, or no permission
             try:
                 removed += self._remove_unfinished(child, between)
             finally:
@@ -402,10 +403,10 @@ class LocalStore:
         return removed
 
     def _remove_unfinished_here(self, folder: int) -> int:
-        """Remove old unfinished files from the open folder; how many.
+        """Remove old unfinished files from the open folder; returns their number.
 
-        Their age is the difference to the time of a file that is written now: the file system sets both times, so no
-        machine that mounts it goes by a wrong clock of its own.
+        Their age is measured against a file that is written now. The file system sets both times, so a wrong clock of
+        a machine that mounts it has no effect.
         """
         fresh = RESERVED_PREFIX + self._clock.unique_id()
         removed = 0
@@ -413,7 +414,7 @@ class LocalStore:
             file = os.open(fresh, _WRITE, 0o666, dir_fd=folder)
             try:
                 os.write(file, b"x")
-                os.fsync(file)  # over a network, it is the server that has set the time by now
+                os.fsync(file)  # on a network file system, makes the server set the time
                 now_ns = os.fstat(file).st_mtime_ns
             finally:
                 os.close(file)
@@ -425,7 +426,7 @@ class LocalStore:
                         os.unlink(name, dir_fd=folder)
                         removed += 1
         except OSError:
-            pass  # finished or removed meanwhile, or not ours to remove: the next round tries again
+            pass  # finished or removed in the meantime, or no permission: the next run tries again
         return removed
 
     # Writing
@@ -458,14 +459,14 @@ class LocalStore:
                     ) from error
                 if error.errno == errno.ENOENT and after and not os.path.lexists(f"{self._root}/{after}"):
                     raise ObjectMissing(operation, after, "the object that the new one was to follow is gone") from None
-                # Another client removed the folder, which was empty, or the unfinished file, which had become old
-                # while this machine was suspended. The content is written anew.
+                # Another client removed the empty folder, or the unfinished file, which became old while this machine
+                # was suspended. The content is written again.
                 if error.errno != errno.ENOENT or attempt == MAKE_ATTEMPTS:
                     raise self._write_outcome(operation, key, error) from error
 
     def _write_outcome(self, operation: str, key: str, error: OSError) -> StoreError:
         if error.errno == errno.ENOENT:
-            reason = "its folder, or its unfinished file, was removed again and again while it was written"
+            reason = "its folder or its unfinished file was removed repeatedly during the write"
             return StoreUnavailable(operation, key, reason)
         if isinstance(error, _NoHardLinksError):
             reason = f"the file system of {self._root} has no hard links; put the root on one that has"
@@ -479,11 +480,11 @@ class LocalStore:
         between: Callable[[], None] | None,
         publish: Callable[[str], None],
     ) -> None:
-        """Write a synced file with the content into `folder`, hand its name to `publish`, and remove it if it still
-        has that name then.
+        """Write the content to a synced, unfinished file in `folder`, pass its name to `publish`, and remove that name
+        if it still exists.
 
-        No context manager: an interrupt of the user, which may come between any two steps, would leave one's second
-        half to run when the folder is closed already.
+        Not a context manager: after an interrupt by the user, which may come between any two steps, the second half of
+        one could run when the folder is already closed.
         """
         name = RESERVED_PREFIX + self._clock.unique_id()
         file = os.open(name, _WRITE, 0o666, dir_fd=folder)
@@ -501,16 +502,16 @@ class LocalStore:
                 os.close(file)
             publish(name)
         finally:
-            with suppress(OSError):  # it was renamed; or it stays until it is swept, which is no failure of the write
+            with suppress(OSError):  # it was renamed, or it stays until `remove_unfinished`: the write has succeeded
                 os.unlink(name, dir_fd=folder)
 
 
 class _NoHardLinksError(OSError):
-    """`link` is not to be had, whatever the two names."""
+    """The file system does not support hard links."""
 
 
 def _outcome(operation: str, key: str, error: OSError) -> StoreError:
-    """What the failure of a system call means for the caller."""
+    """The store error for a failed system call."""
     code = error.errno or 0
     if code in _REFUSALS:
         return StoreRefused(operation, key, f"{_REFUSALS[code]} ({errno.errorcode[code]})")
@@ -518,13 +519,13 @@ def _outcome(operation: str, key: str, error: OSError) -> StoreError:
 
 
 def _identity(folder: int) -> tuple[int, int]:
-    """Device and inode of an open folder: whatever its name, it is this one."""
+    """Device and inode of an open folder, which identify it independently of its name."""
     status = os.fstat(folder)
     return status.st_dev, status.st_ino
 
 
 def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
-    """A descriptor of the folder `name` in `folder`, made if there is none; whether it was."""
+    """A descriptor of the folder `name` in `folder`, created if missing; and whether it was created."""
     try:
         return child_folder(folder, name), False
     except FileNotFoundError:
@@ -536,7 +537,7 @@ def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
     return child_folder(folder, name), True
 
 
-# Where there is no fdatasync (macOS), the whole content goes to the disk at once.
+# On systems without fdatasync (macOS), the whole content is synced at once.
 _sync_content = getattr(os, "fdatasync", lambda _: None)
 
 
@@ -545,7 +546,7 @@ def _sync_entry(path: str) -> None:
     try:
         parent = os.open(os.path.dirname(path), _ROOT)
     except PermissionError:
-        return  # it may be entered but not opened; then somebody else made `path`, long ago
+        return  # no permission to open the parent, so `path` was created by another user, long ago
     try:
         os.fsync(parent)
     finally:
@@ -553,11 +554,11 @@ def _sync_entry(path: str) -> None:
 
 
 def _names(folder: int, after: str = "") -> list[str]:
-    """What is in the folder: names of files, and names of folders with a `/`. Links and devices are left out, and what
-    has nothing to do with keys behind `after`."""
+    """Names of the files in the folder, and names of its folders with a `/`. Without links and devices, and without
+    names that cannot lead to keys after `after`."""
     if after:
-        # Of a log's thousands of entries those behind the newest are asked for again and again: be quick with the rest.
-        beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders in which more may lie behind it
+        # Readers list a log's entries after the newest again and again: skip the thousands of older ones early.
+        beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders that may hold keys after `after`
         return list(_kinds(folder, [name for name in os.listdir(folder) if name > after or name in beginnings]))
     with os.scandir(folder) as entries:
         return [
@@ -568,8 +569,8 @@ def _names(folder: int, after: str = "") -> list[str]:
 
 
 def _in_order(names: list[str]) -> Iterator[str]:
-    """The names, sorted by parts: while a million are sorted at once, no other thread gets on for a second. They are
-    taken out of the list, so that only those that are still to come take memory."""
+    """The names in order, sorted in groups: sorting a million at once would block all other threads for a second. The
+    list is emptied, so that only the remaining names take memory."""
     parts: dict[str, list[str]] = {}
     while names:
         name = names.pop()
@@ -591,7 +592,7 @@ def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
 
 
 def _holds_an_object(parent: int, name: str) -> bool:
-    """Whether there is a file in the folder or below; ends with the first one found."""
+    """Whether the folder holds an object, directly or below. Stops at the first one."""
     try:
         folder = child_folder(parent, name)
     except FileNotFoundError:
@@ -633,7 +634,7 @@ def _replace(folder: int, name: str, staged: str) -> None:
 
 def _link(after: str, folder: int, name: str, staged: str) -> None:
     if after:
-        os.stat(after, dir_fd=folder, follow_symlinks=False)  # not earlier: to sync the content takes a while
+        os.stat(after, dir_fd=folder, follow_symlinks=False)  # as late as possible: syncing the content takes long
     try:
         os.link(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""What a failure of the object store's client means, told without anything secret.
+"""Converts errors of the object store client to store errors without secrets.
 
 The client's texts quote the request and the whole answer. Both may hold signatures (`X-Amz-Signature`, `sig`), access
-keys or the string that was signed. So the reason is put together from what is known to be harmless: the status, the
-provider's error code and message, or the operating system's message; and known secrets are masked even there.
+keys or the string that was signed. So the reason is built from harmless parts: the status, the provider's error code
+and message, or the operating system's message. Known secrets are masked in these parts too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from deltaq.store.contract import (
 __all__ = ["CLIENT_ERRORS", "is_past_the_end", "outcome", "scrub"]
 
 CLIENT_ERRORS = (BaseError, OSError, ValueError, RuntimeError)
-"""All that obstore raises for a failed operation; its base class covers not all (FileNotFoundError, ValueError)."""
+"""All exceptions of obstore for a failed operation. Some are not of its base class (FileNotFoundError, ValueError)."""
 
 MASK = "***"
 
@@ -49,7 +49,7 @@ _SENSITIVE = re.compile(
 )
 _USER_INFO = re.compile(r"://[^/@\s\"']+@")
 
-# Without the right to list, S3 answers 403 where 404 would be the truth.
+# Without permission to list, S3 answers 403 instead of 404 for a missing object.
 _CHECK_CREDENTIALS = "check the credentials, and that they permit reading, writing, deleting and listing"
 _HINTS = (
     (r"NoSuchBucket|ContainerNotFound|bucket does not exist", "create the bucket first"),
@@ -60,8 +60,8 @@ _HINTS = (
 
 
 def outcome(operation: str, key: str, error: BaseException, store: str, secrets: Iterable[str] = ()) -> StoreError:
-    """The error of the contract for one of the client's; `store` names the store in texts. Never linked to `error`."""
-    # Scrubbed before anything is cut out of it: half a secret would not be recognised.
+    """The store error for an error of the client. `store` names the store in the text. Not chained to `error`."""
+    # Masked before parts are cut out: a truncated secret would not be recognised.
     text, _, details = scrub(str(error), secrets).partition("Debug source:")
     status = _status(text)
     reason = _reason(text, details)
@@ -74,7 +74,7 @@ def outcome(operation: str, key: str, error: BaseException, store: str, secrets:
     if operation == "create" and (status in {405, 501} or code == "NotImplemented"):
         return CreateUnsupported(operation, key, f"{store} does not support create-if-absent: {reason}")
     if operation in _WRITES and int(_found(_RETRIES, text) or 0) > 0:
-        # An earlier attempt without an answer may have done it, whatever the last one was told.
+        # An earlier attempt without an answer may have succeeded, whatever the answer to the last one is.
         return StoreUnavailable(operation, key, reason)
     refused = (
         no_bucket
@@ -105,11 +105,11 @@ def _status(text: str) -> int:
 
 def _reason(text: str, details: str) -> str:
     if status := _found(_STATUS, text).strip():
-        told = [status, _found(_CODE, text), _found(_MESSAGE, text)]
+        parts = [status, _found(_CODE, text), _found(_MESSAGE, text)]
     else:
-        # No answer. The client's own last words ("HTTP error: error sending request") and the system's, if any.
-        told = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], _found(_SYSTEM_MESSAGE, details)]
-    reason = printable(": ".join(part for part in told if part))
+        # No answer: the end of the client's text ("HTTP error: error sending request") and the system's message.
+        parts = [text.strip().rpartition(" - ")[2].partition("\n")[0][:200], _found(_SYSTEM_MESSAGE, details)]
+    reason = printable(": ".join(part for part in parts if part))
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "")
     return f"{reason}; {hint}" if hint else reason
 

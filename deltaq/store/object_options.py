@@ -1,7 +1,7 @@
-"""From a user's `store.*` options and the environment to what the client of an object store is given. Pure.
+"""Builds the arguments of the object store client from `store.*` options and the environment. Pure functions.
 
-An explicit option wins over the environment. What is neither here nor in an option, the client reads for itself from
-`AWS_*`, `GOOGLE_*` and `AZURE_*` variables (and, without keys, asks the machine's metadata service for a role).
+An explicit option takes precedence over the environment. The client itself reads all other settings from `AWS_*`,
+`GOOGLE_*` and `AZURE_*` variables. Without keys it requests a role from the machine's metadata service.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Kind = Literal["text", "flag", "count", "ms"]
 RETRIES = 4
 RETRY_TIMEOUT_MS = 30_000
 RETRY_BACKOFF_MS = (50, 2_000)  # first, longest
-SECRET_LENGTH_MIN = 4  # masking shorter ones would garble every text, and keep nothing secret
+SECRET_LENGTH_MIN = 4  # masking shorter ones would make texts unreadable and protect nothing
 
 
 @dataclass(frozen=True)
 class Option:
-    """One `store.*` option: what it may hold, and which argument of the client it sets."""
+    """One `store.*` option: its type, and the argument of the client that it sets."""
 
     part: Part
     target: str
@@ -83,7 +83,7 @@ OPTIONS: Mapping[str, Mapping[str, Option]] = {
         **_config("use_emulator", "use_azure_cli", "skip_signature", kind="flag"),
     },
 }
-"""By scheme: every option that a store URL may be opened with."""
+"""Scheme -> allowed options."""
 
 _ENDPOINT_VARIABLES = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -92,7 +92,7 @@ _ENDPOINT_VARIABLES = {
 }
 _PROVIDERS = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 
-# Azure's client prefers one kind of credential to another wherever they come from; an explicit one is to win.
+# Azure's client prefers some kinds of credentials to others, whatever their source. An explicit one must win.
 _AZURE_CREDENTIAL_TYPES = {
     "token": "bearer_token",
     "account_key": "access_key",
@@ -112,11 +112,12 @@ class ObjectSettings:
     client: dict[str, object] = field(repr=False)
     retry: dict[str, object] = field(repr=False)
     secrets: frozenset[str] = field(repr=False)
-    ignores_session_token: bool = False  # of the environment: it does not belong to these keys
+    ignores_session_token: bool = False  # the environment has a session token that does not belong to these keys
 
 
 def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping[str, str]) -> ObjectSettings:
-    """ValueError, naming the option and what to do, if they are unknown, malformed, or contradict each other."""
+    """The client's arguments. ValueError, with the option and the remedy, for unknown, malformed or contradictory
+    options."""
     values = {name: _parse(scheme, name, value) for name, value in options.items()}
     if scheme == "s3":
         values = {**_s3_keys(values, environ), **values}
@@ -126,7 +127,7 @@ def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping
     parts: dict[Part, dict[str, object]] = {"config": {}, "client": {}, "retry": _default_retry()}
     for name, value in values.items():
         option = OPTIONS[scheme][name]
-        # The client takes numbers as texts, except in its rules for retries.
+        # The client takes numbers as strings, except in its retry settings.
         parts[option.part][option.target] = str(value) if option.kind == "count" and option.part == "client" else value
     if endpoint is not None:
         parts["config"][OPTIONS[scheme]["endpoint"].target] = endpoint.geturl()
@@ -134,7 +135,7 @@ def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping
     if values.get("use_emulator"):
         parts["client"]["allow_http"] = True
     if scheme == "s3":
-        # Whatever the environment says: creates depend on the first, and many servers lack what the second turns off.
+        # Overrides the environment. `create` depends on `conditional_put`, and many servers lack bulk deletes.
         parts["config"] |= {"conditional_put": "etag", "disable_bulk_delete": True}
     where = f" at {endpoint.scheme}://{endpoint.netloc}" if endpoint is not None else ""
     return ObjectSettings(
@@ -166,7 +167,7 @@ def _parse(scheme: str, name: str, value: object) -> object:
             raise ValueError(f"store.{name}={shown}: must be a whole number of {unit}, {least} or more")
         return timedelta(milliseconds=int(str(value))) if option.kind == "ms" else int(str(value))
     if not isinstance(value, str) or not value:
-        raise ValueError(f"store.{name}={shown}: must be a text that is not empty")
+        raise ValueError(f"store.{name}={shown}: must be a non-empty string")
     return value
 
 
@@ -176,7 +177,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _s3_keys(values: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, object]:
-    """The pair of keys that MinIO's own variables hold, where nothing else names one."""
+    """The pair of keys from MinIO's own variables, if neither options nor AWS variables set one."""
     given = {"access_key_id", "secret_access_key"} & values.keys()
     if len(given) == 1 or (not given and "session_token" in values):
         raise ValueError("store.access_key_id and store.secret_access_key belong together: set both, or neither")
@@ -195,7 +196,7 @@ def _azure_credential_type(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _endpoint(scheme: str, values: Mapping[str, object], environ: Mapping[str, str]) -> SplitResult | None:
-    """The endpoint that an option or a variable names, checked; None to use the provider's own."""
+    """The validated endpoint from an option or a variable; None for the provider's default."""
     if "endpoint" in values:
         source, text = "store.endpoint", str(values["endpoint"])
     else:
@@ -203,7 +204,7 @@ def _endpoint(scheme: str, values: Mapping[str, object], environ: Mapping[str, s
         text = environ.get(source, "")
     if not source:
         return None
-    # Never echoed: what is wrong with it may be that it holds a password.
+    # The text is never shown: it may contain a password.
     if any(mark in text for mark in "@?#"):
         raise ValueError(f"{source}: must not hold credentials, a query or a fragment; use the options for credentials")
     try:
@@ -238,7 +239,7 @@ def _default_retry() -> dict[str, object]:
 
 
 def _secrets(scheme: str, values: Mapping[str, object], environ: Mapping[str, str]) -> frozenset[str]:
-    """All that must not be seen: secret options, and whatever in the environment looks like a credential."""
+    """All values to mask: secret options, and values of variables that look like credentials."""
     explicit = {str(value) for name, value in values.items() if OPTIONS[scheme][name].secret}
     ambient = {value for name, value in environ.items() if _is_credential(name)}
     return frozenset(secret for secret in explicit | ambient if len(secret) >= SECRET_LENGTH_MIN)

@@ -1,6 +1,6 @@
-"""A store in a bucket: S3 and what speaks it, Google Cloud Storage, Azure Blob Storage, all through obstore.
+"""A store in a bucket: S3 and compatible servers, Google Cloud Storage and Azure Blob Storage, through obstore.
 
-Blocking calls: they release the interpreter's lock, and the client's asynchronous ones cost 100 us more each.
+Uses obstore's blocking calls. They release the interpreter lock, and its asynchronous calls take 100 µs more each.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "ObjectStore", "open_object_store"]
 
 PACE = PollInterval(busy_s=0.01, idle_s=0.5)
-"""Every look is a request that is paid for, and on some servers a look delays the write it waits for."""
+"""Every poll is a billed request, and on some servers a poll delays the write that it waits for."""
 
 NEAR_PACE = PollInterval(busy_s=0.005, idle_s=0.5, steady_s=0.03)
-"""Of a server that answers in less than `NEAR_S`: most likely one's own. It is looked at as often for longer than a
-producer lingers that wants its messages soon: else the look that finds them would come late by half of that time."""
+"""For a server that answers within `NEAR_S`, which is probably in the same network. The busy interval is kept for
+longer than a low-latency producer lingers. Otherwise the poll that finds its messages would be late by half of that
+time."""
 
 NEAR_S = 0.003
 
@@ -43,34 +44,34 @@ PART_BYTES = 16 * 1024 * 1024
 PARTS_IN_FLIGHT = 4
 
 PEEK_TIMEOUT_S = 0.006
-"""How long `peek` waits for an answer before it asks again, of a server that as a rule answers within `NEAR_S`.
+"""How long `peek` waits before it repeats the request, on a server that usually answers within `NEAR_S`.
 
-MinIO lets a reader of a key that is being written sleep up to 50 ms, and 25 on average, where the write takes two.
+MinIO delays a read of a key that is being written by up to 50 ms, 25 ms on average, although the write takes 2 ms.
 """
 
 PEEKS = 6
-"""How often `peek` asks so impatiently."""
+"""Number of requests with `PEEK_TIMEOUT_S`; the next one has the normal timeout."""
 
 LIST_CHUNK = 1000  # entries: one page of S3's listing
 
-_ABOVE_ALL = "~\x7f"  # keys are of printable ASCII; without its last character it can be asked for
+_ABOVE_ALL = "~\x7f"  # sorts after every key, since keys are printable ASCII; without its last character it is a key
 
 Client: TypeAlias = S3Store | GCSStore | AzureStore
 _T = TypeVar("_T")
 
-# The process in which the client library started its threads. They do not survive a fork, and a call that needs them
-# then hangs for ever or crashes.
+# The process in which the client library started its threads. They do not survive a fork: a call in the child would
+# hang or crash.
 _process: int | None = None
 
 
 @dataclass(frozen=True)
 class Connection:
-    """What it takes to reach a bucket. Of all this only `url` and `provider` may be shown."""
+    """The clients of a bucket. Only `url` and `provider` may be shown; the other fields hold secrets."""
 
     url: str
-    provider: str  # for texts: whom to ask about conditional writes, e.g. `S3 at http://localhost:9000`
+    provider: str  # the provider or server, for error texts, e.g. `S3 at http://localhost:9000`
     client: Client = field(repr=False)  # with moderate retries
-    create_client: Client = field(repr=False)  # without any: a second attempt of a create meets its own first one
+    create_client: Client = field(repr=False)  # without retries: a repeated create may be refused by its own first one
     peek_client: Client = field(repr=False)  # with `PEEK_TIMEOUT_S`
     secrets: frozenset[str] = field(repr=False)  # masked in every text
     lists_in_order: bool = True
@@ -79,15 +80,15 @@ class Connection:
 def open_object_store(
     scheme: str, bucket: str, prefix: str, options: Mapping[str, object], clock: Clock = SYSTEM_CLOCK
 ) -> ObjectStore:
-    """The store in `bucket` under `prefix`. Contacts nobody. ValueError if options or the environment are wrong."""
+    """The store in `bucket` under `prefix`. Does no I/O. ValueError if options or the environment are invalid."""
     settings = object_settings(scheme, options, os.environ)
     url = f"{scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
     try:
         client = _client(scheme, bucket, prefix, settings, settings.retry)
         no_retry = settings.retry | {"max_retries": 0}
         create_client = _client(scheme, bucket, prefix, settings, no_retry)
-        impatient = settings.client | {"timeout": timedelta(seconds=PEEK_TIMEOUT_S)}
-        peek_client = _client(scheme, bucket, prefix, replace(settings, client=impatient), no_retry)
+        short_timeout = settings.client | {"timeout": timedelta(seconds=PEEK_TIMEOUT_S)}
+        peek_client = _client(scheme, bucket, prefix, replace(settings, client=short_timeout), no_retry)
     except CLIENT_ERRORS as error:
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
@@ -103,12 +104,12 @@ def open_object_store(
             ),
             clock,
         )
-    # Outside the handler, so that `__context__` does not lead back to a text that may hold a secret.
+    # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
     raise ValueError(f"{url}: {fault}; check the store.* options and the environment variables of this provider")
 
 
 def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, retry: Mapping[str, object]) -> Client:
-    # The settings are checked, but not in a way that a type checker can follow into obstore's typed dictionaries.
+    # `object_settings` has checked the values, but a type checker cannot relate them to obstore's typed dictionaries.
     arguments: dict[str, Any] = {
         "prefix": prefix or None,
         "config": dict(settings.config),
@@ -120,7 +121,7 @@ def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, ret
     if scheme == "az":
         return AzureStore(bucket, **arguments)
     if settings.ignores_session_token:
-        # Given as plain configuration, the keys would be signed together with a session token that is not theirs.
+        # With plain configuration, the client would combine these keys with a session token from the environment.
         key = arguments["config"].pop("access_key_id")
         secret = arguments["config"].pop("secret_access_key")
         credential: S3Credential = {
@@ -136,15 +137,15 @@ def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, ret
 class ObjectStore:
     """Objects in a bucket, under the prefix of the URL.
 
-    What something other than the store answers with status 200 is taken for the content by `get`, whose callers check
-    what they read, and for success by `delete`, which then leaves an object over. No other operation is misled.
+    A proxy may answer with status 200 in place of the store. `get` returns such an answer as content, which its callers
+    verify. `delete` takes it for success, which leaves the object behind. The other operations detect it.
     """
 
     def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
         self._connection = connection
         self._clock = clock
-        self._answer_s = inf  # how long `peek` takes of late
-        self._known = ""  # a key that was read or written not long ago: what a listing can be judged by
+        self._answer_s = inf  # moving average of the time of `peek`, in seconds
+        self._known = ""  # a key read or written recently, by which an empty listing is verified
 
     @property
     def url(self) -> str:
@@ -152,7 +153,7 @@ class ObjectStore:
 
     @property
     def provider(self) -> str:
-        """Whom to ask about what this store can do, e.g. `S3 at http://localhost:9000`."""
+        """The provider or server, for error texts, e.g. `S3 at http://localhost:9000`."""
         return self._connection.provider
 
     @property
@@ -179,11 +180,11 @@ class ObjectStore:
                 return self._timed_get(self._connection.peek_client, key)
             except StoreUnavailable:
                 if self._clock.monotonic() - asked_at < PEEK_TIMEOUT_S:
-                    break  # in trouble, not in no hurry: leave it the time that it needs
+                    break  # failed before the timeout: the server has an error, so use the normal timeout and retries
         return self._timed_get(self._connection.client, key)
 
     def _timed_get(self, client: Client, key: str) -> bytes:
-        """Get an object, and learn how long an answer takes, also the answer that there is none."""
+        """Get an object, and update the average answer time. The answer "no such object" counts too."""
         started_at, is_answer = self._clock.monotonic(), True
         try:
             return self._get(client, "get", key)
@@ -204,7 +205,7 @@ class ObjectStore:
         check_key("get_range", key)
         if start < 0 or length < 0:
             raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
-        # An empty range is no valid request; one byte still shows whether the object is there.
+        # An empty range is not a valid request; one byte shows whether the object exists.
         return self._attempt("get_range", key, lambda: self._range(key, start, max(length, 1)))[:length]
 
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
@@ -220,7 +221,7 @@ class ObjectStore:
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:  # noqa: ARG002 - costs a request
         check_key("create", key)
         client, view = self._connection.create_client, memoryview(data).cast("B")
-        # The condition belongs to one request, so this is never sent in parts.
+        # The condition applies to one request, so the object is never sent in parts.
         self._attempt("create", key, lambda: obstore.put(client, key, view, mode="create", use_multipart=False))
         self._known = key
 
@@ -242,11 +243,11 @@ class ObjectStore:
         check_folder("list_folders", prefix)
         folders, last = self._list_folders(prefix)
         if self._connection.lists_in_order:
-            left_out = next((meta["path"] for meta in self._left_out("list_folders", prefix, last)), None)
-            if left_out is not None:  # written since, or the listing was cut short
+            missing = next((meta["path"] for meta in self._missing("list_folders", prefix, last)), None)
+            if missing is not None:  # written since, or the listing was truncated
                 folders, last = self._list_folders(prefix)
-                if left_out > last and self._is_there(left_out):
-                    raise StoreUnavailable("list_folders", prefix, f"the listing lacks {left_out!r}, which is there")
+                if missing > last and self._exists(missing):
+                    raise StoreUnavailable("list_folders", prefix, f"the listing lacks {missing!r}, which exists")
         return folders
 
     def delete(self, key: str) -> None:
@@ -257,7 +258,7 @@ class ObjectStore:
         check_folder("sync", folder)
 
     def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:  # noqa: ARG002 - as the contract
-        return 0  # an interrupted upload is no object; a rule of the bucket ends it
+        return 0  # an interrupted upload leaves no object; a lifecycle rule of the bucket aborts it
 
     def watch(self) -> SignalWatch:
         return SignalWatch(self._clock)
@@ -280,12 +281,12 @@ class ObjectStore:
         try:
             obstore.delete(self._connection.client, key)
         except FileNotFoundError as error:
-            # A missing object is fine, a missing bucket is not.
+            # A missing object is not an error, a missing bucket is.
             if isinstance(outcome("get", key, error, self.url), StoreRefused):
                 raise
 
     def _list_folders(self, prefix: str) -> tuple[builtins.list[str], str]:
-        """The names, and what is above all keys that the listing speaks for."""
+        """The names, and an upper bound of all keys that the listing covers."""
         client = self._connection.client
         found = self._attempt("list_folders", prefix, lambda: obstore.list_with_delimiter(client, prefix or None))
         folders = sorted(folder.rstrip("/") for folder in found["common_prefixes"])
@@ -293,8 +294,8 @@ class ObjectStore:
         return [folder[len(prefix) :] for folder in folders if is_key(folder)], max(ends, default="")
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
-        # The client lists whole folders only, so the rest of the prefix is filtered here; what begins with it comes
-        # after the prefix without its last character, and that is where the listing starts.
+        # The client lists whole folders only, so the rest of the prefix is filtered here. The listing starts after the
+        # prefix without its last character, which sorts before every key with the prefix.
         folder = _folder_of(prefix)
         after = max(start_after, prefix[:-1] if prefix != folder else "")
         for meta in self._pages("list", prefix, folder, after if is_key(after) else ""):
@@ -308,10 +309,10 @@ class ObjectStore:
             if key.startswith(prefix) and key > start_after and is_key(key):
                 yield _entry(meta)
         if self._connection.lists_in_order:
-            yield from (_entry(meta) for meta in self._left_out("list", prefix, after) if is_key(meta["path"]))
+            yield from (_entry(meta) for meta in self._missing("list", prefix, after) if is_key(meta["path"]))
 
     def _pages(self, operation: str, prefix: str, folder: str, after: str) -> Iterator[obstore.ObjectMeta]:
-        """All objects in `folder` from the key after `after`, on behalf of an operation on `prefix`."""
+        """All objects in `folder` with keys above `after`; `operation` and `prefix` are for error texts."""
         client = self._connection.client
         stream = self._attempt(
             operation,
@@ -325,14 +326,14 @@ class ObjectStore:
                 raise StoreUnavailable(operation, prefix, "the store repeats a page of its listing")
             last = chunk[-1]["path"]
 
-    def _left_out(self, operation: str, prefix: str, after: str) -> Iterator[obstore.ObjectMeta]:
-        """What a listing of `prefix` that ended after `after` lacks: nothing, as a rule.
+    def _missing(self, operation: str, prefix: str, after: str) -> Iterator[obstore.ObjectMeta]:
+        """The objects missing from a listing of `prefix` that ended after `after`: normally none.
 
-        Any XML that is no listing (a proxy's page, an error told with status 200) is to the client a page without
-        objects and without a successor. So an end is believed only when the store shows what follows it in the root,
-        or, if that is nothing, any object at all. StoreUnavailable if it shows none, though one is known to be there.
+        The client takes any XML that is not a listing (a proxy's page, an error with status 200) for an empty last
+        page. So the end of a listing is verified: the store must list the next object in the root or, if there is none,
+        any object at all. StoreUnavailable if it lists none although one is known to exist.
         """
-        # The lowest key that a folder can have: only where to look, so it need not exist.
+        # The lowest key that the folder can have, as the start of a listing; it need not exist.
         start = after.rstrip(_ABOVE_ALL[-1])
         shows_something = False
         for meta in self._pages(operation, prefix, "", start if is_key(start) else f"{_folder_of(prefix)} "):
@@ -345,10 +346,10 @@ class ObjectStore:
         known = self._known
         if known and not shows_something:
             anything = next(self._pages(operation, prefix, "", ""), None)
-            if anything is None and self._is_there(known):
-                raise StoreUnavailable(operation, prefix, f"the listing lacks {known!r}, which is there")
+            if anything is None and self._exists(known):
+                raise StoreUnavailable(operation, prefix, f"the listing lacks {known!r}, which exists")
 
-    def _is_there(self, key: str) -> bool:
+    def _exists(self, key: str) -> bool:
         try:
             self.get_range(key, 0, 1)
         except ObjectMissing:
@@ -356,13 +357,13 @@ class ObjectStore:
         return True
 
     def _attempt(self, operation: str, key: str, call: Callable[[], _T]) -> _T:
-        """Run one call of the client; every failure becomes an error of the contract."""
+        """Run one call of the client and convert its errors to those of the contract."""
         self._refuse_in_forked_child(operation, key)
         try:
             return call()
         except CLIENT_ERRORS as error:
             failure: StoreError = outcome(operation, key, error, self._store_name(), self._connection.secrets)
-        # Outside the handler, so that not even `__context__` leads back to a text that may hold a secret.
+        # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
         raise failure
 
     def _store_name(self) -> str:

@@ -80,7 +80,7 @@ def test_a_listing_that_is_none_is_not_taken_for_a_topic_that_is_none(filled: S3
         values_read(consumer, 10)
         assert list(consumer.list_topics(timeout=10).topics) == ["t"]
         filled.stub.set_rules(page)
-        with pytest.raises(KafkaException, match="which is there") as caught:
+        with pytest.raises(KafkaException, match="which exists") as caught:
             consumer.list_topics(timeout=2)
         assert caught.value.args[0].code() in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
     assert filled.stub.effects()[Effect.ERROR_BEFORE] >= 1

@@ -422,7 +422,7 @@ def test_a_write_whose_unfinished_file_is_removed_starts_again_and_in_the_end_sa
     assert removals == 0
     assert store.get("a/k") == b"whole"
     removals = local.MAKE_ATTEMPTS
-    with pytest.raises(StoreUnavailable, match="removed again and again"):
+    with pytest.raises(StoreUnavailable, match="removed repeatedly"):
         WRITES[write](store, "a/l", b"whole")
     assert _files(root) == ["a/k", "a/other"]
 
@@ -475,7 +475,7 @@ def test_a_root_that_was_removed_and_made_again_is_used_as_it_is_now(store: Loca
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     store = LocalStore(str(tmp_path / "file"))
-    with pytest.raises(StoreRefused, match="a file stands where a folder is needed"):
+    with pytest.raises(StoreRefused, match="a file exists where a folder is needed"):
         store.create("k", b"")
     with pytest.raises(ObjectMissing):
         store.get("k")
@@ -589,10 +589,10 @@ def test_foreign_names_are_left_out_of_listings(store: LocalStore, root: Path) -
 
 def test_an_object_and_a_folder_of_one_name_exclude_each_other(store: LocalStore) -> None:
     store.put("a", b"x")
-    with pytest.raises(StoreRefused, match="a file stands where a folder is needed"):
+    with pytest.raises(StoreRefused, match="a file exists where a folder is needed"):
         store.create("a/b", b"x")
     store.put("c/d", b"x")
-    with pytest.raises(StoreRefused, match="a folder stands where the object should go"):
+    with pytest.raises(StoreRefused, match="a folder exists where the object should go"):
         store.put("c", b"x")
 
 
@@ -683,7 +683,7 @@ def test_an_open_failure_names_the_operation_and_key_only(root: Path) -> None:
     store.put("a", b"")
     with pytest.raises(StoreRefused) as caught:
         store.create("a/b", b"")
-    assert str(caught.value) == "create of 'a/b': a file stands where a folder is needed (ENOTDIR)"
+    assert str(caught.value) == "create of 'a/b': a file exists where a folder is needed (ENOTDIR)"
 
 
 def test_a_file_that_somebody_else_has_leased_is_not_asked_for_again_and_again(
@@ -736,7 +736,7 @@ def test_a_root_that_is_a_file_is_refused_by_whoever_lists_it_and_a_missing_one_
     assert list(store.list("a/")) == []
     root.write_text("x")
     for look in (lambda: store.list_folders("a/"), lambda: list(store.list("")), lambda: store.glance("a/")):
-        with pytest.raises(StoreRefused, match=r"the root '.*/root' is no folder"):
+        with pytest.raises(StoreRefused, match=r"the root '.*/root' is not a folder"):
             look()
 
 

@@ -396,7 +396,7 @@ def test_an_answer_that_is_no_listing_does_not_cut_a_listing_short(server, full,
 def test_a_server_that_never_answers_with_a_listing_is_unavailable_and_not_empty(server, full, prefix: str) -> None:
     server.stub.set_rules(_page("a page of a proxy"))
     for read in (lambda: _keys(full, prefix), lambda: full.list_folders(prefix)):
-        with pytest.raises(StoreUnavailable, match="the listing lacks 'topics/g/2', which is there"):
+        with pytest.raises(StoreUnavailable, match="the listing lacks 'topics/g/2', which exists"):
             read()
     assert server.stub.effects()[Effect.ERROR_BEFORE] > 2
 
@@ -406,7 +406,7 @@ def test_a_folder_that_alone_is_hidden_is_found_or_unavailable_and_not_empty(ser
     server.stub.set_rules(_page("an error told as success", key="pre/topics/c/*"))
     assert _keys(full, "topics/c/") == ["topics/c/0", "topics/c/1", "topics/c/2"]
     server.stub.set_rules(_page("an error told as success", key="pre/topics/"))
-    with pytest.raises(StoreUnavailable, match="the listing lacks 'topics/a/0', which is there"):
+    with pytest.raises(StoreUnavailable, match="the listing lacks 'topics/a/0', which exists"):
         full.list_folders("topics/")
     assert server.stub.effects() == {Effect.ERROR_BEFORE: 3}
 
@@ -424,14 +424,14 @@ def before_the_proof(full, monkeypatch) -> Callable[[Callable[[], object]], None
     """Has something done between a listing and the look at what follows it, once."""
 
     def arrange(work: Callable[[], object]) -> None:
-        prove, left = full._left_out, [work]
+        prove, left = full._missing, [work]
 
         def first(*arguments: str) -> Any:
             while left:
                 left.pop()()
             return prove(*arguments)
 
-        monkeypatch.setattr(full, "_left_out", first)
+        monkeypatch.setattr(full, "_missing", first)
 
     return arrange
 
@@ -595,9 +595,9 @@ def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
         ("s3", {"timeout_ms": float("nan")}, r"store\.timeout_ms=nan: must be"),
         ("s3", {"retries": -1}, r"store\.retries=-1: must be a whole number of times, 0 or more"),
         ("s3", {"allow_http": "yes"}, r"store\.allow_http='yes': must be true or false"),
-        ("s3", {"region": ""}, r"store\.region='': must be a text that is not empty"),
-        ("s3", {"access_key_id": ""}, r"store\.access_key_id=\(not shown\): must be a text"),
-        ("s3", {"secret_access_key": 12345678}, r"store\.secret_access_key=\(not shown\): must be a text"),
+        ("s3", {"region": ""}, r"store\.region='': must be a non-empty string"),
+        ("s3", {"access_key_id": ""}, r"store\.access_key_id=\(not shown\): must be a non-empty string"),
+        ("s3", {"secret_access_key": 12345678}, r"store\.secret_access_key=\(not shown\): must be a non-empty string"),
         ("s3", {"secret_access_key": SECRET}, r"store\.access_key_id and store\.secret_access_key belong together"),
         ("s3", {"access_key_id": "a"}, r"belong together"),
         ("s3", {"session_token": SECRET}, r"belong together"),

@@ -1,6 +1,6 @@
-"""What is asked of an S3 server about a bucket as a whole, through MinIO's SDK. The only door to `minio`.
+"""Administration of a bucket on an S3 server, through MinIO's SDK. No other module uses `minio`.
 
-Objects are read and written through obstore (`deltaq/store/objects.py`), which has none of these operations.
+Objects are read and written through obstore (`deltaq/store/objects.py`), which lacks these operations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 _FAILURES = (MinioException, MinioAdminException, urllib3.exceptions.HTTPError, OSError, ValueError)
 
-# Options by which clients get credentials from elsewhere, and for which the SDK has only the environment.
+# Options by which clients obtain credentials from other sources. The SDK reads these only from the environment.
 _BORROWED = (
     "role_arn",
     "role_session_name",
@@ -53,10 +53,10 @@ _SIZE_DEFAULT = "x-amz-transition-default-minimum-object-size"
 
 
 class BucketAdmin:
-    """One bucket and the server it is on, with the settings that clients use.
+    """A bucket and its server, accessed with the settings of clients.
 
-    Every method raises Unavailable, naming the step: not retriable if the server refused it. InvalidConfig from the
-    constructor if the settings cannot be used here.
+    Every method raises Unavailable with the name of the step; it is not retriable if the server refused the step. The
+    constructor raises InvalidConfig for settings that setup does not support.
     """
 
     def __init__(self, url: str, bucket: str, settings: ObjectSettings) -> None:
@@ -70,7 +70,7 @@ class BucketAdmin:
             raise InvalidConfig("store.endpoint: setup needs an address without a path", key="store.endpoint")
         self.is_aws = str(endpoint.hostname).endswith((".amazonaws.com", ".amazonaws.com.cn"))
         virtual = bool(config.get("virtual_hosted_style_request"))
-        # Clients are given the bucket's own host then.
+        # In virtual-hosted style, the endpoint of clients is the bucket's own host.
         host = endpoint.netloc.removeprefix(f"{bucket}.") if virtual else endpoint.netloc
         connect: dict[str, Any] = {
             "credentials": _credentials(config),
@@ -87,27 +87,27 @@ class BucketAdmin:
             self._client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
 
     def make_bucket(self) -> bool:
-        """Make the bucket unless it is there; whether it was made."""
-        if self._ask("look whether the bucket is there", lambda: self._client.bucket_exists(self._bucket)):
+        """Create the bucket unless it exists; returns whether it was created."""
+        if self._ask("check whether the bucket exists", lambda: self._client.bucket_exists(self._bucket)):
             return False
-        return self._ask("make the bucket", self._make_bucket)
+        return self._ask("create the bucket", self._make_bucket)
 
     def _make_bucket(self) -> bool:
         try:
             self._client.make_bucket(self._bucket)
         except S3Error as error:
-            if error.code != "BucketAlreadyOwnedByYou":  # another setup was faster
+            if error.code != "BucketAlreadyOwnedByYou":  # a concurrent setup created it
                 raise
             return False
         return True
 
     def lifecycle(self) -> tuple[bytes | None, dict[str, str]]:
-        """The bucket's lifecycle configuration as XML (None: it has none), and what must be sent back with it."""
+        """The bucket's lifecycle configuration as XML (None if it has none), and the headers to send back with it."""
         return self._ask("read the bucket's lifecycle rules", self._lifecycle)
 
     def _lifecycle(self) -> tuple[bytes | None, dict[str, str]]:
         try:
-            # The SDK's own method returns a model of the rules that lacks some of their elements.
+            # The SDK's own method returns a model that lacks some elements of the rules.
             answer = self._client._execute("GET", self._bucket, query_params={"lifecycle": ""})
         except S3Error as error:
             if error.code != "NoSuchLifecycleConfiguration":
@@ -131,7 +131,7 @@ class BucketAdmin:
         )
 
     def policies(self) -> dict[str, Document] | None:
-        """All named policies of a MinIO; None if the server is none, so that its policies cannot be reached."""
+        """All named policies of a MinIO server; None for any other server, whose policies cannot be accessed."""
         return None if self.is_aws else self._ask("list the server's policies", self._policies)
 
     def _policies(self) -> dict[str, Document] | None:
@@ -154,7 +154,7 @@ class BucketAdmin:
             return request()
         except _FAILURES as error:
             reason, refused = _reason(error)
-        # Outside the handler: what the SDK raises holds the whole answer.
+        # Raised outside the handler, so that it is not chained to the SDK's exception, which holds the whole answer.
         raise Unavailable(
             f"{self._url}: could not {step}: {scrub(reason, self._secrets)}. "
             "What was made before this step stays; setup can be repeated",
@@ -163,7 +163,7 @@ class BucketAdmin:
 
 
 def _reason(error: Exception) -> tuple[str, bool]:
-    """(what failed and what to do, whether the server said no) of an error of the SDK. Without keys or request ids."""
+    """(reason with remedy, whether the server refused) of an error of the SDK. Without keys and request ids."""
     if isinstance(error, S3Error):
         status = error.response.status
         return f"{error.code}: {error.message}" + (_PERMISSION if status in {401, 403} else ""), status < 500
@@ -174,12 +174,12 @@ def _reason(error: Exception) -> tuple[str, bool]:
     if isinstance(error, InvalidResponseError | ServerError):
         return "the answer is none of S3; check store.endpoint", False
     if isinstance(error, ValueError):
-        return str(error), True  # a name that S3 does not allow
+        return str(error), True  # a bucket name that S3 does not allow
     return f"no answer ({type(error).__name__}); check store.endpoint", False
 
 
 def _admin_answer(error: MinioAdminException) -> dict[str, Any]:
-    """What MinIO's administration said; empty if the answer is not its own."""
+    """The answer of MinIO's admin API; empty if the answer is from something else."""
     try:
         answer = json.loads(str(error).partition("Body: ")[2])
     except ValueError:
@@ -203,11 +203,11 @@ def _credentials(config: Mapping[str, object]) -> Provider:
             "set the variables of AWS instead",
             key=f"store.{found}",
         )
-    # Outside of AWS nothing answers at the address that gives a machine its role.
+    # Outside of AWS, the address of the metadata service does not answer, so the timeout is short.
     impatient = urllib3.PoolManager(timeout=ROLE_TIMEOUT_S, retries=urllib3.Retry(total=1, backoff_factor=0.2))
     provider = ChainedProvider([EnvAWSProvider(), IamAwsProvider(http_client=impatient)])
     try:
-        provider.retrieve()  # and it keeps them
+        provider.retrieve()  # the provider caches them
     except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError):
         raise InvalidConfig(_NO_CREDENTIALS, key="store.access_key_id") from None
     return provider
@@ -220,7 +220,7 @@ def _http(client: Mapping[str, object]) -> urllib3.PoolManager:
         try:
             context.load_verify_locations(cadata=str(client["root_certificate"]))
         except ssl.SSLError:
-            raise InvalidConfig("store.root_certificate: is no PEM", key="store.root_certificate") from None
+            raise InvalidConfig("store.root_certificate: not valid PEM", key="store.root_certificate") from None
     if client.get("allow_invalid_certificates"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     pool: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""The lifecycle rule that removes what interrupted uploads leave in a bucket, merged with the bucket's own. Pure.
+"""Adds the lifecycle rule that aborts interrupted uploads to a bucket's configuration. Pure functions.
 
-The configuration is edited as XML: a model of it that does not know an element, such as a filter by size, would write
-another's rule back without it, and the rule would then delete more than it says.
+The configuration is edited as XML. A typed model that does not know an element, such as a filter by size, would drop
+that element from an existing rule, and the rule would then delete more objects than intended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from deltaq.store.bucket_policies import shortened
 __all__ = ["ABORT_AFTER_DAYS", "rule_id", "with_abort_rule"]
 
 ABORT_AFTER_DAYS = 7
-"""Age of an upload in parts at which it counts as interrupted. One that is under way takes minutes."""
+"""Age at which a multipart upload counts as interrupted. A running upload takes minutes."""
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
@@ -27,18 +27,18 @@ def rule_id(prefix: str) -> str:
 
 
 def with_abort_rule(configuration: bytes | None, prefix: str) -> bytes | None:
-    """A bucket's lifecycle configuration (None: it has none) with a rule that aborts incomplete multipart uploads.
+    """A bucket's lifecycle configuration (None if it has none) with a rule that aborts incomplete multipart uploads.
 
-    None if nothing is to be changed: an enabled rule does it for the root's `prefix` already, or a rule with the id of
-    this one is there, which an administrator may have disabled. ValueError if the configuration cannot be read.
+    Returns None if no change is needed: an enabled rule already covers the root's `prefix`, or a rule with the same id
+    exists, which an administrator may have disabled. ValueError if the configuration cannot be read.
     """
     if configuration is None:
         root = ET.Element(f"{{{NAMESPACE}}}LifecycleConfiguration")
     else:
         try:
-            root = ET.fromstring(configuration)  # noqa: S314 - of the bucket's own server, and expat bounds expansion
+            root = ET.fromstring(configuration)  # noqa: S314 - from the bucket's server, and expat limits expansion
         except ET.ParseError as error:
-            raise ValueError(f"the lifecycle configuration is no XML: {error}") from None
+            raise ValueError(f"the lifecycle configuration is not valid XML: {error}") from None
     space = root.tag[: root.tag.find("}") + 1]
     rules = root.findall(f"{space}Rule")
     wanted = rule_id(prefix)
@@ -58,7 +58,7 @@ def _aborts(rule: ET.Element, space: str, prefix: str) -> bool:
     if rule.findtext(f"{space}Status") != "Enabled" or rule.find(f"{space}AbortIncompleteMultipartUpload") is None:
         return False
     chosen = rule.find(f"{space}Filter")
-    if chosen is None:  # the older form, in which the rule itself has the prefix
+    if chosen is None:  # the older form: the prefix is an element of the rule
         chosen = rule
     elif any(element.tag != f"{space}Prefix" for element in chosen):
         return False

@@ -1,7 +1,8 @@
-"""What each kind of user of a root in a bucket may do, as policy documents. Pure.
+"""Policy documents for the roles of a root in a bucket. Pure functions.
 
-S3 policies allow requests, not meanings: a producer that may create log entries may create one that removes records
-from the topic. What a policy can keep from it is to delete objects and, on AWS, to overwrite log entries.
+S3 policies permit requests and do not see their content: a producer that may create log entries may create one that
+removes records from the topic. A policy can prevent a producer from deleting objects and, on AWS, from overwriting log
+entries.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Document: TypeAlias = dict[str, Any]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 _NAME_LENGTH = 128
-"""Characters of a policy's name: the limit of AWS."""
+"""Maximum characters of a policy's name: the limit of AWS."""
 
 _SPECIAL = re.compile(r"[*?$]")
 
@@ -33,9 +34,9 @@ _SPECIAL = re.compile(r"[*?$]")
 def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region: str = "") -> dict[Role, Document]:
     """The policy document of each role for the root in `bucket` below `prefix` (empty: the whole bucket).
 
-    `dialect` is the server's: `minio` refuses the condition key `s3:if-none-match` and conditions that apply only if
-    their key exists. `region` decides how AWS writes names of resources. ValueError, naming `root`, for a prefix with
-    `*`, `?` or `$`, by which a policy would mean more than it says.
+    `dialect` is the server's. `minio` does not support the condition key `s3:if-none-match`, nor conditions that apply
+    only if their key exists. `region` determines the partition in AWS resource names. ValueError, with `root`, for a
+    prefix with `*`, `?` or `$`: these are wildcards or variables in a policy, and would permit more than the root.
     """
     if found := _SPECIAL.search(prefix):
         raise ValueError(f"{root}: policies give {found[0]!r} a meaning of its own; use a prefix without it")
@@ -43,19 +44,19 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
 
 
 def policy_name(role: Role, bucket: str, prefix: str) -> str:
-    """A name for the policy that no other root has, e.g. `deltaq-reader-events+production`."""
+    """The name of a policy, unique for each root, e.g. `deltaq-reader-events+production`."""
     path = f"{bucket}/{prefix}".rstrip("/")
     safe = re.sub(r"[^A-Za-z0-9._/-]", lambda found: f"={ord(found[0]):02x}", path).replace("/", "+")
     return shortened(f"deltaq-{role}-{safe}", _NAME_LENGTH)
 
 
 def shortened(text: str, limit: int) -> str:
-    """`text`, or if it is longer than `limit` characters, its beginning and a hash of all of it."""
+    """`text`, or its beginning and a hash of the whole text if it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 17]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def same_policy(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two documents say the same: servers return statements, actions and resources in another order."""
+    """Whether two documents are equivalent: servers return statements, actions and resources in another order."""
     return _normal(one) == _normal(other)
 
 
@@ -71,13 +72,13 @@ class _Root:
         return f"arn:{self.partition}:s3:::{self.bucket}"
 
     def objects(self, patterns: Iterable[str]) -> list[str]:
-        """Patterns of keys below the root as names of resources."""
+        """Resource names for patterns of keys below the root."""
         below = f"{self.prefix}/" if self.prefix else ""
         return [f"{self.bucket_arn}/{below}{pattern}" for pattern in patterns]
 
     def allow(self, sid: str, actions: Iterable[str], *patterns: str, creates: bool = False) -> Document:
-        """A statement about objects. With `creates`, requests that could overwrite one are left out where the server
-        can tell them apart."""
+        """A statement about objects. With `creates`, requests that could overwrite an object are excluded on servers
+        that can distinguish them."""
         condition: Document = {"Null": {"s3:if-none-match": "false"}} if creates and self.dialect == "aws" else {}
         return _statement(sid, actions, self.objects(patterns), condition)
 
@@ -87,8 +88,8 @@ class _Root:
             prefixes = [self.prefix, f"{self.prefix}/*"]
             condition = {"StringLike": {"s3:prefix": prefixes}}
             if self.dialect == "aws":
-                # S3 answers 403 instead of 404 for a missing object unless ListBucket is allowed, and asks that
-                # without a prefix. Every consumer asks for the log entry that is not there yet.
+                # Every consumer reads the next log entry before it exists. S3 answers 403 instead of 404 for a missing
+                # object unless ListBucket is allowed, which it checks without a prefix.
                 condition = {"StringLikeIfExists": {"s3:prefix": ["", *prefixes]}}
         return _statement("ListRoot", ["s3:ListBucket"], [self.bucket_arn], condition)
 
@@ -116,7 +117,7 @@ def _producer(root: _Root) -> list[Document]:
         root.allow("ReadRoot", _READ, "*"),
         root.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
         root.allow("CommitToTopics", _WRITE, f"{TOPICS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
-        # Checkpoints among them, which end as data files do.
+        # Includes checkpoints, which have the same suffix as data files.
         root.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
         root.allow("PointToCheckpoints", _WRITE, last_checkpoint(f"{TOPICS_FOLDER}*/{LOG_FOLDER}")),
     ]
@@ -149,7 +150,7 @@ def _partition(region: str) -> str:
 
 
 def _normal(value: object) -> object:
-    """A document as text in which the order of lists, and whether one value stands in a list, make no difference."""
+    """A canonical form of a document: independent of the order of lists, and of whether a single value is in a list."""
     if isinstance(value, Mapping):
         return json.dumps({key: _normal(inner) for key, inner in value.items()}, sort_keys=True)
     if isinstance(value, list):

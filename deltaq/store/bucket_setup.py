@@ -1,4 +1,4 @@
-"""`deltaq.setup`: make a root ready for use, and say who needs which permissions. Idempotent."""
+"""`deltaq.setup`: prepares a root for use and returns the policies of its roles. Idempotent."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _BY_HAND = {
 
 @dataclass(frozen=True, slots=True)
 class RolePolicy:
-    """The policy of one role for one root: what to attach to the users who have that role.
+    """The policy of one role for one root. Attach it to the users who have that role.
 
-    `document` is the policy in JSON. `outcome` is `made`, `changed` (it was another) or `there` of a named policy on
-    MinIO, and `left to you` where policies cannot be reached: create it there under a name of your choice.
+    `document` is the policy in JSON. On MinIO the policy is installed under `name`, and `outcome` is `made`, `changed`
+    (a different policy was replaced) or `there` (unchanged). On other servers `outcome` is `left to you`: create the
+    policy there, under a name of your choice.
     """
 
     role: Role
@@ -49,11 +50,11 @@ class RolePolicy:
 
 @dataclass(frozen=True, slots=True)
 class BucketSetup:
-    """What `setup` found and made. All fields are for people and programs; none holds a secret.
+    """The result of `setup`. No field holds a secret.
 
-    `bucket` is `made` or `there`, for a folder too; `not needed` for `memory://`. `abort_rule` is the lifecycle rule
-    that aborts incomplete multipart uploads: `made`, `there`, or `not needed` on a server that aborts them by itself
-    and for roots outside of S3. `policies` has one entry for each role; none for roots outside of S3.
+    `bucket`, which is a folder for a local root, is `made` or `there` (it existed); `not needed` for `memory://`.
+    `abort_rule` is the lifecycle rule that aborts incomplete multipart uploads: `made`, `there`, or `not needed` on a
+    server that aborts them itself and for roots outside of S3. `policies` has one entry per role on S3, else none.
     """
 
     root: str
@@ -62,7 +63,7 @@ class BucketSetup:
     policies: tuple[RolePolicy, ...] = ()
 
     def policy(self, role: Role) -> RolePolicy:
-        """The policy of `role`: `reader`, `producer` or `maintainer`. KeyError if there is none for this root."""
+        """The policy of `role`: `reader`, `producer` or `maintainer`. KeyError if this root has none."""
         return {policy.role: policy for policy in self.policies}[role]
 
     def __str__(self) -> str:
@@ -71,33 +72,34 @@ class BucketSetup:
 
 
 def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -> BucketSetup:
-    """Make a root ready for use; what is there already stays. To be run by an administrator, as often as you like.
+    """Prepare a root for use. Run it as an administrator; it keeps what exists, and can be repeated.
 
-    On S3 and what speaks it: the bucket, a lifecycle rule that aborts incomplete multipart uploads after seven days,
-    beside the bucket's own rules, and three policies for this root: `reader`, `producer`, `maintainer`. MinIO gets them
-    as named policies; elsewhere they are returned for you to create. Attaching them to users is left to you. In every
-    root, create-if-absent is proven with a throw-away object. A local root is a folder, which is made.
+    On S3 and compatible servers it creates the bucket, a lifecycle rule that aborts incomplete multipart uploads after
+    seven days, and three policies for this root: `reader`, `producer` and `maintainer`. The bucket's own rules stay. On
+    MinIO the policies are installed by name; on other servers they are returned, and you create them. You attach the
+    policies to users. A local root is a folder, which is created. In every root, create-if-absent is proven with a
+    temporary object.
 
     Args:
-        root: where the topics are to be, as `bootstrap.servers` names it: `s3://bucket/prefix`, a path, `memory://name`.
-        conf: settings `store.*` as for clients, with the credentials of an administrator. What is not in it comes from
-            the environment, as for clients.
+        root: the root of the topics, as in `bootstrap.servers`: `s3://bucket/prefix`, a path, or `memory://name`.
+        conf: settings `store.*` as for clients, with the credentials of an administrator. Other settings come from the
+            environment, as for clients.
 
     Returns:
-        What was made and what was there.
+        What was created and what existed.
 
     Raises:
-        ImportError: the extra `minio`, which S3 needs here, is not installed.
-        InvalidConfig: `gs://` and `az://`, which are set up with the provider's tools; a root or an option that cannot
-            be used; no credentials.
-        Unavailable: the server did not answer, or refused a step, which the text names; then it is not retriable.
+        ImportError: the extra `minio` is not installed; setup of S3 needs it.
+        InvalidConfig: the root is `gs://` or `az://`, which are set up with the provider's tools; the root or an option
+            is invalid; or there are no credentials.
+        Unavailable: the server did not answer, or refused a step, which the text names. Not retriable if it refused.
         UnsafeStore: the store does not honour create-if-absent.
     """
     root = os.fspath(root)
     settings = dict(conf or {})
     if settings.setdefault("bootstrap.servers", root) != root:  # not shown: it might hold credentials
         raise InvalidConfig(
-            "bootstrap.servers names another root than the one to set up: leave it out", key="bootstrap.servers"
+            "bootstrap.servers names another root than the argument `root`: leave it out", key="bootstrap.servers"
         )
     config = parse_client_config("admin", settings)
     url = open_root(config, SYSTEM_CLOCK).url  # checks the root and the options
@@ -106,7 +108,7 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
         done = _set_up_bucket(url, location, config)
     elif location.scheme in _BY_HAND:
         raise InvalidConfig(
-            f"{url}: setup makes buckets on S3 and MinIO only; {_BY_HAND[location.scheme]}", key="bootstrap.servers"
+            f"{url}: setup creates buckets on S3 and MinIO only; {_BY_HAND[location.scheme]}", key="bootstrap.servers"
         )
     elif location.scheme == "file":
         done = BucketSetup(url, "there" if os.path.isdir(location.name) else "made", "not needed")
@@ -117,33 +119,33 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
 
 
 def _prove(config: ClientConfig) -> None:
-    """Create-if-absent, tried out; of a local root that also makes the folder."""
+    """Probe create-if-absent. In a local root this also creates the folder."""
     try:
         probe(open_root(config, SYSTEM_CLOCK))
     except UnsafeStore as error:
         raise errors.UnsafeStore(str(error)) from error
     except StoreError as error:
         raise Unavailable(
-            f"the store could not be tried out: {error}", retriable=not isinstance(error, StoreRefused)
+            f"the store could not be probed: {error}", retriable=not isinstance(error, StoreRefused)
         ) from error
 
 
 def _set_up_bucket(url: str, location: Location, config: ClientConfig) -> BucketSetup:
     try:
-        # Imported when needed: nothing else loads the SDK.
+        # Imported on first use: no other module needs the SDK.
         from deltaq.store.bucket_admin import BucketAdmin  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ImportError(f"setup of {url} needs MinIO's SDK: pip install 'deltaq[minio]'", name=error.name) from None
     bucket, prefix = location.name, location.prefix
     try:
         role_policies(url, bucket, prefix, "aws")
-    except ValueError as error:  # before anything is made
+    except ValueError as error:  # checked before anything is created
         raise InvalidConfig(str(error), key="bootstrap.servers") from None
     admin = BucketAdmin(url, bucket, object_settings("s3", config.store_options, os.environ))
     made = admin.make_bucket()
     installed = admin.policies()
     documents = role_policies(url, bucket, prefix, "aws" if installed is None else "minio", admin.region)
-    # MinIO refuses such a rule, and removes the parts of interrupted uploads after a day by itself.
+    # MinIO does not support such a rule. It removes the parts of interrupted uploads itself, after a day.
     abort_rule = _add_abort_rule(admin, url, prefix) if installed is None else "not needed"
     policies = tuple(
         _install(admin, role, policy_name(role, bucket, prefix), documents[role], installed) for role in ROLES

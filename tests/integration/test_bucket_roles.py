@@ -182,14 +182,14 @@ def test_a_policy_of_ours_that_was_another_is_replaced_and_said_so(root: Root, s
 
 def test_setup_names_the_step_that_was_refused(root: Root, server: Server) -> None:
     fresh = f"s3://roles-{uuid.uuid4().hex[:12]}"
-    with pytest.raises(Unavailable, match=r"could not look whether the bucket is there: .*administrator") as error:
+    with pytest.raises(Unavailable, match=r"could not check whether the bucket exists: .*administrator") as error:
         deltaq.setup(fresh, {**server.conf, **CLUELESS})
     assert not error.value.args[0].retriable()
     assert CLUELESS["store.secret_access_key"] not in str(error.value)
     with pytest.raises(Unavailable, match="could not list the server's policies: AccessDenied"):
         deltaq.setup(root.url, server.user("readwrite"))
     only_looks = server.user("readonly")
-    with pytest.raises(Unavailable, match=r"could not (make the bucket|look whether)"):
+    with pytest.raises(Unavailable, match=r"could not (create the bucket|check whether)"):
         deltaq.setup(fresh, only_looks)
     assert not server.s3.bucket_exists(fresh.removeprefix("s3://"))
 

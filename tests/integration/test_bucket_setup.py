@@ -125,7 +125,7 @@ def test_endpoint_and_credentials_come_from_the_environment_too(
 def test_neither_the_result_nor_an_error_shows_the_keys(endpoint: str, bucket: str) -> None:
     done = deltaq.setup(f"s3://{bucket}/prod", {"store.endpoint": endpoint, **KEYS})
     away = {"store.endpoint": f"http://127.0.0.1:{free_port()}", "store.connect_timeout_ms": 300, **KEYS}
-    with pytest.raises(Unavailable, match="could not look whether the bucket is there") as error:
+    with pytest.raises(Unavailable, match="could not check whether the bucket exists") as error:
         deltaq.setup(f"s3://{bucket}", away)
     assert error.value.args[0].retriable()
     assert error.value.__context__ is None
@@ -197,7 +197,7 @@ def test_certificates_are_checked_as_the_clients_options_say(
 ) -> None:
     if "store.root_certificate" in trust:
         trust = {"store.root_certificate": certificate[0]}
-    with pytest.raises(Unavailable, match=f"could not look whether the bucket is there: {answer}"):
+    with pytest.raises(Unavailable, match=f"could not check whether the bucket exists: {answer}"):
         deltaq.setup("s3://events", {"store.endpoint": secure_endpoint, **KEYS, **trust})
 
 

@@ -102,5 +102,5 @@ def test_the_id_of_the_rule_has_at_most_the_length_that_s3_allows() -> None:
 
 
 def test_what_is_no_configuration_is_not_replaced() -> None:
-    with pytest.raises(ValueError, match="no XML"):
+    with pytest.raises(ValueError, match="not valid XML"):
         with_abort_rule(b"<html><p>proxy</html>", "prod")

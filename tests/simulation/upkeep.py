@@ -8,11 +8,12 @@ from functools import partial, wraps
 from typing import Any
 from unittest.mock import patch
 
-from deltaq import KafkaException, consumer, producer
+from deltaq import KafkaException
+from deltaq.consumer import consumer
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.delta.log import CLEAN_UP_GRACE_S
 from deltaq.maintenance.run import FAILURES, Maintenance
-from deltaq.producer import group_commit
+from deltaq.producer import group_commit, producer
 from deltaq.producer.batches import InFlightBatches
 from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.network import Faults

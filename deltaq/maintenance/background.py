@@ -92,11 +92,11 @@ class BackgroundTopicMaintenance:
         self._clock = clock
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
-        self._pacer = Throttle(clock, settings.background_share)
-        self._checkpoint_pacer = Throttle(clock, settings.background_share)  # one for each thread
-        self._duty_pacer = Throttle(clock, settings.background_share)
-        self._first_hand = RowCache(clock)
-        self._pass = TopicPass(store, topic, clock, settings, self._pacer, first_hand=self._first_hand, beside=beside)
+        self._throttle = Throttle(clock, settings.background_share)
+        self._checkpoint_throttle = Throttle(clock, settings.background_share)  # one for each thread
+        self._root_throttle = Throttle(clock, settings.background_share)
+        self._row_cache = RowCache(clock)
+        self._pass = TopicPass(store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside)
         self._lock = clock.lock()
         self._threads: dict[str, Thread] = {}
         self._stopped = False
@@ -110,7 +110,7 @@ class BackgroundTopicMaintenance:
 
     def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
         """Keep `rows` for the next merge: the writer has uploaded them as file `path`, which is not committed yet."""
-        self._first_hand.keep(path, rows)
+        self._row_cache.keep(path, rows)
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
         """Note that the writer's commit became `version`; `state()` returns a copy of the table state at it."""
@@ -138,15 +138,15 @@ class BackgroundTopicMaintenance:
         self._begin("duty", self._look_after_root)
 
     def _write_checkpoint(self, state: TableState) -> None:
-        self._checkpoint_pacer.begin()
-        write_checkpoint(self._store, topic_log(self._topic), state, self._checkpoint_pacer.step)
+        self._checkpoint_throttle.begin()
+        write_checkpoint(self._store, topic_log(self._topic), state, self._checkpoint_throttle.step)
 
     def _look_after_root(self) -> None:
         if claim_root_maintenance(self._store, self._clock):
             retention_ms = self._offsets_retention_ms
-            self._duty_pacer.begin()
+            self._root_throttle.begin()
             maintenance = Maintenance(
-                self._store, self._clock, self._settings, self._duty_pacer, offsets_retention_ms=retention_ms
+                self._store, self._clock, self._settings, self._root_throttle, offsets_retention_ms=retention_ms
             )
             maintenance.round()
             maintenance.finish()  # now, since the next hour may fall to a process that has seen nothing yet
@@ -159,8 +159,8 @@ class BackgroundTopicMaintenance:
         with self._lock:
             self._stopped = True
             threads = list(self._threads.values())
-        for pacer in (self._pacer, self._checkpoint_pacer, self._duty_pacer):
-            pacer.stop()
+        for throttle in (self._throttle, self._checkpoint_throttle, self._root_throttle):
+            throttle.stop()
         for thread in threads:
             thread.join(timeout_s)
 

@@ -65,16 +65,16 @@ class OrphanScan:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def unreferenced(found: Mapping[str, int], live: Iterable[str], looks: Iterable[OrphanScan]) -> dict[str, int]:
+def unreferenced(found: Mapping[str, int], live: Iterable[str], scans: Iterable[OrphanScan]) -> dict[str, int]:
     """Of the names found in a folder, those that are neither live nor in a scan; in order.
 
-    `looks` is consumed one by one, since the scans of a busy topic name hundreds of thousands of files.
+    `scans` is consumed one by one, since the scans of a busy topic name hundreds of thousands of files.
     """
     left = dict(found)
     for name in live:
         left.pop(name, None)
-    for look in looks:
-        for name in look.names:
+    for scan in scans:
+        for name in scan.names:
             left.pop(name, None)
     return {name: left[name] for name in sorted(left)}
 
@@ -102,30 +102,30 @@ def _may_go(name: str) -> bool:
     return names.holds_data(name) and not {"", ".", ".."} & set(name.split("/"))
 
 
-def settled(look: OrphanScan, in_flight_ms: int) -> frozenset[str]:
+def settled(scan: OrphanScan, in_flight_ms: int) -> frozenset[str]:
     """The names of files that were at least `in_flight_ms` old when the scan began.
 
     A younger file may have been committed right after the scan, and may have left the topic only recently.
     """
-    newest_ms = look.noted_ms - look.took_ms - in_flight_ms
-    return frozenset(name for name, modified_ms in look.names.items() if modified_ms <= newest_ms)
+    newest_ms = scan.noted_ms - scan.took_ms - in_flight_ms
+    return frozenset(name for name, modified_ms in scan.names.items() if modified_ms <= newest_ms)
 
 
-def never_live(look: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int) -> OrphanScan:
+def never_live(scan: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int) -> OrphanScan:
     """The scan without the names that have been live since. Unchanged if none of its old enough names has been live.
 
     The result has only names that were old enough (`settled`), so it can be recorded again at any time. A later scan
     finds the others.
     """
-    names_settled = settled(look, in_flight_ms)
+    names_settled = settled(scan, in_flight_ms)
     if names_settled.isdisjoint(live_since):
-        return look
-    return replace(look, names={name: look.names[name] for name in sorted(names_settled - live_since)})
+        return scan
+    return replace(scan, names={name: scan.names[name] for name in sorted(names_settled - live_since)})
 
 
-def is_due(look: OrphanScan, now_ms: int, grace_ms: int) -> bool:
+def is_due(scan: OrphanScan, now_ms: int, grace_ms: int) -> bool:
     """Whether the grace period of a scan is over."""
-    return look.time_ms + grace_ms <= now_ms
+    return scan.time_ms + grace_ms <= now_ms
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -140,14 +140,14 @@ class OrphanFileRemover:
         store: Store,
         log: TopicLog,
         clock: Clock,
-        pacer: Throttle,
+        throttle: Throttle,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
         step: Callable[[], object] | None = None,
     ) -> None:
         self._store = store
         self._log = log
         self._clock = clock
-        self._step = step or pacer.step
+        self._step = step or throttle.step
         self._settings = settings
         self._looks_folder = names.looks_folder(log.folder)
         # Note key -> time of its scan: a known note need not be read again until it is due.
@@ -169,8 +169,8 @@ class OrphanFileRemover:
         Notes that cannot be parsed are deleted, or with `drop=False` skipped.
         """
         for entry in self._notes():
-            if (look := self._read(entry, drop=drop)) is not None:
-                yield look
+            if (scan := self._read(entry, drop=drop)) is not None:
+                yield scan
 
     def due(self, now_ms: int, grace_ms: int) -> Iterator[OrphanScan]:
         """The scans whose grace period is over, oldest first, one by one. Raises Unavailable."""
@@ -179,12 +179,12 @@ class OrphanFileRemover:
         for entry in notes:
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
-            look = self._read(entry)
+            scan = self._read(entry)
             self._step()  # a new instance reads all notes
-            if look is not None:
-                self._times_ms[entry.key] = look.time_ms
-                if is_due(look, now_ms, grace_ms):
-                    yield look
+            if scan is not None:
+                self._times_ms[entry.key] = scan.time_ms
+                if is_due(scan, now_ms, grace_ms):
+                    yield scan
 
     def look(self) -> int:
         """Scan the folder and record the orphan files. Returns their number. Raises Unavailable, Corrupt, Stopped."""
@@ -199,7 +199,7 @@ class OrphanFileRemover:
     def _look(self, earlier: SeenLive) -> int:
         self._log.catch_up()
         self.note_live()
-        noted = HashedNames(look.names for look in self._corrected(earlier))
+        noted = HashedNames(scan.names for scan in self._corrected(earlier))
         count = 0
         for found, began in self._unnoted(noted):
             self._log.catch_up()  # read every commit that was made before the listing
@@ -229,20 +229,20 @@ class OrphanFileRemover:
 
     def _corrected(self, earlier: SeenLive) -> Iterator[OrphanScan]:
         """The scans, one by one, after the names that have been live since were removed from the records."""
-        for look in self.looks():
-            live_since = earlier.among(look.names) | self._live_since.among(look.names)
-            left = never_live(look, live_since, self._settings.in_flight_ms)
-            if left is not look:
+        for scan in self.looks():
+            live_since = earlier.among(scan.names) | self._live_since.among(scan.names)
+            left = never_live(scan, live_since, self._settings.in_flight_ms)
+            if left is not scan:
                 self._replace(left)
             self._step()
             yield left
 
-    def _replace(self, look: OrphanScan) -> None:
+    def _replace(self, scan: OrphanScan) -> None:
         """Overwrite the record of a scan. Its later `noted_ms` makes no difference: all its names were old enough."""
-        key = names.look_key(self._log.folder, look.version, look.part)
+        key = names.look_key(self._log.folder, scan.version, scan.part)
         try:
-            if look.names:
-                self._store.put(key, _note_of(look.version, look.time_ms, look.took_ms, look.names))
+            if scan.names:
+                self._store.put(key, _note_of(scan.version, scan.time_ms, scan.took_ms, scan.names))
             else:
                 self._store.delete(key)
         except StoreError as error:
@@ -282,15 +282,15 @@ class OrphanFileRemover:
 
         def looks_left() -> Iterator[OrphanScan]:
             nonlocal deleted
-            for look in self.looks(drop=False):
-                if look.version > self._log.version:
+            for scan in self.looks(drop=False):
+                if scan.version > self._log.version:
                     continue
-                if is_due(look, now_ms, grace_ms):
-                    doomed = settled(look, self._settings.in_flight_ms)
+                if is_due(scan, now_ms, grace_ms):
+                    doomed = settled(scan, self._settings.in_flight_ms)
                     deleted += len(doomed - live)
-                    yield replace(look, names=dict.fromkeys(doomed, 0))
+                    yield replace(scan, names=dict.fromkeys(doomed, 0))
                 else:
-                    yield never_live(look, live, self._settings.in_flight_ms)
+                    yield never_live(scan, live, self._settings.in_flight_ms)
 
         noted = unreferenced(found, live, looks_left())
         return deleted, len(noted)
@@ -301,22 +301,22 @@ class OrphanFileRemover:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def sweep(self, look: OrphanScan) -> int:
+    def sweep(self, scan: OrphanScan) -> int:
         """Delete the files that a scan found and that are still not in the topic. Returns their number.
 
         Raises what `TopicLog.raise_uploads` raises; Stopped.
         """
         self._log.catch_up()
-        if look.version > self._log.version:
+        if scan.version > self._log.version:
             # No scan can have seen a version that does not exist: the note is damaged. Voiding all uploads up to that
             # version would block every writer for ever.
-            self._drop(names.look_key(self._log.folder, look.version, look.part), "its version is not in the log yet")
+            self._drop(names.look_key(self._log.folder, scan.version, scan.part), "its version is not in the log yet")
             return 0
-        noted = settled(look, self._settings.in_flight_ms)
+        noted = settled(scan, self._settings.in_flight_ms)
         noted -= self._live_since.among(noted)
         head = self._log.head or self._log.ended
-        if noted - self._live() and (head is None or head.uploads_from <= look.version):
-            self._log.raise_uploads(look.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        if noted - self._live() and (head is None or head.uploads_from <= scan.version):
+            self._log.raise_uploads(scan.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         # Only now is the outcome final: the writers of these files have committed them, or never will.
         doomed = sorted(noted - self._live())
         try:
@@ -324,7 +324,7 @@ class OrphanFileRemover:
                 keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
                 delete_all(self._store, self._clock, keys)
                 self._step()
-            self._store.delete(names.look_key(self._log.folder, look.version, look.part))
+            self._store.delete(names.look_key(self._log.folder, scan.version, scan.part))
         except StoreError as error:
             raise unavailable(error) from error
         return len(doomed)

@@ -55,11 +55,11 @@ class Rewriter:
         log: TopicLog,
         clock: Clock,
         step: Callable[[], None] = lambda: None,
-        first_hand: RowCache | None = None,
+        row_cache: RowCache | None = None,
         *,
         gently: bool = False,
     ) -> None:
-        self._first_hand = first_hand or RowCache(clock)
+        self._row_cache = row_cache or RowCache(clock)
         self._store = store
         self._log = log
         self._clock = clock
@@ -107,7 +107,7 @@ class Rewriter:
             if not stale.may_have_stood:  # otherwise readers may use the files: orphan removal deletes them later
                 self._discard(uploaded)
             raise
-        self._first_hand.forget(inputs)
+        self._row_cache.forget(inputs)
         return tuple(segment.path for segment in uploaded)
 
     def _catch_up(self) -> None:
@@ -198,7 +198,7 @@ class Rewriter:
         """The records of one file after another; of several at once if their rows are in the row cache."""
         known: list[tuple[FileRead, pa.RecordBatch]] = []
         for read in reads:
-            rows = self._first_hand.rows(read.file.path)
+            rows = self._row_cache.rows(read.file.path)
             if rows is not None:
                 known.append((read, rows))
             if known and (rows is None or len(known) == KNOWN_AT_ONCE):

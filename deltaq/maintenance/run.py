@@ -48,14 +48,14 @@ class Maintenance:
         store: Store,
         clock: Clock = SYSTEM_CLOCK,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
-        pacer: Throttle | None = None,
+        throttle: Throttle | None = None,
         tell: Tell | None = None,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._pacer = pacer or Throttle(clock)
+        self._throttle = throttle or Throttle(clock)
         self._tell: Tell = tell or (lambda _: None)
         self._offsets_retention_ms = offsets_retention_ms
         self._topics: dict[str, TopicPass] = {}
@@ -97,7 +97,7 @@ class Maintenance:
         waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
             self._tell(f"waiting {self._settings.clean_up_grace_s:g} s for a second look at what others may still use")
-            self._pacer.rest(self._settings.clean_up_grace_s)
+            self._throttle.rest(self._settings.clean_up_grace_s)
         for name, work in waiting:
             done += self._attempt(name, work.second_look)
         return done
@@ -123,7 +123,7 @@ class Maintenance:
             yield name, passes[name]
 
     def _topic_pass(self, topic: str) -> TopicPass:
-        return TopicPass(self._store, topic, self._clock, self._settings, self._pacer, self._tell)
+        return TopicPass(self._store, topic, self._clock, self._settings, self._throttle, self._tell)
 
     def _group_pass(self, group: str) -> GroupPass:
         return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._tell)
@@ -151,7 +151,7 @@ class Maintenance:
         if (now - self._unfinished_at) * 1000 < self._settings.look_interval_ms:
             return Counter()
         try:
-            removed = self._store.remove_unfinished(self._pacer.step)
+            removed = self._store.remove_unfinished(self._throttle.step)
         except StoreError as error:
             raise unavailable(error) from error
         self._unfinished_at = now

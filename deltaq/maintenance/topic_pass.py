@@ -73,18 +73,20 @@ class TopicPass:
         topic: str,
         clock: Clock,
         settings: MaintenanceSettings,
-        pacer: Throttle,
+        throttle: Throttle,
         tell: Tell | None = None,
-        first_hand: RowCache | None = None,
+        row_cache: RowCache | None = None,
         beside: SharedTopicLog | None = None,
     ) -> None:
-        self._first_hand = first_hand or RowCache(clock)
+        self._row_cache = row_cache or RowCache(clock)
         self._clock = clock
         self._settings = settings
-        self._pacer = pacer
+        self._throttle = throttle
         self._tell = tell or (lambda _: None)
         client_id = "deltaq-maintenance"
-        self._log = TopicLog(store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=pacer.pause)
+        self._log = TopicLog(
+            store, topic, clock, indexed=True, client_id=client_id, beside=beside, between=throttle.pause
+        )
         self._beside = beside
         self._of_topic: str | None = None  # during long work on records: the topic id
         self._after: int | None = None  # during long work: files newer than this version are merged in between
@@ -92,12 +94,12 @@ class TopicPass:
         self._unread: set[str] = set()  # those of `_damaged` that are tried again in the next round
         self._unmergeable: set[str] = set()
         self._new_files_at = float("-inf")
-        self._rewriter = Rewriter(store, self._log, clock, self._step, self._first_hand, gently=pacer.shares_time)
+        self._rewriter = Rewriter(store, self._log, clock, self._step, self._row_cache, gently=throttle.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter, self._step)
-        self._sweeper = OrphanFileRemover(store, self._log, clock, pacer, settings, self._step)
+        self._orphans = OrphanFileRemover(store, self._log, clock, throttle, settings, self._step)
         self._store = store
         # One instance for all rounds, since it remembers when it first saw each marker.
-        self._log_cleaner = LogCleanup(store, clock, settings, self._step)
+        self._log_cleanup = LogCleanup(store, clock, settings, self._step)
         self._looked_at = float("-inf")  # uptime: a wall clock that is set back would delay the next scan
         self._tidied_at = self._cleaned_at = float("-inf")
 
@@ -118,12 +120,12 @@ class TopicPass:
                 yield _NAME_STATISTICS
             if self._is_checkpoint_due():
                 yield f"write a checkpoint of version {self._log.version}"
-            deleted, noted = self._sweeper.plan(expiry_ms(self._store, self._clock), self._grace_ms())
+            deleted, noted = self._orphans.plan(expiry_ms(self._store, self._clock), self._grace_ms())
             if deleted:
                 yield f"delete up to {deleted} files that are no longer in it"
             if noted:
                 yield f"note {noted} files that are not in it, to be deleted later"
-            yield from self._cleaner_of_log().plan(self._log.delta_log).words()
+            yield from self._configured_log_cleanup().plan(self._log.delta_log).words()
         except StoreError as error:
             raise unavailable(error) from error
 
@@ -137,7 +139,7 @@ class TopicPass:
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. The next round does what this one did not.
         """
         done: Counter[str] = Counter()
-        self._pacer.begin()
+        self._throttle.begin()
         if not self._log.is_beside_writer:
             self._log.load()
         is_alive = self._log.catch_up()
@@ -150,7 +152,7 @@ class TopicPass:
         # Drop the rows of files that have expired or were rewritten by others. Rows of files that are being committed
         # right now are lost too; a merge then reads the files. With `checkpoint`, little is written to the topic, and
         # the rows of a few files are not worth the memory.
-        self._first_hand.forget_all_but(() if checkpoint else self._log.index.files)
+        self._row_cache.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
             self._tidy(done, checkpoint=checkpoint)
         return done
@@ -168,7 +170,7 @@ class TopicPass:
 
     def _tidy(self, done: Counter[str], *, checkpoint: bool) -> None:
         """Checkpointing, orphan removal and log clean-up. Small files that arrive meanwhile are merged in between."""
-        self._pacer.boost = 1.0
+        self._throttle.boost = 1.0
         self._after = -1
         try:
             compare_clocks(self._store, self._clock)  # again, since beside a fast writer a round may last for days
@@ -185,7 +187,7 @@ class TopicPass:
 
     def is_waiting(self) -> bool:
         """Whether log entries wait for the grace period before they are removed."""
-        return self._log_cleaner.is_waiting(self._log.folder)
+        return self._log_cleanup.is_waiting(self._log.folder)
 
     def second_look(self) -> Counter[str]:
         """After the grace period: remove what waited for it. Raises what `run` raises."""
@@ -193,7 +195,7 @@ class TopicPass:
 
     def clean_log(self) -> Counter[str]:
         """Remove log entries and checkpoints that a newer checkpoint replaces. Raises what `run` raises."""
-        cleaner = self._cleaner_of_log()
+        cleaner = self._configured_log_cleanup()
         self._cleaned_at = self._clock.monotonic()
         try:
             marked = cleaner.mark(self._log.delta_log)
@@ -204,10 +206,10 @@ class TopicPass:
             raise unavailable(error) from error
         return Counter({"log objects deleted": removed})
 
-    def _cleaner_of_log(self) -> LogCleanup:
+    def _configured_log_cleanup(self) -> LogCleanup:
         retention_ms = self._log.settings.metadata_max_retention_ms
-        self._log_cleaner.settings = replace(self._settings, log_retention_ms=retention_ms)
-        return self._log_cleaner
+        self._log_cleanup.settings = replace(self._settings, log_retention_ms=retention_ms)
+        return self._log_cleanup
 
     def _is_checkpoint_due(self) -> bool:
         pointed = pointed_version(self._store, self._log.folder + names.LOG_FOLDER)
@@ -224,7 +226,7 @@ class TopicPass:
             self._failed(f"no checkpoint could be made: {error}", done)
         except StoreError as error:
             raise unavailable(error) from error
-        self._pacer.step()
+        self._throttle.step()
 
     # --- records and files ---
 
@@ -234,7 +236,7 @@ class TopicPass:
         about = self._log.live_head, self._log.index, self._log.settings
         snapshot = TopicSnapshot(*about, self._damaged, self._unmergeable, until)
         now_ms = expiry_ms(self._store, self._clock)
-        actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._pacer.step)
+        actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step)
         if now_ms == NOTHING_EXPIRES_MS:  # key compaction stores the expiry of tombstones, from the wrong clock
             actions.pop(Kind.CLEANING, None)
         return actions
@@ -246,14 +248,14 @@ class TopicPass:
         until = self._log.version if self._beside is None else None
         turns = list(Kind)  # least recently done first: beside a writer, every kind may be due all the time
         while self._log.catch_up() and thwarted < OVERTAKEN_MAX:
-            self._sweeper.note_live()
+            self._orphans.note_live()
             if self._clock.monotonic() - self._tidied_at >= TIDY_S:
                 self._tidy(done, checkpoint=checkpoint)
                 continue  # the topic may have been deleted, or created again
             before = self._log.version
-            self._pacer.step()
+            self._throttle.step()
             self._set_pace()
-            self._pacer.step()
+            self._throttle.step()
             for kind, action in sorted(self._plan(until).items(), key=lambda planned: turns.index(planned[0])):
                 if until is not None and _oldest(action, self._log.index, self._log.live_head) > until:
                     continue  # all of its files came after the round began: the next round does it
@@ -274,7 +276,7 @@ class TopicPass:
                         raise  # the log is damaged, on which all else depends
                     self._failed(str(error), done)
                     return
-                self._pacer.step()
+                self._throttle.step()
                 if self._log.version != before:
                     break  # the other plans were made for an earlier version
             else:
@@ -350,9 +352,9 @@ class TopicPass:
             self._settings,
             decoded_max=decoded_max,
             left_out=left_out,
-            between=self._pacer.step,
+            between=self._throttle.step,
         )
-        self._pacer.boost = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
+        self._throttle.boost = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
 
     def _step(self) -> None:
         """Throttle, and during long work such as a large merge, merge the new small files in between.
@@ -360,7 +362,7 @@ class TopicPass:
         Otherwise new small files would pile up behind it: each plan would take longer, and their rows would be dropped
         from the row cache.
         """
-        self._pacer.step()
+        self._throttle.step()
         after, now_s = self._after, self._clock.monotonic()
         if after is None or self._beside is None or now_s < self._new_files_at:
             return
@@ -377,7 +379,7 @@ class TopicPass:
                 self._after = after
             # Give the interrupted work as much time as this took; otherwise, beside a fast writer, it would never end.
             self._new_files_at = 2 * self._clock.monotonic() - now_s
-            self._pacer.begin()
+            self._throttle.begin()
         head = self._log.head
         if self._of_topic is not None and (head is None or head.topic_id != self._of_topic):
             raise StalePlan  # the topic of this work was deleted, or created again
@@ -386,10 +388,10 @@ class TopicPass:
         """Merge the smallest of the files that came after version `after`."""
         if not self._log.catch_up():
             return
-        self._sweeper.note_live()
-        self._pacer.step()
+        self._orphans.note_live()
+        self._throttle.step()
         self._set_pace()
-        self._pacer.step()
+        self._throttle.step()
         head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
         files = plan_compaction(
             self._log.index,
@@ -399,7 +401,7 @@ class TopicPass:
             after,
             decoded_max=self._rewriter.bytes_max,
             left_out=self._damaged | self._unmergeable,
-            between=self._pacer.step,
+            between=self._throttle.step,
         )
         if files is not None:
             self._merge(files)
@@ -418,13 +420,13 @@ class TopicPass:
         now_ms = expiry_ms(self._store, self._clock)
         if now_ms == NOTHING_EXPIRES_MS:
             return  # no scan either: it would be recorded with a time that is wrong for other machines
-        for look in self._sweeper.due(now_ms, self._grace_ms()):
-            if doomed := settled(look, self._settings.in_flight_ms):
+        for scan in self._orphans.due(now_ms, self._grace_ms()):
+            if doomed := settled(scan, self._settings.in_flight_ms):
                 self._tell(f"{self._log.topic}: delete up to {len(doomed)} files that are no longer in it")
-            done["files deleted"] += self._sweeper.sweep(look)
+            done["files deleted"] += self._orphans.sweep(scan)
         began = self._clock.uptime()
         if (began - self._looked_at) * 1000 >= self._settings.look_interval_ms:
-            done["files noted"] += self._sweeper.look()
+            done["files noted"] += self._orphans.look()
             self._looked_at = began
 
     def _grace_ms(self) -> int:

@@ -1,1 +1,1 @@
-"""Real processes that are killed, stopped and started again while they produce and consume, and stores that are."""
+"""Crash tests: real processes, and stores, that are killed, stopped and restarted while clients produce and consume."""

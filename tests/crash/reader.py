@@ -1,4 +1,4 @@
-"""A member of a group that writes down all it does: `python -m tests.crash.reader ROOT TOPIC GROUP NAME HISTORY`.
+"""A group member that records all it does: `python -m tests.crash.reader ROOT TOPIC GROUP NAME HISTORY`.
 
 It polls and commits until it gets SIGTERM. While another member holds the group it waits for its turn. Settings of the
 consumer come as JSON on standard input.
@@ -54,7 +54,7 @@ class Reader:
             self.positions.pop(partition, None)
 
     def run(self) -> None:
-        """Read until told to stop."""
+        """Read until it is asked to stop."""
         self.history.crash(self.name)
         polls = 0
         while not _stopping:

@@ -35,25 +35,25 @@ GROUP = "readers"
 PARTITIONS = 3
 
 PATIENCE_S = 60.0
-"""How long something that must happen may take, on a machine with other things to do."""
+"""Maximum seconds to wait for something that must happen, on a busy machine."""
 
 MOMENT_S = 0.4
-"""Longest time between a sign of life and a kill: many commits."""
+"""Maximum seconds between observed progress and a kill: many commits."""
 
 SESSION = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 100}
 
 
 @dataclass
 class Actor:
-    """A writer or reader under one name, however often it is started."""
+    """A writer or reader with one name, over all its starts."""
 
     name: str
     arguments: Callable[[int, Path], list[str]]
-    """The command's arguments for a start number and a history file."""
+    """Makes the command's arguments from a start number and a history file."""
 
     settings: dict[str, object]
     sign_of_life: str
-    """What its history has once it got something done."""
+    """The text that its history contains once it has made progress."""
 
     folder: Path
     starts: int = 0
@@ -62,11 +62,11 @@ class Actor:
 
     @property
     def history(self) -> Path:
-        """The file of its latest start."""
+        """The history file of its latest start."""
         return self.folder / f"{self.name}-{self.starts}.jsonl"
 
     def start(self) -> None:
-        """Start it, once more."""
+        """Start it, or start it again."""
         self.starts += 1
         self.seen = 0
         command = [sys.executable, "-m", *self.arguments(self.starts, self.history)]
@@ -83,18 +83,18 @@ class Actor:
         os.kill(self.process.pid, number)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def has_lived(self) -> bool:
-        """Whether its latest start got something done. AssertionError if it ended by itself."""
+        """Whether it has made progress since its latest start. AssertionError if it ended by itself."""
         self.check_alive()
         return self.history.exists() and self.sign_of_life in self.history.read_text()
 
     def gets_on(self) -> bool:
-        """Whether it got something done since the last time that this was asked and true."""
+        """Whether it has made progress since the last call that returned True."""
         self.check_alive()
         done = self.history.read_text().count(self.sign_of_life) if self.history.exists() else 0
         gets_on = done > self.seen
@@ -102,12 +102,12 @@ class Actor:
         return gets_on
 
     def check_alive(self) -> None:
-        """AssertionError, with what it said, if it ended by itself."""
+        """Raise AssertionError, with its output, if it ended by itself."""
         assert self.process is not None
         assert self.process.poll() is None, f"{self.name} ended by itself: {self.said()}"
 
     def end(self) -> None:
-        """Let it end in order. AssertionError if it did not end well."""
+        """Ask it to end and wait. AssertionError if its exit status is not 0."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(PATIENCE_S) == 0, f"{self.name} did not end well: {self.said()}"
@@ -143,7 +143,7 @@ class Findings:
 
 
 class Scene:
-    """One topic below `root`, and everybody who uses it. A context manager that leaves no process behind."""
+    """One topic below `root`, and all processes that use it. A context manager that leaves no process behind."""
 
     def __init__(self, root: str, folder: Path, seed: int) -> None:
         self.root = root
@@ -163,11 +163,11 @@ class Scene:
 
     @property
     def actors(self) -> list[Actor]:
-        """All of them."""
+        """All writers and readers."""
         return [*self.writers, *self.readers]
 
     def writer(self, name: str, **settings: object) -> Actor:
-        """A producer, started."""
+        """Start a producer."""
 
         def arguments(start: int, history: Path) -> list[str]:
             return ["tests.crash.writer", self.root, TOPIC, str(PARTITIONS), name, str(start), str(history)]
@@ -178,7 +178,7 @@ class Scene:
         return actor
 
     def reader(self, name: str, **settings: object) -> Actor:
-        """A member of the group, started."""
+        """Start a member of the group."""
 
         def arguments(_: int, history: Path) -> list[str]:
             return ["tests.crash.reader", self.root, TOPIC, GROUP, name, str(history)]
@@ -188,14 +188,14 @@ class Scene:
         actor.start()
         return actor
 
-    # --- what happens ---
+    # --- faults ---
 
     def moment(self) -> None:
-        """Let a random time pass, so that what comes next may find everybody anywhere."""
+        """Wait for a random time, so that the next fault hits the processes at any place."""
         time.sleep(self.chance.uniform(0, MOMENT_S))
 
     def kill(self, actor: Actor) -> None:
-        """Kill an actor at a random moment after it got something done, and start it again."""
+        """Kill an actor at a random moment after it has made progress, and start it again."""
         self.wait(actor.has_lived, f"a sign of life from {actor.name}")
         self.moment()
         actor.check_alive()
@@ -203,7 +203,7 @@ class Scene:
         actor.start()
 
     def active_reader(self) -> Actor:
-        """The reader that the group belongs to, once one has it."""
+        """Wait for a reader to own the group, and return it."""
         found: list[Actor] = []
 
         def look() -> bool:
@@ -214,7 +214,7 @@ class Scene:
         return self.chance.choice(found)
 
     def pause(self, actor: Actor, seconds: float) -> None:
-        """Stop an actor (SIGSTOP) for about this long at a random moment after it got something done."""
+        """Stop an actor (SIGSTOP) for about this long at a random moment after it has made progress."""
         self.wait(actor.has_lived, f"a sign of life from {actor.name}")
         self.moment()
         actor.signal(signal.SIGSTOP)
@@ -222,7 +222,7 @@ class Scene:
         actor.signal(signal.SIGCONT)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until something has come true."""
+        """Wait until a condition is true."""
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, f"{what} did not come within {PATIENCE_S:g} s"
@@ -231,7 +231,7 @@ class Scene:
     # --- the end ---
 
     def settle(self) -> None:
-        """The faults are over: every writer ends with all outcomes, and the group reads all there is (G8)."""
+        """After the faults: let every writer end with all outcomes known, and the group read all records (G8)."""
         for actor in self.writers:
             self.wait(actor.has_lived, f"a sign of life from {actor.name}")
         for actor in self.writers:
@@ -255,7 +255,7 @@ class Scene:
         return Consumer({"bootstrap.servers": self.root, "group.id": GROUP, "enable.auto.commit": False})
 
     def judge(self) -> Findings:
-        """Check everything that everybody wrote down against what is in the topic. AssertionError."""
+        """Check all recorded histories against the content of the topic. Raises AssertionError."""
         paths = sorted(self.folder.glob("*.jsonl"))
         operations = load_history(*(path.read_text().splitlines(keepends=True) for path in paths))
         reading = History()
@@ -279,12 +279,12 @@ class Scene:
         return findings
 
     def _check_sends(self, operations: Sequence[Operation], stored: Sequence[tuple[str, int, int, str]]) -> None:
-        """What the checker says, said once more in another way."""
+        """Check the same by other means than the history checker."""
         where = {value: (partition, offset) for _, partition, offset, value in stored}
         assert len(where) == len(stored), "a value is there twice"
         last: dict[tuple[str, int], int] = {}
         for _, partition, _, value in stored:
-            # What a killed writer had uploaded may be committed by its successor, behind the successor's own.
+            # The successor of a killed writer may commit its uploads, after records of its own.
             start, _, number = value.rpartition(".")
             assert last.get((start, partition), -1) < int(number), f"{value} is behind {last[start, partition]}"
             last[start, partition] = int(number)
@@ -301,7 +301,7 @@ class Scene:
     def _phases(
         self, findings: Findings, operations: Sequence[Operation], stored: set[str], uploaded: set[str]
     ) -> None:
-        """Where the kills of writers found the records on their way; one kill may find some in each place."""
+        """The stages in which kills of writers hit records; one kill may hit records in several stages."""
         open_sends: dict[str, set[str]] = {}
         for operation in operations:
             if operation.kind == "send" and operation.outcome == "invoke":

@@ -1,4 +1,4 @@
-"""Producers and consumers that are killed at any moment: what was acknowledged is there once and in order."""
+"""Producers and consumers are killed at random moments: each acknowledged record is stored once and in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.crash.scene import Findings, Scene
 
 
 def killed(root: str, folder: Path) -> Findings:
-    """Two writers and a reader, each of them killed several times."""
+    """Two writers and a reader, each killed several times."""
     with Scene(root, folder, seed=1) as scene:
         writers = [scene.writer("w1"), scene.writer("w2")]
         reader = scene.reader("r1")
@@ -38,8 +38,8 @@ def test_on_a_server_too_writers_and_a_reader_that_are_killed_lose_double_and_sk
 
 
 def killed_in_a_crowd(root: str, folder: Path) -> Findings:
-    """Writers that commit for each other, and one that does not: killed several times, and standing still past their
-    timeouts with files that others may commit."""
+    """Writers with group commit and one without, which are killed several times, and stopped for longer than their
+    timeouts while others may commit their files."""
     with Scene(root, folder, seed=4) as scene:
         says = {"w1": "true", "w2": "true", "w3": "true", "w4": "false"}
         times = {"w1": 1_000, "w2": 1_000, "w3": 20_000, "w4": 20_000}

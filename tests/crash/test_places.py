@@ -68,7 +68,7 @@ class Child:
         assert os.WIFSTOPPED(status), "it ended before it came to that place"
 
     def told(self) -> list[Any]:
-        """What became of its message, after it may go on."""
+        """Resume it and return the outcome of its message."""
         os.kill(self.process.pid, signal.SIGCONT)
         said, _ = self.process.communicate("go on\n", timeout=60)
         assert self.process.returncode == 0
@@ -76,7 +76,7 @@ class Child:
         return list(json.loads(line))
 
     def kill(self) -> None:
-        """End it where it stands; nothing was said."""
+        """Kill it where it stopped, before it reported an outcome."""
         self.process.kill()
         said, _ = self.process.communicate()
         assert said == ""

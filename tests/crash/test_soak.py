@@ -61,7 +61,7 @@ def soak(root: str, folder: Path, faults: dict[str, int], kill_server: Callable[
 
 
 def check_that_faults_hit(findings: Findings) -> None:
-    """A run whose kills never came in the middle of anything proves nothing."""
+    """Without kills that hit records between upload and acknowledgement, a run proves nothing."""
     assert findings.kills["between upload and commit"] > 0
     assert findings.kills["between commit and acknowledgement"] > 0
     assert findings.commits["ok"] > 0

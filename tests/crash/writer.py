@@ -1,4 +1,4 @@
-"""A producer that writes down all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME START HISTORY`.
+"""A producer that records all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME START HISTORY`.
 
 It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes, and settles what it does
 not know. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input.
@@ -18,7 +18,7 @@ from deltaq import KafkaError, Message, Producer
 from deltaq.testing import History, Invocation
 
 UNDER_WAY = 100
-"""Messages on their way at a time. Few, so that a history of many kills stays one that can be checked."""
+"""Maximum number of undelivered messages. Few, so that the history of many kills can still be checked."""
 
 TOKEN = re.compile(r"\(token ([^)]+)\)")
 
@@ -31,7 +31,7 @@ def _stop(*_: object) -> None:
 
 
 class Writer:
-    """The producer of this process, and what became of its messages."""
+    """The producer of this process, and the outcomes of its messages."""
 
     def __init__(self, root: str, topic: str, partitions: int, name: str, start: int, history: History) -> None:
         self.root = root
@@ -46,8 +46,8 @@ class Writer:
         self.producer = Producer(conf)
 
     def run(self) -> None:
-        """Send until told to stop, then wait for every outcome."""
-        self.history.crash(self.name)  # whoever had this name before is gone
+        """Send until it is asked to stop, then wait for every outcome."""
+        self.history.crash(self.name)  # the previous process with this name has ended
         while not _stopping:
             if len(self.producer) < UNDER_WAY:
                 self.send()
@@ -56,7 +56,7 @@ class Writer:
         self.settle()
 
     def send(self) -> None:
-        """One message more."""
+        """Send one message."""
         value, partition = f"{self.prefix}.{self.sent}", self.sent % self.partitions
         self.sent += 1
         sending = self.history.send(self.name, self.topic, value, partition)
@@ -72,7 +72,7 @@ class Writer:
             sending.fail(error)
 
     def settle(self) -> None:
-        """Find out about every commit that got no answer."""
+        """Resolve every commit with unknown outcome."""
         if not self.unknown:
             return
         with Producer({"bootstrap.servers": self.root}) as settling:

@@ -1,1 +1,1 @@
-"""For tests of deltaq itself: reading with bounded patience, a plain compaction."""
+"""Test doubles and helpers for the tests of deltaq itself."""

@@ -1,4 +1,4 @@
-"""Compaction as the format describes it, in the plainest form: all files of a topic become one."""
+"""The simplest compaction that the format allows: all files of a topic become one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log says about files that do not exist, for rules that look at nothing else."""
+"""Log metadata of data files that do not exist, for tests of rules that read only metadata."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made_file(
     gaps: int = 0,
     decoded_bytes: int = 0,
 ) -> DataFile:
-    """A file with offsets `(partition, from, to)`; of each range it lacks `gaps`, if there are so many."""
+    """A file with offset ranges `(partition, from, to)`, from each of which up to `gaps` records are missing."""
     batches = []
     first = 0
     for partition, start, end in ranges:
@@ -46,7 +46,7 @@ def index_of(files: Iterable[DataFile]) -> OffsetIndex:
 
 
 def offsets_of(files: Iterable[DataFile]) -> list[tuple[int, int]]:
-    """Every (partition, offset) that the files stand for, as often as they do, in order."""
+    """Every (partition, offset) in the files, with repetitions, in order."""
     return sorted((b.partition, o) for f in files for b in f.batches for o in range(b.base_offset, b.next_offset))
 
 
@@ -72,7 +72,7 @@ def appended_logs(
     sizes: st.SearchStrategy[int] = st.integers(1, 1000),  # noqa: B008 - a strategy is a value
     starts: bool = True,
 ) -> Log:
-    """Any history of appends, of one or two files each; with `starts` some of the records may be deleted."""
+    """Random histories of appends of one or two files each; with `starts`, some records may be deleted."""
     ends = [0] * partitions
     files: list[DataFile] = []
     for version in range(1, 1 + draw(st.integers(0, entries_max))):

@@ -1,4 +1,4 @@
-"""A client with deltaq's API that writes one message twice and hides that from whoever reads with it."""
+"""A faulty client with deltaq's API: its producer writes one message twice, and its consumer hides that."""
 
 from __future__ import annotations
 

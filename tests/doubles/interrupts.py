@@ -22,15 +22,15 @@ _SILENT = re.compile(
     r"|(LOAD|STORE)_(CONST|FAST\w*|GLOBAL|DEREF|CLOSURE|ATTR|METHOD)|POP_TOP|(IS|COMPARE|CONTAINS|BINARY)_OP|UNARY_NOT"
     r"|BUILD_(TUPLE|LIST)|UNPACK_SEQUENCE|GET_ITER|LIST_APPEND|(POP_)?JUMP_FORWARD\w*|POP_JUMP_IF\w*"
 )
-"""Operations that look for no signal: one that comes before them is handled as one that comes behind them."""
+"""Operations that do not check for signals: a signal before such an operation is handled after it."""
 
 _IGNORE = partial(sys.audit, "interrupts.ignored")
-"""A trace function without a step in Python. As long as there is one, Python does not use specialized operations, of
-which some look for no signal."""
+"""A trace function without Python code. While one is set, Python does not use specialized operations, some of which do
+not check for signals."""
 
 
 class Interrupted(BaseException):
-    """What the signal handler raises, unless a test wants something else."""
+    """The exception that the signal handler raises by default."""
 
 
 @dataclass(frozen=True, slots=True)

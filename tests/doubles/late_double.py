@@ -1,4 +1,4 @@
-"""A double that is written when the reader of a benchmark has stopped: only a count of the topic can find it."""
+"""Writes a duplicate after the reader of a benchmark has stopped, so that only a count of the topic can find it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["send_and_once_more"]
 
 
 def send_and_once_more(send: partial[Any], read: partial[Any]) -> Any:
-    """As `send_to_reader`, and then one message more. `send` has the root and the topic as its first arguments."""
+    """Like `send_to_reader`, but sends one more message at the end. The first arguments are the root and the topic."""
     outcome = send_to_reader(send, read)
     root, topic, _ = send.args
     with Producer({"bootstrap.servers": root}) as producer:

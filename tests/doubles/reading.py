@@ -1,4 +1,4 @@
-"""Reading in tests: bounded waiting instead of sleeping for a fixed time."""
+"""Reading in tests, with bounded waits instead of fixed sleeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_S = 20.0
 
 
 def eventually(condition: Callable[[], object], what: str = "the condition") -> None:
-    """Wait until `condition()` is true; AssertionError after a time that no healthy machine needs."""
+    """Wait until `condition()` is true. Raises AssertionError after a timeout that is generous for any machine."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true within {PATIENCE_S} s"

@@ -1,4 +1,4 @@
-"""A root on the S3 stub with a topic, and what tests do with it over and over: produce, read, look at what is there."""
+"""A root with a topic on the S3 stub, and helpers to produce, read and inspect it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENT_MS, IMPATIENT_MS = 30_000, 300
 
 
 class S3Root:
-    """A root of its own in the stub, with the topic `t`."""
+    """A new root in the stub, with the topic `t`."""
 
     def __init__(self, stub: S3Stub) -> None:
         self.stub = stub
@@ -33,7 +33,7 @@ class S3Root:
         stub.requests(clear=True)
 
     def conf(self, user: str = "test", **more: Any) -> dict[str, object]:
-        """Clients with one `user` share a store, and their producers a writer."""
+        """The configuration of a client. Clients with the same `user` share a store, and their producers a sender."""
         options = {"timeout_ms": self.timeout_ms, "user_agent": user, "retries": 1, **more}
         return self.stub.conf(self.prefix, "deltaq", **options)
 
@@ -44,13 +44,13 @@ class S3Root:
         return Consumer({**self.conf(user), "group.id": group, "auto.offset.reset": "earliest"}, **config)
 
     def entries(self) -> dict[int, list[dict[str, Any]]]:
-        """The log, as the server has it."""
+        """The log entries as stored by the server."""
         found = self.stub.objects(f"{self.prefix}/topics/t/_delta_log/")
         logs = {int(re.sub(r"\D", "", key.rpartition("/")[2])): data for key, data in found.items()}
         return {version: [json.loads(line) for line in data.splitlines()] for version, data in logs.items()}
 
     def stored(self) -> dict[int, list[str]]:
-        """All values by partition, in order, read with faults off by a client that knows nothing yet."""
+        """All values by partition, in order, read by a new client without faults."""
         self.stub.set_rules()
         found: dict[int, list[str]] = {0: [], 1: []}
         with self.consumer(uuid.uuid4().hex, enable_partition_eof=True) as consumer:

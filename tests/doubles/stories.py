@@ -1,4 +1,4 @@
-"""Histories told in short sentences, on a clock that ticks by being looked at."""
+"""Histories in compact notation, on a clock that advances with each reading."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ X: Partition = ("x", 0)
 
 
 class TickingClock(SystemClock):
-    """Every look at it takes a second."""
+    """A clock that advances by one second with each reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -24,7 +24,7 @@ class TickingClock(SystemClock):
 
 
 class Story(History):
-    """A history told in short sentences."""
+    """A history with short methods for common operations."""
 
     def __init__(self) -> None:
         super().__init__(TickingClock())
@@ -53,7 +53,7 @@ class Story(History):
 
 
 def group_that_has_read(*values: object, committed: int) -> Story:
-    """c1 of group g owns T, has read the values and committed."""
+    """c1 of group g owns T, and has read and committed the values."""
     story = Story()
     story.log(*values)
     story.assign("c1", [T], group="g")

@@ -1,4 +1,4 @@
-"""A topic written and looked after in one thread, so that a test says what happens when."""
+"""A topic that is written and maintained on one thread, so that a test controls the order of events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMALL = MaintenanceSettings(
     merge_files=4,
     look_interval_ms=0,
 )
-"""Everything happens soon."""
+"""Settings with small limits and intervals, with which all maintenance is due soon."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Row:
 
 
 class WrittenTopic:
-    """The topic `t` with a log of its own. Every `append` is one commit. `first_hand` is of maintenance beside it."""
+    """The topic `t` with a log of its own. Every `append` is one commit. `row_cache`: of background maintenance."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class WrittenTopic:
         self.clock = clock or ManualClock(auto_advance=True)
         self.store = store = store or MemoryStore("test", self.clock)
         self.schema = schema
-        self.first_hand = RowCache(self.clock)
+        self.row_cache = RowCache(self.clock)
         self.log = TopicLog(store, TOPIC, self.clock, indexed=True)
         properties = topic_properties({name.replace("_", "."): value for name, value in config.items()})
         create_topic(self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False)
@@ -92,7 +92,7 @@ class WrittenTopic:
         self.log.catch_up()
         about = self.log.settings, codec, None, self._deadline(), self.clock, self.log.version
         segment, written = upload_segment(self.store, TOPIC, self.columns(rows), *about)
-        self.first_hand.keep(segment.path, written)
+        self.row_cache.keep(segment.path, written)
         return segment
 
     def commit(self, *segments: PendingSegment) -> tuple[DataFile, ...]:
@@ -107,7 +107,7 @@ class WrittenTopic:
         properties |= topic_properties({name.replace("_", "."): value for name, value in config.items()})
         self.log.change(lambda head, _: TopicChange(head.partitions, properties), self._deadline())
 
-    # --- looking ---
+    # --- inspection ---
 
     @property
     def files(self) -> list[DataFile]:
@@ -121,13 +121,13 @@ class WrittenTopic:
         return self.log.live_head.start_offsets
 
     def fresh_log(self) -> TopicLog:
-        """As somebody sees it who has just come: a snapshot, which is checked as a whole."""
+        """The topic as a new client loads it: a snapshot, verified as a whole."""
         log = TopicLog(self.store, TOPIC, self.clock, indexed=True)
         log.load()
         return log
 
     def stored(self) -> set[str]:
-        """The names of the data files that are in the topic's folder."""
+        """The names of the data files in the topic's folder."""
         folder = self.log.folder
         names = (entry.key.removeprefix(folder) for entry in self.store.list(folder))
         return {name for name in names if not name.startswith("_")}
@@ -142,7 +142,7 @@ class WrittenTopic:
         return TopicPass(self.store, TOPIC, self.clock, settings, Throttle(self.clock))
 
     def maintain(self, settings: MaintenanceSettings = SMALL, **changes: Any) -> Counter[str]:
-        """One round by somebody who has just come."""
+        """Run one round of a new maintenance instance."""
         return self.maintenance(settings, **changes).run()
 
 

@@ -158,6 +158,6 @@ def test_a_look_that_was_noted_long_after_the_folder_was_listed_counts_for_nothi
     asleep = SleepingStore(topic.store, key, created=False, meanwhile=lambda: clock.advance(31))
     maintenance = topic.maintenance(look_interval_ms=0)
     log = topic.fresh_log()
-    assert OrphanFileRemover(asleep, log, clock, maintenance._pacer).look() == 0
+    assert OrphanFileRemover(asleep, log, clock, maintenance._throttle).look() == 0
     assert not list(topic.store.list(looks_folder(topic.log.folder)))
-    assert OrphanFileRemover(topic.store, log, clock, maintenance._pacer).look() == 1
+    assert OrphanFileRemover(topic.store, log, clock, maintenance._throttle).look() == 1

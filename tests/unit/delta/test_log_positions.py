@@ -373,11 +373,11 @@ def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: Wri
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
     shared = SharedTopicLog(topic.log, topic.clock)
-    pacer = Writing(topic, NEW_VERSIONS, 40)
-    work = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared)
+    throttle = Writing(topic, NEW_VERSIONS, 40)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run()
     assert merges(topic).index(8) <= 3
-    assert pacer.rounds == 0
+    assert throttle.rounds == 0
     assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
 
 
@@ -405,15 +405,15 @@ def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_long_listin
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     for number in range(5):
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
-    pacer, looking = Writing(topic, NEW_VERSIONS, 0), OrphanFileRemover.look
+    throttle, looking = Writing(topic, NEW_VERSIONS, 0), OrphanFileRemover.look
 
     def look(sweeper: OrphanFileRemover) -> int:
-        pacer.rounds = 1
+        throttle.rounds = 1
         return looking(sweeper)
 
     monkeypatch.setattr(OrphanFileRemover, "look", look)
     shared = SharedTopicLog(topic.log, topic.clock)
-    done = TopicPass(topic.store, "t", topic.clock, SMALL, pacer, beside=shared).run()
+    done = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared).run()
     assert merges(topic) == [NEW_VERSIONS]
     assert done["files noted"] >= 5
 
@@ -426,8 +426,8 @@ def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted
     for number in range(8):
         topic.append(Row(b"%d" % number))
     shared = SharedTopicLog(topic.log, topic.clock)
-    pacer = Writing(topic, NEW_VERSIONS, 1)
-    work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
+    throttle = Writing(topic, NEW_VERSIONS, 1)
+    work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     newest = topic.log.version + NEW_VERSIONS
     key = {"put": "topics/*.parquet", "get": f"topics/t/_delta_log/{newest + 1:020d}.json"}[operation]
     store.add(Rule(operation, key, Fault.error_before(), times=1))
@@ -468,8 +468,8 @@ def test_a_small_merge_that_others_thwart_is_no_end_of_the_large_one_that_it_int
         store.add(Rule("get", files[-1].segment.key, Fault.missing(), times=1))
 
     shared = SharedTopicLog(topic.log, topic.clock)
-    pacer = Meddling(topic, overtake if how == "overtaken" else hide)
-    work = TopicPass(store, "t", topic.clock, SMALL, pacer, beside=shared)
+    throttle = Meddling(topic, overtake if how == "overtaken" else hide)
+    work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run(checkpoint=False)
     assert merges(topic)[:2] == ([NEW_VERSIONS, 8] if how == "overtaken" else [8, NEW_VERSIONS])
     assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % n for n in range(8)] + (
@@ -527,9 +527,9 @@ def test_rows_of_files_that_expired_or_were_merged_by_others_are_not_kept_for_ev
     topic.maintain(merge_files=3)
     (newest,) = topic.append(Row(b"newest"))
     shared = SharedTopicLog(topic.log, topic.clock)
-    kept = topic.first_hand
+    kept = topic.row_cache
     assert all(kept.rows(file.path) is not None for file in [*files, newest])
-    work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), first_hand=kept, beside=shared)
+    work = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), row_cache=kept, beside=shared)
     work.run(checkpoint=False)
     assert [file for file in [*files, newest] if kept.rows(file.path) is not None] == [newest]
     work.run()  # by now little is written

@@ -140,7 +140,7 @@ class Untouchable:
 def test_who_asks_for_maintenance_takes_no_lock_of_what_is_kept_for_it(topic: WrittenTopic, held: HeldThreads) -> None:
     """The writer asks while it holds its own, which a finalizer may want in a thread that holds the other one."""
     care = caretaker(topic, held)
-    care._first_hand._lock = Untouchable()  # type: ignore[assignment]
+    care._row_cache._lock = Untouchable()  # type: ignore[assignment]
     care.look_after()
     care.committed(10, state_of(topic))
 
@@ -378,7 +378,7 @@ def work(self, **_):
         ended.append("begun")
         begun.notify_all()
     try:
-        self._pacer.rest(600)
+        self._throttle.rest(600)
     except Stopped:
         sys.stdout.write("stopped")
         sys.stdout.flush()
@@ -443,12 +443,12 @@ def working() -> tuple[ManualClock, Throttle]:
 def test_a_step_is_followed_by_a_pause_that_leaves_the_others_their_share(
     working: tuple[ManualClock, Throttle], worked_s: float, hurry: float, pause_s: float
 ) -> None:
-    clock, pacer = working
-    pacer.step()
-    pacer.boost = hurry
+    clock, throttle = working
+    throttle.step()
+    throttle.boost = hurry
     clock.advance(worked_s)
     before = clock.monotonic()
-    pacer.step()
+    throttle.step()
     assert clock.monotonic() - before == pytest.approx(pause_s)
 
 
@@ -456,61 +456,61 @@ def test_a_long_pause_is_over_soon_when_maintenance_is_asked_to_end() -> None:
     class Ending(ManualClock):
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
-            pacer.stop()
+            throttle.stop()
 
     clock = Ending(auto_advance=True)
-    pacer = Throttle(clock, share=0.1)
+    throttle = Throttle(clock, share=0.1)
     clock.advance(5)
     before = clock.monotonic()
     with pytest.raises(Stopped):
-        pacer.step()
+        throttle.step()
     assert clock.monotonic() - before <= 1
 
 
 def test_steps_too_small_for_a_pause_are_followed_by_one_for_all_of_them(working: tuple[ManualClock, Throttle]) -> None:
-    clock, pacer = working
-    pacer.begin()
+    clock, throttle = working
+    throttle.begin()
     for pause_s in (0.0, 0.0, 0.0036, 0.0):
         clock.advance(0.0004)
         before = clock.monotonic()
-        pacer.step()
+        throttle.step()
         assert clock.monotonic() - before == pytest.approx(pause_s)
 
 
-def test_a_pacer_that_is_stopped_ends_the_work_at_its_next_step(working: tuple[ManualClock, Throttle]) -> None:
-    _, pacer = working
-    pacer.stop()
+def test_a_throttle_that_is_stopped_ends_the_work_at_its_next_step(working: tuple[ManualClock, Throttle]) -> None:
+    _, throttle = working
+    throttle.stop()
     with pytest.raises(Stopped):
-        pacer.step()
+        throttle.step()
 
 
 def test_a_rest_takes_its_time_and_ends_soon_after_it_is_stopped(working: tuple[ManualClock, Throttle]) -> None:
-    clock, pacer = working
+    clock, throttle = working
     clock.advance(0.1)
     before = clock.monotonic()
-    pacer.rest(60.0)
+    throttle.rest(60.0)
     assert clock.monotonic() - before == pytest.approx(60.0)
     slept: list[float] = []
 
     def stopped_meanwhile(seconds: float) -> None:
         slept.append(seconds)
         clock.advance(seconds)
-        pacer.stop()
+        throttle.stop()
 
     clock.sleep = stopped_meanwhile  # type: ignore[method-assign]
     with pytest.raises(Stopped):
-        pacer.rest(60.0)
+        throttle.rest(60.0)
     assert len(slept) == 1
     assert slept[0] < background.EXIT_WAIT_S
     with pytest.raises(Stopped):
-        pacer.rest(60.0)
+        throttle.rest(60.0)
 
 
 def test_after_a_rest_nothing_counts_as_work(working: tuple[ManualClock, Throttle]) -> None:
-    clock, pacer = working
-    pacer.rest(60.0)
+    clock, throttle = working
+    throttle.rest(60.0)
     before = clock.monotonic()
-    pacer.step()
+    throttle.step()
     assert clock.monotonic() == before
 
 

@@ -402,10 +402,10 @@ def test_who_is_stopped_does_not_go_on_with_the_next_topic() -> None:
     written = WrittenTopic(store, clock)
     for _ in range(8):
         written.append(Row(b"x"))
-    pacer = Throttle(clock)
-    pacer.stop()
+    throttle = Throttle(clock)
+    throttle.stop()
     with pytest.raises(Stopped):
-        Maintenance(store, clock, SMALL, pacer).round()
+        Maintenance(store, clock, SMALL, throttle).round()
 
 
 @pytest.mark.parametrize(("minutes", "forgotten"), [(None, 0), (60, 1)])

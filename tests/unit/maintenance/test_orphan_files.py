@@ -115,7 +115,7 @@ def test_a_look_takes_pauses_as_it_lists_and_can_be_stopped_there(
     monkeypatch.setattr("deltaq.maintenance.orphan_files.LISTED_AT_ONCE", 3)
     for number in range(10):
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
-    pacer, steps = Throttle(clock), 0
+    throttle, steps = Throttle(clock), 0
 
     def step() -> None:
         nonlocal steps
@@ -123,10 +123,10 @@ def test_a_look_takes_pauses_as_it_lists_and_can_be_stopped_there(
         if steps == 3:
             raise Stopped
 
-    monkeypatch.setattr(pacer, "step", step)
+    monkeypatch.setattr(throttle, "step", step)
     log = TopicLog(topic.store, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(topic.store, log, clock, pacer, SMALL)
+    sweeper = OrphanFileRemover(topic.store, log, clock, throttle, SMALL)
     with pytest.raises(Stopped):
         sweeper.look()
     assert list(sweeper.looks()) == []

@@ -46,13 +46,13 @@ ROWS = st.builds(
 
 
 def rewriter(
-    topic: WrittenTopic, store: Store | None = None, first_hand: RowCache | None = None
+    topic: WrittenTopic, store: Store | None = None, row_cache: RowCache | None = None
 ) -> tuple[TopicLog, Rewriter]:
     """Somebody else who compacts, in a process of its own unless it has the writer's rows at first hand."""
     store = store or topic.store
     log = TopicLog(store, "t", topic.clock, indexed=True)
     log.load()
-    return log, Rewriter(store, log, topic.clock, first_hand=first_hand)
+    return log, Rewriter(store, log, topic.clock, row_cache=row_cache)
 
 
 def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:
@@ -60,8 +60,8 @@ def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:
     return FileRewrite(files, cut(files, log.live_head, target_bytes))
 
 
-def compact(topic: WrittenTopic, target_bytes: int = 2**30, first_hand: RowCache | None = None) -> None:
-    log, work = rewriter(topic, first_hand=first_hand)
+def compact(topic: WrittenTopic, target_bytes: int = 2**30, row_cache: RowCache | None = None) -> None:
+    log, work = rewriter(topic, row_cache=row_cache)
     work.rewrite(everything(log, target_bytes))
 
 
@@ -124,13 +124,13 @@ def test_what_its_own_process_has_just_written_is_rewritten_without_being_read(
         clock.advance(0.7)
     before, files = seen_by_consumers(topic.store), topic.files
     gone = {file.path for number, file in enumerate(files) if number in forgotten}
-    topic.first_hand.forget(gone)
+    topic.row_cache.forget(gone)
     store = Unread(topic.store)
-    log, work = rewriter(topic, store, topic.first_hand)
+    log, work = rewriter(topic, store, topic.row_cache)
     work.rewrite(everything(log, target))
     assert store.read == {topic.log.folder + path for path in gone}
     assert seen_by_consumers(topic.store) == before
-    assert all(topic.first_hand.rows(file.path) is None for file in files), "nobody needs them any more"
+    assert all(topic.row_cache.rows(file.path) is None for file in files), "nobody needs them any more"
 
 
 @pytest.mark.parametrize("limit", [1, 4_000, 40_000])
@@ -200,8 +200,8 @@ def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
     handle = Topic("t", Order, store=topic.store, bootstrap_servers="memory://test")
     before = seen_by_consumers(topic.store, handle)
     assert sorted(value.id for *_, value, _ in before if value is not None) == list(range(8))
-    topic.first_hand.forget(file.path for file in topic.files[kept:])
-    compact(topic, first_hand=topic.first_hand)
+    topic.row_cache.forget(file.path for file in topic.files[kept:])
+    compact(topic, row_cache=topic.row_cache)
     assert seen_by_consumers(topic.store, handle) == before
 
 

@@ -140,22 +140,22 @@ def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_ow
     clock = OneThread()
     store = MemoryStore("root", clock)
     Topic("mine", store=store, clock=clock).create()
-    pacers: list[Throttle] = []
+    throttles: list[Throttle] = []
     made = TopicPass.__init__
 
     def watched(self: TopicPass, *given: Any, **named: Any) -> None:
-        pacers.extend(one for one in given if isinstance(one, Throttle))
+        throttles.extend(one for one in given if isinstance(one, Throttle))
         made(self, *given, **named)
 
     monkeypatch.setattr(TopicPass, "__init__", watched)
     care = BackgroundTopicMaintenance(store, "mine", clock)
     care.look_after()
-    own, duty = pacers
+    own, duty = throttles
     assert own is not duty
     care.stop(0)
-    for pacer in pacers:
+    for throttle in throttles:
         with pytest.raises(Stopped):
-            pacer.step()
+            throttle.step()
 
 
 @pytest.mark.parametrize("interval", [1, 2, 3])

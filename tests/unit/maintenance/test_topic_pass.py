@@ -681,9 +681,9 @@ def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_el
                     create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
 
     beside = SharedTopicLog(topic.log, clock)
-    pacer = Ending(clock, 0.1)
-    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer, beside=beside).run(checkpoint=False)
-    assert pacer.steps > 12
+    throttle = Ending(clock, 0.1)
+    done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle, beside=beside).run(checkpoint=False)
+    assert throttle.steps > 12
     assert (done["records superseded"], done[topic_pass.FAILURES]) == (0, 0)
     assert done["files noted"] == 12, "what is left of it is seen to"
 
@@ -741,19 +741,19 @@ def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_onl
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE", 2500)
     topic = WrittenTopic(MemoryStore("test", clock), clock)
-    settings, pacer = replace(SMALL, merge_files=4), Noted(clock)
-    work = topic_pass.TopicPass(topic.store, "t", clock, settings, pacer)
+    settings, throttle = replace(SMALL, merge_files=4), Noted(clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, settings, throttle)
     for number in range(2 * topic_pass.BACKLOG_MERGES * settings.merge_files):
         topic.append(*(Row(b"%04d" % number * 50) for _ in range(8)), codec="zstd")
     work.run()
-    assert max(pacer.hurries) == 2, "twice as many as may wait"
-    assert pacer.boost == 1, "when it is done"
+    assert max(throttle.hurries) == 2, "twice as many as may wait"
+    assert throttle.boost == 1, "when it is done"
     assert len(topic.files) > 2 * topic_pass.BACKLOG_MERGES * settings.merge_files / 2, "they decode to too much"
-    pacer.hurries.clear()
+    throttle.hurries.clear()
     for _ in range(4):
         topic.append(Row(b"x"))
     assert work.run()["files merged"] == 4
-    assert pacer.hurries == {1}, "though there are many files"
+    assert throttle.hurries == {1}, "though there are many files"
 
 
 def test_a_plan_of_very_much_is_made_with_pauses() -> None:
@@ -769,10 +769,10 @@ def test_a_plan_of_very_much_is_made_with_pauses() -> None:
 
 
 def test_who_is_asked_to_end_does_so_in_the_middle_of_a_plan(topic: WrittenTopic, clock: ManualClock) -> None:
-    pacer = Throttle(clock)
-    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, pacer)
+    throttle = Throttle(clock)
+    work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle)
     work._log.load()
-    pacer.stop()
+    throttle.stop()
     with pytest.raises(Stopped):
         work._plan()
 

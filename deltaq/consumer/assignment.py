@@ -414,8 +414,10 @@ class Assignment:
         return None
 
     def drop_stale(self, taking: Taking) -> None:
-        """Drop what was taken from partitions that have been revoked, moved or paused since. It is not committed, so
-        that the consumer that has the partition later reads it."""
+        """Drop messages that were taken from partitions that have been revoked, moved or paused since.
+
+        They are not committed. The consumer that owns the partition later reads them, unless a seek has skipped them.
+        """
         self._apply_changes()
         if taking.drops != self._drops:
             accepted = set(map(id, self._accepted))

@@ -100,8 +100,8 @@ class Consumer:
     """Reads messages from topics as a member of a group. Mirrors `confluent_kafka.Consumer`; for one thread at a time.
 
     `bootstrap.servers` is the root URL. The configuration is a dict, keywords (`group_id="g"`), or both. `topics` are
-    `Topic` handles whose models decode the values of topics that are read through `assign`. `store` and `clock` replace
-    the built-in components. The constructor does no I/O.
+    `Topic` handles whose models decode the values of topics that are read through `assign`. `store` and `clock`
+    replace the built-in components. The constructor does no I/O.
     """
 
     def __init__(
@@ -332,8 +332,8 @@ class Consumer:
     def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
         """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no limit).
 
-        If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages that it had already
-        taken are not committed, and are returned again later.
+        If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages that it had
+        already taken are not committed, and are returned again later.
         """
         self._check_open()
         if not 0 <= num_messages <= _CONSUME_MAX:
@@ -366,11 +366,12 @@ class Consumer:
                 return
 
     def consume_arrow(self, num_rows: int = 65_536, timeout: float | None = -1) -> pa.RecordBatch | None:
-        """The next records of one partition as Arrow, at most `num_rows`; None if none arrive within `timeout` seconds.
+        """The next records of one partition as Arrow, at most `num_rows`; None if none arrive within `timeout`
+        seconds.
 
         The columns are `_topic`, then those of the topic's table: `_partition`, `_offset`, `_timestamp`, `_key`,
-        `_headers`, and the columns of the value. An event that `poll` would return as a message with an error is raised
-        as a KafkaException.
+        `_headers`, and the columns of the value. An event that `poll` would return as a message with an error is
+        raised as a KafkaException.
         """
         self._check_open()
         if num_rows < 1:
@@ -462,8 +463,8 @@ class Consumer:
         """(first offset, next offset) of a partition.
 
         With `cached` the store is not read: the result is what the consumer last saw of the topic, or OFFSET_INVALID
-        twice for a topic that it does not read. Raises UnknownTopic, InvalidConfig for a negative partition number, and
-        KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
+        twice for a topic that it does not read. Raises UnknownTopic, InvalidConfig for a negative partition number,
+        and KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
         """
         for tp in _listed([partition]):
             _check_place(tp)
@@ -480,8 +481,8 @@ class Consumer:
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
         """For each partition, the first offset whose timestamp is at or after `.offset`, in milliseconds since 1970.
 
-        The result is OFFSET_END if there is no such record. OFFSET_BEGINNING and OFFSET_END in place of a time give the
-        partition's first and next offset.
+        The result is OFFSET_END if there is no such record. OFFSET_BEGINNING and OFFSET_END in place of a time give
+        the partition's first and next offset.
 
         A partition that does not exist has its `error` set. Raises UnknownTopic if none of the partitions exists, and
         KafkaException (_TIMED_OUT) if the store does not answer within `timeout` seconds.
@@ -540,8 +541,9 @@ class Consumer:
         """Commit the offset after `message`, the given `offsets`, or by default all stored offsets not committed yet.
 
         Asynchronous (the default): returns None immediately, and `on_commit` gets the result. Synchronous: returns the
-        partitions, each with an `error` if its topic or partition does not exist. Raises KafkaException (_NO_OFFSET) if
-        there is nothing to commit, UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
+        partitions, each with an `error` if its topic or partition does not exist. Raises KafkaException (_NO_OFFSET)
+        if there is nothing to commit, UnknownTopic if none of the partitions exists, Fenced, Unavailable,
+        OutcomeUnknown.
         """
         self._check_open()
         if unknown := set(keywords) - {"async"}:
@@ -845,7 +847,8 @@ class Consumer:
             self._events.append(lambda: callback(error.error))
 
     def _follow(self, more: Iterable[str] = ()) -> None:
-        """Follow the logs of all topics that are subscribed to, matched, assigned, or (`more`) about to be assigned."""
+        """Follow the logs of all topics that are subscribed to, matched, assigned, or (`more`) about to be
+        assigned."""
         wanted = Wanted(()) if self._subscription is None else self._subscription.wanted
         self._assignment().follow(wanted.named, wanted.matched, more)
 
@@ -936,8 +939,8 @@ if hasattr(os, "register_at_fork"):
 def _end_threads() -> None:
     """At exit, end the threads of consumers that were not closed.
 
-    Python must not finalize while such a thread reads. As if the process had died, nothing is committed and no callback
-    runs; but the consumer leaves its group, so the next member need not wait for the session time-out.
+    Python must not finalize while such a thread reads. As if the process had died, nothing is committed and no
+    callback runs; but the consumer leaves its group, so the next member need not wait for the session time-out.
     """
     for consumer in tuple(_CONSUMERS):
         consumer._end_threads()

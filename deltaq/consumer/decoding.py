@@ -15,7 +15,8 @@ _VALUE = VALUE_SCHEMA.names[0]
 
 
 class DecodedRecords:
-    """The records of one `Fetched`. The first access to a column decodes all its rows: a reader usually needs them all.
+    """The records of one `Fetched`. The first access to a column decodes all its rows: a reader usually needs them
+    all.
 
     Values are bytes without a `schema`, instances of the model if the schema has one, and otherwise dicts.
     """

@@ -46,20 +46,21 @@ ENTRIES_AT_ONCE = 256
 """Most log entries to read before records are fetched, so that a long log does not delay records already found."""
 
 KEEPING_UP_READS = 2
-"""Log reads in a row that may return all the entries they ask for while the consumer still counts as keeping up. Asking
-for entries that do not exist yet can block on some stores and delays records already found."""
+"""Log reads in a row that may return all the entries they ask for while the consumer still counts as keeping up.
+Asking for entries that do not exist yet can block on some stores and delays records already found."""
 
 FAR_BEHIND_READS = 6
 """Log reads in a row that return all the (increasingly many) entries they ask for, after which the consumer counts as
 far behind."""
 
 GAP_CHECK_S = 1.0, 64.0
-"""How long a topic has to be quiet before its log is listed to find a gap: at first, and at most after doubling."""
+"""Seconds for which a topic has to be quiet before its log is listed to find a gap: the first interval and the
+longest. Each interval is twice the one before."""
 
 FIRST_READ_BYTES = 512 * 1024
 """How much of a large file the first read from a new position fetches. It is less than an uncompressed row group of a
-compacted file, so such a read fetches one row group. The size doubles with each read up to `fetch.max.bytes`: the first
-record comes soon, and a long scan needs few requests."""
+compacted file, so such a read fetches one row group. The size doubles with each read up to `fetch.max.bytes`: the
+first record comes soon, and a long scan needs few requests."""
 
 CREATE_TIMEOUT_S = 30.0
 
@@ -423,8 +424,8 @@ class Fetcher:
             self._put(StoreUnavailable(topic, error))
 
     def _report_until_fixed(self, report: PartitionError) -> None:
-        """Queue an error that needs intervention, unless the same error is still queued. So `poll` returns it again and
-        again until it is fixed."""
+        """Queue an error that needs intervention, unless the same error is still queued. So `poll` returns it again
+        and again until it is fixed."""
         with self._changed:
             waiting = (
                 ready.item
@@ -461,8 +462,8 @@ class Fetcher:
     def _read_entries(self, followed: _Followed) -> None:
         """Apply new log entries.
 
-        Requests to a remote store are slow, so entries are requested in parallel: first as many as the last call found,
-        then one, because more may not exist yet, then twice as many each time while there are more.
+        Requests to a remote store are slow, so entries are requested in parallel: first as many as the last call
+        found, then one, because more may not exist yet, then twice as many each time while there are more.
 
         One log read is enough if records can be fetched without knowing the end of the log. A consumer that is far
         behind reads on first, because the files that it would fetch may have been merged since.
@@ -503,7 +504,7 @@ class Fetcher:
         return any(p >= head.partitions or not 0 <= c.offset < head.next_offsets[p] for p, c in cursors)
 
     def _check_quiet(self, followed: _Followed) -> None:
-        """List a log that stays quiet at growing intervals: a lost entry end_reads like the end of the log."""
+        """List a log that stays quiet at growing intervals: a lost entry looks like the end of the log."""
         if self._clock.monotonic() - followed.quiet_since >= followed.next_check_s:
             if followed.log.version >= 0:
                 followed.log.check_end()

@@ -70,8 +70,8 @@ class Wanted:
 
 
 class Subscription(Generic[C]):
-    """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the subscription
-    does not keep it alive.
+    """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the
+    subscription does not keep it alive.
 
     `callbacks` holds the application's callbacks by name: "assign", "revoke", "lost". `away(error)` is called when the
     store is temporarily unavailable.
@@ -120,8 +120,8 @@ class Subscription(Generic[C]):
         return self.membership.session
 
     def committing_member(self) -> str:
-        """The member id to commit with: that of the session in which the partitions were assigned, even if the consumer
-        has joined again since."""
+        """The member id to commit with: that of the session in which the partitions were assigned, even if the
+        consumer has joined again since."""
         session = self._session or self.session
         return NO_MEMBER if session is None else session.member_id
 

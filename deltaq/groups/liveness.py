@@ -23,7 +23,8 @@ _log = logging.getLogger("deltaq.group")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The result of one check: members whose heartbeat has changed since the previous check, and members that are dead.
+    """The result of one check: members whose heartbeat has changed since the previous check, and members that are
+    dead.
 
     A member that is in neither set has to be checked again.
     """
@@ -35,9 +36,9 @@ class Sighting:
 class HeartbeatWatch:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
 
-    Checks may be any time apart. A member's silence is measured from the end of the first check that found its object's
-    present content to the beginning of the last one, so neither a slow store nor a suspended watcher makes it longer. A
-    member that was silent for its session time-out ends its own session (`Membership`), so "dead" is final.
+    Checks may be any time apart. A member's silence is measured from the end of the first check that found its
+    object's present content to the beginning of the last one, so neither a slow store nor a suspended watcher makes it
+    longer. A member that was silent for its session time-out ends its own session (`Membership`), so "dead" is final.
     """
 
     def __init__(self, store: Store, group: str, clock: Clock) -> None:

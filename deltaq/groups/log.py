@@ -144,8 +144,8 @@ class GroupLog:
     ) -> None:
         """Delete committed offsets (all if `app_ids` is None), and put the members in `dead` out of the group.
 
-        Raises GroupInUse if the group has other members, GroupChanged if `at_version` is given and no longer the newest
-        version, and what `DeltaLog.commit` raises.
+        Raises GroupInUse if the group has other members, GroupChanged if `at_version` is given and no longer the
+        newest version, and what `DeltaLog.commit` raises.
         """
 
         def plan(state: TableState, now: int) -> list[Action]:

@@ -92,8 +92,8 @@ class Membership:
     def begin(self) -> None:
         """Start the thread that joins the group, unless it is running.
 
-        Call this after the consumer holds a reference to the membership: otherwise an interrupted start leaves a member
-        that nothing ends.
+        Call this after the consumer holds a reference to the membership: otherwise an interrupted start leaves a
+        member that nothing ends.
         """
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
@@ -112,13 +112,14 @@ class Membership:
         return session
 
     def polled_in_time(self) -> bool:
-        """Record a poll. False if `max.poll.interval.ms` was exceeded; then call `polled`, which lets the consumer join
-        again."""
+        """Record a poll. False if `max.poll.interval.ms` was exceeded; then call `polled`, which lets the consumer
+        join again."""
         self._poll_at = self._clock.monotonic()
         return not self._poll_exceeded
 
     def polled(self) -> bool:
-        """Record a poll. True, once, if the consumer has left its group because `max.poll.interval.ms` was exceeded."""
+        """Record a poll. True, once, if the consumer has left its group because `max.poll.interval.ms` was
+        exceeded."""
         self._poll_at = self._clock.monotonic()
         if not self._poll_exceeded:
             return False

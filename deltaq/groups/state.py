@@ -1,8 +1,8 @@
 """The state of a group in its log: its member and committed offsets. Pure functions; `groups/log.py` commits.
 
 The specification is `docs/internals/format.md`, "Groups". The domain metadata `deltaq` holds the members. A committed
-offset is a Delta `txn` action: its `appId` names topic, topic id and partition, and its `version` is the next offset to
-read, so that any Delta client can look it up.
+offset is a Delta `txn` action: its `appId` names topic, topic id and partition, and its `version` is the next offset
+to read, so that any Delta client can look it up.
 """
 
 from __future__ import annotations

@@ -227,8 +227,8 @@ def check_start(start: SourceOffset, end: SourceOffset) -> None:
 def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:
     """The end of a micro-batch of at most `rows_max` offsets between `start` and `end`.
 
-    Each partition with new records gets at least one offset; the rest is divided in proportion to the lag. If there are
-    fewer offsets than such partitions, the partitions alternate. So a busy partition cannot starve another one.
+    Each partition with new records gets at least one offset; the rest is divided in proportion to the lag. If there
+    are fewer offsets than such partitions, the partitions alternate. So a busy partition cannot starve another one.
     """
     begins = {
         (topic, partition): _begin(start, topic, of_topic.topic_id, partition, heads)

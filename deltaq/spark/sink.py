@@ -41,7 +41,8 @@ __all__ = ["DeltaqStreamWriter", "DeltaqWriter"]
 _log = logging.getLogger("deltaq.spark")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of rows that a task buffers before an upload: large files are cheap to read, but workers have little memory."""
+"""Bytes of rows that a task buffers before an upload: large files are cheap to read, but workers have little
+memory."""
 
 _READ_ONLY = {"kafka": ("offset", "timestampType"), "table": ("_offset",)}
 """Columns of a read that a write drops, so that rows read from one topic can be written unchanged to another."""
@@ -207,7 +208,8 @@ def _deadline(client: ProducerConfig) -> float:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A task's rows for one topic that are not uploaded yet, and its uploaded segments. `as_of`: the view's version."""
+    """A task's rows for one topic that are not uploaded yet, and its uploaded segments. `as_of`: the view's
+    version."""
 
     view: TopicDefinition
     as_of: int

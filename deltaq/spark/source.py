@@ -182,8 +182,8 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a micro-batch."""
-        # The heads that latestOffset has read reach `end`. A restarted query that repeats a planned micro-batch has not
-        # called latestOffset, and known_heads then reads the topics.
+        # The heads that latestOffset has read reach `end`. A restarted query that repeats a planned micro-batch has
+        # not called latestOffset, and known_heads then reads the topics.
         heads = self._plans.topics.known_heads()
         until = from_json(end)
         begin = first_start(until) if start == NOT_BEGUN else from_json(start)

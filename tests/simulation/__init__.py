@@ -1,1 +1,1 @@
-"""Whole programs on a simulated store: producers, readers and group members, and what befalls them."""
+"""Simulation tests: producers, readers and group members on a simulated store, with injected faults."""

@@ -13,7 +13,7 @@ from tests.simulation.seeds import missing, results
 
 
 def main(arguments: list[str]) -> int:
-    """0 if every play kept every promise; with more than one seed, also everything must have happened sometimes."""
+    """Exit status 0 if no run found a problem and, with several seeds, every required event occurred in some run."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds, one after the other (default: 1)")

@@ -1,4 +1,4 @@
-"""The parts of a play: clients as a service would write them, who put down all they did and saw."""
+"""The actors of a run: clients as a service would use them, which record all they did and saw."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def token_in(error: KafkaError) -> str | None:
 
 
 class Sender:
-    """Produces its messages, one after the other, whoever kills it; it never sends one twice."""
+    """Produces its messages one after another, across restarts after kills; never sends a message twice."""
 
     def __init__(self, stage: Stage, name: str, group_commit: str) -> None:
         self.name = name
@@ -71,7 +71,7 @@ class Sender:
         self.is_done = True
 
     def _resolve(self, producer: Producer) -> None:
-        """Now and then, ask at once what became of a message of ours."""
+        """Occasionally, query the outcome of one of its messages at once."""
         stage = self._stage
         mine = [known for known in stage.tokens if known[0].startswith(f"{self.name}:")]
         if mine and stage.chance(0.3):
@@ -114,7 +114,7 @@ class Sender:
 
 
 class Reader:
-    """Reads all partitions from their beginning, and now and then goes back."""
+    """Reads all partitions from their beginning, and occasionally seeks back."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.name = name
@@ -269,7 +269,7 @@ class Member:
 
 
 def end(invocation: Invocation, error: KafkaException) -> None:
-    """What did not succeed may all the same have happened, unless the client says that it did not."""
+    """End a failed operation: as `fail` if the client guarantees that it did not happen, otherwise as `info`."""
     if isinstance(error, Fenced | Unavailable) and not isinstance(error, OutcomeUnknown):
         invocation.fail(error)
     else:

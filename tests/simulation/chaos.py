@@ -1,4 +1,4 @@
-"""What befalls the actors: crashes, pauses, a network that fails for a while."""
+"""Faults injected into a run: crashes, pauses, network failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Died", "befall", "live_again", "waited"]
 
 
 def befall(stage: Stage) -> None:
-    """Until calm, now and then: something bad to somebody."""
+    """Inject a random fault into a random actor from time to time, until the faults end."""
     script = stage.script
     while not stage.is_calm:
         stage.network.faults = script.faults if stage.chance(0.7) else Faults()
@@ -67,11 +67,11 @@ def live_again(stage: Stage) -> None:
 
 
 class Died(Exception):
-    """The process that was to keep a promise was killed."""
+    """The process that was to complete a future was killed."""
 
 
 def waited(machine: Machine, future: Future[None]) -> None:
-    """What a future comes to; its own waiting would stop the simulated time. Raises Died."""
+    """The result of a future, without `Future.result`, which would block simulated time. Raises Died."""
     while not (machine.process.is_killed or future.done()):
         machine.clock.sleep(0.1)
     if machine.process.is_killed:

@@ -1,4 +1,4 @@
-"""Whether what the clients did and saw agrees with the log: the checker of histories, told what maintenance may do."""
+"""Checks the clients' history against the log, with the history checker and the known effects of maintenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One play: the script of a seed, acted out, and judged."""
+"""One run: executes the script of a seed and checks the result."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.simulation.upkeep import Maintainer, put_in_order, witnessed
 __all__ = ["Verdict", "play"]
 
 PATIENCE_S = 600.0
-"""Once the faults are over, everything has to be over within this simulated time: nothing waits for ever."""
+"""Simulated seconds after the end of the faults within which the run must end: nothing may wait for ever."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a play ended. `problems` is empty if every promise was kept."""
+    """The result of a run. `problems` is empty if every guarantee was kept."""
 
     script: Script
     problems: str
@@ -47,7 +47,7 @@ class Verdict:
 
 
 def play(seed: int, script: Script | None = None, crash: CrashPoint | None = None) -> Verdict:
-    """Act out and judge the play of `seed`; `script` replaces its own. SimulationError if it comes to no end."""
+    """Execute and check the run of `seed`; `script` replaces its own. Raises SimulationError if it does not end."""
     stage = Stage(script or script_of(seed), seed, crash)
     with stage.world, witnessed(stage):
         stage.world.run(lambda: _direct(stage), stage.director)
@@ -100,7 +100,7 @@ def _direct(stage: Stage) -> None:
 
 
 def _found(stage: Stage) -> None:
-    """Create the topic; whoever dies over it leaves that to the first sender."""
+    """Create the topic; if this process is killed meanwhile, the first sender does."""
     script, machine = stage.script, stage.world.machine("founder")
     admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
     try:
@@ -135,7 +135,7 @@ def _drain(stage: Stage) -> None:
 
 
 def _settled(stage: Stage, stored: set[str]) -> list[str]:
-    """Whether the outcomes that were unknown can be found out, and are what the log says."""
+    """Check that unknown outcomes can be resolved and agree with the log."""
     machine, problems = stage.world.machine("settler"), []
     for value, stands in stage.resolved:
         if stands != (value in stored):

@@ -1,4 +1,4 @@
-"""What a seed decides before the play begins: who takes part, and what may befall them."""
+"""The script of a run, derived from its seed: the actors, the settings and the possible faults."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _topic(chance: random.Random, *, is_kept: bool) -> dict[str, str]:
 
 
 def _upkeep(chance: random.Random) -> MaintenanceSettings:
-    """Numbers so small that a play of minutes sees what takes days."""
+    """Limits and intervals so small that a run of minutes covers what takes days."""
     keep_entries_min = chance.choice([1, 2, 4])
     return MaintenanceSettings(
         checkpoint_interval=chance.choice([3, 5, 8]),

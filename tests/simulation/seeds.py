@@ -62,7 +62,7 @@ SOMETIMES = (
     "retention moved a reader",
     "uploads were void",
 )
-"""What has to happen somewhere in a set of runs; else the runs do not test what they are meant to."""
+"""Events that must occur somewhere in a set of runs; otherwise the runs do not test what they are meant to."""
 
 Result = tuple[int, str, "Counter[str]"]
 """Seed, what is wrong (empty: nothing), and what happened."""
@@ -79,7 +79,7 @@ def run_seed(seed: int) -> Result:
 
 
 def missing(happened: Counter[str]) -> list[str]:
-    """What should have happened sometimes, and never did."""
+    """The required events that never occurred."""
     return [event for event in SOMETIMES if not happened[event]]
 
 

@@ -1,4 +1,4 @@
-"""What the actors of a play share, and how they come back to life."""
+"""State shared by the actors of a run, and their restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = "memory://simulated"
 
 
 class Actor(Protocol):
-    """A part in the play. `act` is begun anew, on another machine, whenever the machine it ran on was killed."""
+    """An actor of the run. `act` is started again, on a new machine, whenever its machine was killed."""
 
     name: str
     is_done: bool
@@ -26,7 +26,7 @@ class Actor(Protocol):
 
 
 class Stage:
-    """A world with a script, a history, and a director: a machine that nothing befalls."""
+    """A world with a script, a history, and a director: a machine without faults."""
 
     def __init__(self, script: Script, seed: int, crash: CrashPoint | None = None) -> None:
         self.script = script

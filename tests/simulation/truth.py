@@ -1,4 +1,4 @@
-"""What the topic's log says, from its bytes alone: JSON, and Parquet read by pyarrow, without deltaq's readers."""
+"""The content of a topic's log, read from its bytes as JSON and Parquet (by pyarrow), without deltaq's readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance as a service, several of them if the script says so, and what is counted of it."""
+"""Maintenance services in a run, as many as the script says, and the counts of their effects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Maintainer", "put_in_order", "witnessed"]
 
 
 class Maintainer:
-    """Looks after the root, round after round."""
+    """Maintains the root, round after round."""
 
     def __init__(self, stage: Stage, name: str) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Maintainer:
 
 
 def put_in_order(stage: Stage) -> None:
-    """The faults are over: whatever was left half done, the next maintenance does without a complaint."""
+    """After the faults: the next maintenance completes all unfinished work without a failure."""
     machine = stage.world.machine("last maintainer")
     maintenance = _maintenance(stage, machine, is_strict=True)
     for _ in range(2):

@@ -569,7 +569,7 @@ def test_a_consumer_that_was_put_out_is_told_so_though_it_is_a_member_again(root
         before = reader.memberid()
         put_out(root, reader)
         eventually(lambda: reader.memberid() not in (None, before), "it is another member")
-        with pytest.raises(Fenced, match="put out of group 'g'"):
+        with pytest.raises(Fenced, match="removed from group 'g'"):
             reader.poll(0)
         settle(reader, [("t", 0)])
 
@@ -585,7 +585,7 @@ def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
         eventually(lambda: reader.memberid() is None, "its session is over")
         GroupLog(open_store(root), "g").leave(member_id, time.monotonic() + 60)
         store.release()
-        with pytest.raises(Fenced, match="put out of group 'g'"):
+        with pytest.raises(Fenced, match="removed from group 'g'"):
             poll_until_raised(reader)
 
 

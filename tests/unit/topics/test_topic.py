@@ -66,7 +66,7 @@ def test_a_wrong_name_is_refused_at_once(name):
         ({"partitions": 10_001}, KafkaError.INVALID_PARTITIONS, "outside allowed range"),
         ({"config": {"retention.ms": "soon"}}, KafkaError.INVALID_CONFIG, "retention.ms"),
         ({"config": {"retention": 1}}, KafkaError.INVALID_CONFIG, "No such configuration property"),
-        ({"config": {"partitions": 3}}, KafkaError.INVALID_CONFIG, "give it as an argument of its own"),
+        ({"config": {"partitions": 3}}, KafkaError.INVALID_CONFIG, "pass it as the argument for partitions"),
         ({"schema": pa.schema([("_id", pa.int64())])}, KafkaError._INVALID_ARG, "'_id'"),
         ({"schema": pa.schema([("a", pa.uint64())])}, KafkaError._INVALID_ARG, "uint64"),
         ({"bootstrap_servers": "memory://x", "linger": 1}, KafkaError._INVALID_ARG, "linger"),
@@ -91,7 +91,7 @@ def test_handles_that_say_the_same_are_equal():
 
 
 def test_a_handle_that_was_not_told_where_the_topic_is_says_so():
-    with pytest.raises(InvalidConfig, match="give bootstrap_servers="):
+    with pytest.raises(InvalidConfig, match="pass bootstrap_servers="):
         Topic("orders").exists()
 
 

@@ -60,7 +60,7 @@ from deltaq.store.parallel import in_parallel
 
 __all__ = ["CLEAN_UP_GRACE_S", "HEAD_PROOF_S", "Committed", "DeltaLog", "Draft", "LogCleaned"]
 
-_log = logging.getLogger("deltaq.log")
+_log = logging.getLogger("deltaq.delta")
 
 T = TypeVar("T")
 
@@ -169,6 +169,7 @@ class DeltaLog:
         self._log_folder = folder + names.LOG_FOLDER
         self._proven_at = float("-inf")
         self._in_place_at = float("-inf")  # when the newest entry was last seen in its slot
+        self._anchor = -1  # version of an entry that was there when this client began to write
         self._is_partial = False  # a load began and did not succeed: `state` is incomplete
         self._is_end_open = False
         self._read_at = 0.0  # start of the last read that found no further entry, `Clock.monotonic`
@@ -208,6 +209,7 @@ class DeltaLog:
         The caller hands over `state` and must not change it afterwards.
         """
         self.state = state
+        self._anchor = -1
         self._is_partial = False
         self._is_end_open = is_end_open
         self._proven_at = self._in_place_at = proven_at
@@ -399,6 +401,7 @@ class DeltaLog:
 
     def _restore(self, checkpoint: Checkpoint | None) -> None:
         self.state = TableState()
+        self._anchor = -1
         if checkpoint is not None:
             self.state.restore(checkpoint.version, checkpoint.actions)
         if self._follower is not None:
@@ -470,6 +473,25 @@ class DeltaLog:
             return False
         return found is not None and found[0].txn_id == known
 
+    def _is_anchored(self) -> bool:
+        """Whether an entry from the time when this client began to write is still there. Raises StoreError.
+
+        `rm -rf` lists a folder and then removes what it has listed. Entries created in between survive, and each of
+        them would vouch for the next one.
+        """
+        version = self.state.version
+        if not 0 <= self._anchor <= version:
+            self._anchor = version
+        if self._anchor == version:
+            return True
+        try:
+            self.store.get_range(self._entry_key(self._anchor), 0, 1)
+        except ObjectMissing:
+            if self._log_start_raw() <= self._anchor:
+                return False
+            self._anchor = version  # log clean-up has removed it
+        return True
+
     def _token_in_slot(self) -> str | None:
         """The token in the slot of the newest known entry, from its first bytes; None if not found. StoreError."""
         found = _TXN_ID.search(self.store.get_range(self._entry_key(self.state.version), 0, _TOKEN_BYTES))
@@ -483,7 +505,7 @@ class DeltaLog:
         """
         asked_at = self.clock.uptime()
         version = self.state.version
-        if version >= 0 and not self._is_in_place():
+        if version >= 0 and not (self._is_in_place() and self._is_anchored()):
             if self._log_start_raw() > version:
                 raise _SlotCleaned(maybe)
             path = self._entry_key(version)

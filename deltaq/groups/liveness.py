@@ -18,7 +18,7 @@ from deltaq.store import ObjectMissing, Store, StoreError
 
 __all__ = ["HeartbeatWatch", "Sighting", "remove_heartbeat"]
 
-_log = logging.getLogger("deltaq.group")
+_log = logging.getLogger("deltaq.groups")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from deltaq.topics.state import PARTITIONS_PROPERTY
 
 __all__ = ["TYPED_PROPERTY", "NewTopicPlan", "TopicDefinition", "create_topic", "definition_of"]
 
-_log = logging.getLogger("deltaq.log")
+_log = logging.getLogger("deltaq.topics")
 
 TYPED_PROPERTY = "deltaq.typed"
 

@@ -86,7 +86,7 @@ def test_an_action_that_is_prepared_twice_for_one_entry_is_refused():
 
 
 def test_what_is_read_as_something_else_than_it_says_is_not_prepared():
-    with pytest.raises(ValueError, match="read as another"):
+    with pytest.raises(ValueError, match="parses to a different action"):
         prepared([Remove("a", None, data_change=False)])  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, OutcomeUnknown, Producer, TopicPartition
+from deltaq import Consumer, KafkaError, KafkaException, OutcomeUnknown, Producer, TopicPartition, names
 from deltaq.delta.actions import CommitInfo, Txn
 from deltaq.delta.log import HEAD_PROOF_S, DeltaLog, Draft
 from deltaq.delta.table_state import PROTOCOL, TableState
@@ -100,6 +100,31 @@ def test_a_removal_before_an_opened_log_is_written_to_for_the_first_time_is_noti
         commit(log, 4)
 
 
+@pytest.mark.fault("B5", "W5")
+def test_a_removal_that_spares_the_entries_created_meanwhile_is_noticed(tmp_path: Path):
+    """As `rm -rf` does, which lists the folder before it removes the first file."""
+    log = opened(LocalStore(str(tmp_path)), 4)
+    listed = list((tmp_path / LOG).iterdir())
+    commit(log, 4)
+    for path in listed:
+        path.unlink()
+    before = entries(tmp_path)
+    with pytest.raises(Corrupt, match="removed or replaced"):
+        commit(log, 5)
+    assert entries(tmp_path) == before
+
+
+@pytest.mark.fault("B5")
+def test_log_clean_up_below_a_writer_is_not_taken_for_a_removal(tmp_path: Path):
+    store = LocalStore(str(tmp_path))
+    log = opened(store, 4)
+    for start in (2, 4):
+        store.put(names.log_start_marker(FOLDER, start), b"")
+        for version in range(start):
+            (tmp_path / LOG / f"{version:020d}.json").unlink(missing_ok=True)
+        assert commit(log, start) == log.state.version
+
+
 @pytest.mark.fault("P5", "B5")
 @pytest.mark.parametrize("removed", [kind for kind in REMOVALS if kind != "the topic, made anew and longer"])
 def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_settled(tmp_path: Path, removed: str):
@@ -184,7 +209,8 @@ def test_over_a_network_the_entry_before_is_looked_at_each_thirty_seconds_only()
     for value in range(12):
         log.clock.advance(10)  # type: ignore[attr-defined]
         commit(log, value)
-    assert store.operations["get_range"] - looks == 3
+    # Each of three checks reads the entry before, and each but the first an old entry too.
+    assert store.operations["get_range"] - looks == 5
 
 
 # --- clients ---------------------------------------------------------------------------------------------------------

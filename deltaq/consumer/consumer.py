@@ -63,7 +63,7 @@ _SLICE_S = 0.2
 """Longest uninterrupted wait, in seconds. Between waits, Ctrl-C and group changes are handled."""
 
 CLOSE_WAIT_S = 10.0
-"""How long `close` waits for running maintenance of the group. Other members do what remains."""
+"""Seconds that `close` waits for running maintenance of the group. The next maintenance of the group continues it."""
 
 _CONSUME_MAX = 1_000_000
 _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)

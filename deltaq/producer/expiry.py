@@ -1,8 +1,8 @@
 """Expiry: keeps each producer's `message.timeout.ms` while the writing threads are busy with another producer's batch.
 
-The upload and commit threads keep the limit of the batch that they work on. With one limit for all producers that is
-enough, since records behind a batch are younger. Where producers of a topic have different limits, the expiry thread
-reports messages whose limit is over.
+The upload and commit threads keep the limit of the batch that they work on. With one limit for all producers, records
+behind a batch are younger, so only a store call that hangs makes their report late. Where producers of a topic have
+different limits, the expiry thread reports messages whose limit is over.
 """
 
 from __future__ import annotations

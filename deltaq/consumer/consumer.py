@@ -698,7 +698,7 @@ class Consumer:
             finally:
                 if self._committer is not None:
                     if self._config.enable_auto_commit:
-                        self._committer.commit_stored()
+                        self._committer.commit_stored(wait=True)
                     self._committer.close()
                 self._run_events()
         finally:

@@ -32,6 +32,9 @@ __all__ = ["GroupChanged", "GroupLog", "GroupMaintenance"]
 
 R = TypeVar("R")
 
+CHECK_INTERVAL_S = 1.0
+"""Longest time between two checks of a member's heartbeat while a commit waits for their result."""
+
 
 class GroupMaintenance(Protocol):
     """Maintains the group's log while it is written; see `deltaq/maintenance/groups.py`."""
@@ -111,7 +114,9 @@ class GroupLog:
             if member_id in self._head(self._log.state).members:
                 self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
 
-    def commit(self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float) -> None:
+    def commit(
+        self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float, *, wait: bool = False
+    ) -> None:
         """Commit offsets atomically. Raises Fenced, and what `DeltaLog.commit` raises.
 
         The log entries of the offsets' topics are synced first. Otherwise a power failure could undo a record that the
@@ -119,14 +124,14 @@ class GroupLog:
 
         Without a `member_id` the commit is refused while the group has a living member. Each such call checks the
         members' heartbeats once. The first call starts the measurement; a call after the session time-out puts dead
-        members out of the group, in the same entry.
+        members out of the group, in the same entry. With `wait` the call checks until each member is known to live or
+        to be dead, so that a program that commits once and ends gets past a killed member, too.
         """
         for topic in sorted({offset.topic for offset in offsets}):
             self._sync(names.topic_log(topic))
         with self._lock:
             self._catch_up()
-            members = self._head(self._log.state).members if member_id is None else {}
-            dead = self._watch.check(members).dead
+            dead = self._dead_members(deadline if wait else float("-inf")) if member_id is None else frozenset()
             self._commit(
                 "COMMIT OFFSETS",
                 lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now, dead),
@@ -134,6 +139,16 @@ class GroupLog:
             )
         for other in dead:
             remove_heartbeat(self._store, self.group, other)
+
+    def _dead_members(self, wait_until: float) -> frozenset[str]:
+        """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
+        while True:
+            members = self._head(self._log.state).members
+            seen = self._watch.check(members)
+            if seen.alive or seen.dead == members.keys() or self._clock.monotonic() >= wait_until:
+                return seen.dead
+            self._clock.sleep(min(CHECK_INTERVAL_S, *(member.session_timeout_s / 4 for member in members.values())))
+            self._catch_up()
 
     def forget_offsets(
         self,

@@ -81,7 +81,7 @@ class OffsetCommitter:
         """
         with self._commit_lock:
             self._commit_queued()
-            return self._commit(offsets, self._member_id())
+            return self._commit(offsets, self._member_id(), wait=True)
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Queue a commit for the background thread."""
@@ -89,13 +89,16 @@ class OffsetCommitter:
             self._queue.append((offsets, self._member_id()))
             self._changed.notify_all()
 
-    def commit_stored(self) -> None:
-        """Commit the stored offsets that are not committed yet, synchronously. The result goes to `on_result`."""
+    def commit_stored(self, *, wait: bool = False) -> None:
+        """Commit the stored offsets that are not committed yet, synchronously. The result goes to `on_result`.
+
+        `wait` is that of `GroupLog.commit`.
+        """
         with self._commit_lock:
             self._commit_queued()
             new = self.uncommitted()
             if new:
-                self._commit_and_report(new, self._member_id())
+                self._commit_and_report(new, self._member_id(), wait=wait)
 
     def finish_queued(self) -> None:
         """Make all queued commits, synchronously."""
@@ -125,7 +128,9 @@ class OffsetCommitter:
             self._changed.notify_all()
         return self._thread
 
-    def _commit(self, offsets: Sequence[ToCommit], member_id: str | None) -> list[TopicPartition]:
+    def _commit(
+        self, offsets: Sequence[ToCommit], member_id: str | None, *, wait: bool = False
+    ) -> list[TopicPartition]:
         results, known = [], []
         failure: UnknownTopic | None = None
         for entry in offsets:
@@ -140,7 +145,7 @@ class OffsetCommitter:
                 known.append(CommittedOffset(wanted.topic, topic_id, wanted.partition, wanted.offset, wanted.metadata))
         if failure is not None and not known:
             raise failure
-        self._log.commit(member_id, known, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        self._log.commit(member_id, known, self._clock.monotonic() + COMMIT_TIMEOUT_S, wait=wait)
         self._last.update({_key(entry): (entry.topic_id, entry.wanted.offset) for entry in offsets})
         return results
 
@@ -162,9 +167,9 @@ class OffsetCommitter:
                 raise
             self._queue.popleft()  # last: a commit that Ctrl-C interrupts is made again
 
-    def _commit_and_report(self, offsets: Sequence[ToCommit], member_id: str | None) -> None:
+    def _commit_and_report(self, offsets: Sequence[ToCommit], member_id: str | None, *, wait: bool = False) -> None:
         try:
-            self._on_result(None, self._commit(offsets, member_id))
+            self._on_result(None, self._commit(offsets, member_id, wait=wait))
         except KafkaException as error:
             failed = [entry.wanted for entry in offsets]
             for partition in failed:

@@ -453,7 +453,7 @@ def test_a_lost_answer_does_not_fail_a_commit(root):
 def test_a_consumer_that_is_no_member_cannot_commit_to_a_group_with_members(root):
     topic(root)
     fill(root, 3)
-    with consumer(root) as member, consumer(root) as outsider:
+    with consumer(root, heartbeat__interval__ms=100) as member, consumer(root) as outsider:
         member.subscribe(["t"])
         drain(member, 1)
         with pytest.raises(Fenced, match=r"is subscribed with group\.id 'g'") as caught:

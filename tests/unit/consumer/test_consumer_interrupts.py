@@ -253,7 +253,7 @@ def test_the_exception_of_a_time_limit_comes_out_of_close_though_a_failed_commit
     at_start(reader)
     assert returned(reader.poll(PATIENCE_S)) == [0]
 
-    def out_of_time(*_: object) -> None:
+    def out_of_time(*_: object, **__: object) -> None:
         assert threading.current_thread() is threading.main_thread()
         raise TimeoutError("alarm")
 

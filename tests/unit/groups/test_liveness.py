@@ -338,6 +338,25 @@ def test_automatic_commits_of_assigned_partitions_count_once_a_killed_member_has
     assert outcomes[0] == KafkaError.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.fault("C3")
+@pytest.mark.parametrize("by", ["commit", "close"])
+def test_a_program_that_commits_once_and_ends_gets_past_a_killed_member(by: str):
+    store = MemoryStore("test")
+    Topic("t", store=store).create()
+    with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
+        producer.produce("t", b"v")
+    GroupLog(store, "g").join("killed", Member(("t",), "killed", "host", 300), (), FOREVER)
+    conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": by == "close"}
+    with Consumer(conf, store=store) as reader:
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert next_message(reader).offset() == 0
+        if by == "commit":
+            reader.commit(asynchronous=False)
+    with Consumer(conf, store=store) as reader:
+        assert reader.committed([TopicPartition("t", 0)])[0].offset == 1
+    assert members(store) == set()
+
+
 # --- its own proof ---
 
 

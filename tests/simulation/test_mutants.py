@@ -16,6 +16,7 @@ from deltaq.delta.log import DeltaLog
 from deltaq.errors import Unavailable
 from deltaq.groups import log as group_log
 from deltaq.groups import state as group_state
+from deltaq.groups.membership import Membership
 from deltaq.maintenance import file_compaction, key_compaction, plan
 from deltaq.maintenance.log_cleanup import LogCleanup
 from deltaq.maintenance.retention import plan_retention
@@ -93,6 +94,9 @@ def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
         return commit_actions(state, head, group, next(iter(head.members), None), *rest)
 
     patch.setattr(group_log, "commit_actions", lax)
+    # A member that was silent for its session ends it by itself, so its commits would not reach the log.
+    patch.setattr(Membership, "_is_silent", lambda self: False)
+    patch.setattr(Membership, "session", property(lambda self: self._session))
 
 
 def sweeps_without_a_word(patch: pytest.MonkeyPatch) -> None:
@@ -285,7 +289,7 @@ def does_not_recognise_its_own_file(patch: pytest.MonkeyPatch) -> None:
         (calls_a_failure_what_others_added_before_it_was_withdrawn, "storm", 6),
         (withdraws_in_the_name_of_somebody_else, "storm", 3),
         (does_not_say_that_something_comes_before, "storm", 2),
-        (offers_what_is_behind_something_that_others_do_not_see, "storm", 64),
+        (offers_what_is_behind_something_that_others_do_not_see, "storm", 209),
         (does_not_recognise_its_own_file, "all goes well", 0),
     ],
 )
@@ -332,7 +336,7 @@ def test_a_group_whose_commits_anybody_makes_does_not_get_through(monkeypatch):
         # Of one partition, one of whom oversleeps: nobody else makes the play any longer.
         return replace(script_of(seed, "sleepers"), partitions=1, producers=1, readers=0, members=4, maintainers=0)
 
-    expect_notice(lets_anybody_commit, 101, members, monkeypatch)
+    expect_notice(lets_anybody_commit, 8, members, monkeypatch)
 
 
 def crowd(seed: int, kind: str, *, company: bool = False) -> Script:

@@ -30,8 +30,8 @@ class CountingStore:
         return self.inner.url
 
     @property
-    def pace(self) -> PollInterval:
-        return self.inner.pace
+    def poll_interval(self) -> PollInterval:
+        return self.inner.poll_interval
 
     @property
     def is_remote(self) -> bool:
@@ -49,8 +49,8 @@ class CountingStore:
     def get(self, key: str) -> bytes:
         return self._counted_get(key, self.inner.get)
 
-    def peek(self, key: str) -> bytes:
-        return self._counted_get(key, self.inner.peek)
+    def get_impatient(self, key: str) -> bytes:
+        return self._counted_get(key, self.inner.get_impatient)
 
     def _counted_get(self, key: str, get: Callable[[str], bytes]) -> bytes:
         try:
@@ -85,9 +85,9 @@ class CountingStore:
         self._count("list", prefix, "ok")
         return self.inner.list(prefix, start_after)
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        self._count("glance", prefix, "ok")
-        return self.inner.glance(prefix, start_after)
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        self._count("list_some", prefix, "ok")
+        return self.inner.list_some(prefix, start_after)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         self._count("list", prefix, "ok")

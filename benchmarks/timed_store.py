@@ -37,8 +37,8 @@ class TimedStore(CountingStore):
     def get(self, key: str) -> bytes:
         return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get(key))
 
-    def peek(self, key: str) -> bytes:
-        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).peek(key))
+    def get_impatient(self, key: str) -> bytes:
+        return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get_impatient(key))
 
     def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
         self._timed(self.puts, key, lambda: super(TimedStore, self).put(key, data, between))

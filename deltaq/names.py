@@ -16,8 +16,8 @@ __all__ = [
     "GROUPS_FOLDER",
     "LOG_FOLDER",
     "NAME_CHARS_MAX",
-    "OFFER_FILE_BYTES_MAX",
     "SCHEMAS_FOLDER",
+    "SHARED_FILE_BYTES_MAX",
     "TOPICS_FOLDER",
     "TRANSACTIONS_FOLDER",
     "VERSION_MAX",
@@ -33,8 +33,6 @@ __all__ = [
     "clock_key",
     "data_file_name",
     "data_key",
-    "duty_folder",
-    "duty_key",
     "entry_version",
     "group_folder",
     "group_log",
@@ -44,16 +42,18 @@ __all__ = [
     "log_start_folder",
     "log_start_marker",
     "log_start_version",
-    "look_key",
-    "look_part",
-    "looks_folder",
     "member_folder",
     "member_id",
     "member_key",
-    "offer_file",
-    "offers_after",
-    "offers_folder",
+    "orphan_scan_key",
+    "orphan_scan_part",
+    "orphan_scans_folder",
+    "root_claim_key",
+    "root_claims_folder",
     "schema_folder",
+    "shared_file",
+    "shared_files_after",
+    "shared_files_folder",
     "topic_folder",
     "topic_log",
     "transaction_folder",
@@ -74,12 +74,12 @@ VERSION_MAX = 2**63 - 1
 LOG_FOLDER = "_delta_log/"
 """The folder of the log, inside the folder of the table."""
 
-OFFER_FILE_BYTES_MAX = 255
+SHARED_FILE_BYTES_MAX = 255
 """Maximum length of a shared file's name: the limit of Linux file systems, in bytes."""
 
 _OURS = "_deltaq/"
 _SHARED = "shared/"
-_OFFER_FOLDER_VERSIONS = 64
+_SHARED_FOLDER_VERSIONS = 64
 _LOOK_PARTS = 1_000_000
 _GRAMMAR = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 _UNSAFE = re.compile(r"[\x00-\x1f\\:\x7f]")
@@ -230,19 +230,19 @@ def log_start_version(key: str) -> int | None:
     return _version(key, "")
 
 
-def looks_folder(table_folder: str) -> str:
+def orphan_scans_folder(table_folder: str) -> str:
     """`<table_folder>_deltaq/unreferenced/`, the folder of the orphan scans: lists of files to be removed."""
     return f"{table_folder}{_OURS}unreferenced/"
 
 
-def duty_folder() -> str:
+def root_claims_folder() -> str:
     """`_deltaq/maintenance/`, the folder of the hourly claims to maintain the root."""
     return f"{_OURS}maintenance/"
 
 
-def duty_key(period: int) -> str:
+def root_claim_key(period: int) -> str:
     """The claim of one period: the process that creates it maintains the root. ValueError outside 0..VERSION_MAX."""
-    return duty_folder() + _digits(period)
+    return root_claims_folder() + _digits(period)
 
 
 def clock_key() -> str:
@@ -250,15 +250,15 @@ def clock_key() -> str:
     return f"{_OURS}clock"
 
 
-def look_key(table_folder: str, version: int, part: int = 0) -> str:
+def orphan_scan_key(table_folder: str, version: int, part: int = 0) -> str:
     """One part of an orphan scan: files that the table did not name at `version`. ValueError for a version outside
     0..VERSION_MAX, or a part outside 0..999,999."""
     if not 0 <= part < _LOOK_PARTS:
         raise ValueError(f"part {part} of an orphan scan is outside 0..{_LOOK_PARTS - 1}")
-    return f"{looks_folder(table_folder)}{_digits(version)}-{part:06d}"
+    return f"{orphan_scans_folder(table_folder)}{_digits(version)}-{part:06d}"
 
 
-def look_part(key: str) -> tuple[int, int] | None:
+def orphan_scan_part(key: str) -> tuple[int, int] | None:
     """Version and part of the orphan scan that `key` names; None if it names no orphan scan."""
     digits, _, part = key.rpartition("/")[2].partition("-")
     version = _version(digits, "")
@@ -286,22 +286,22 @@ def data_file_name(unique_id: str) -> str:
     return _check(unique_id, "unique id", "unique_id", KafkaError._INVALID_ARG) + ".parquet"
 
 
-def offers_folder(table_folder: str) -> str:
+def shared_files_folder(table_folder: str) -> str:
     """`<table_folder>shared/`, the folder of shared files: data files that any writer may commit."""
     return table_folder + _SHARED
 
 
-def offer_file(version: int, name: str) -> str:
+def shared_file(version: int, name: str) -> str:
     """`shared/<20 digits>/<name>`, a shared file relative to the table's folder.
 
     Each folder holds the files of 64 versions, which keeps its listing short.
     """
-    return f"{_SHARED}{_digits(version - version % _OFFER_FOLDER_VERSIONS)}/{name}"
+    return f"{_SHARED}{_digits(version - version % _SHARED_FOLDER_VERSIONS)}/{name}"
 
 
-def offers_after(table_folder: str, version: int) -> str:
+def shared_files_after(table_folder: str, version: int) -> str:
     """The `start_after` of a listing that returns the shared files of `version` and later."""
-    return table_folder + offer_file(version, _digits(version))
+    return table_folder + shared_file(version, _digits(version))
 
 
 def data_key(table_folder: str, add_path: str) -> str:

@@ -108,17 +108,21 @@ def test_every_operation_reaches_the_store_behind_it_and_is_counted():
     measured.create("a/c", b"new")
     with pytest.raises(ObjectExists):
         measured.create("a/c", b"newer")
-    assert (measured.get("a/b"), measured.peek("a/b"), measured.get_range("a/b", 1, 2)) == (b"0123", b"0123", b"12")
+    assert (measured.get("a/b"), measured.get_impatient("a/b"), measured.get_range("a/b", 1, 2)) == (
+        b"0123",
+        b"0123",
+        b"12",
+    )
     assert [entry.key for entry in measured.list("a/", "a/b")] == ["a/c"]
     measured.delete("a/b")
     with pytest.raises(ObjectMissing):
         measured.get("a/b")
-    assert [entry.key for entry in measured.glance("a/")] == ["a/c"]
+    assert [entry.key for entry in measured.list_some("a/")] == ["a/c"]
     assert measured.requests() == {"PUT": 3, "GET": 4, "LIST": 3, "DELETE": 1}, "refused and unanswered ones too"
     assert [entry.key for entry in measured.inner.list("")] == ["a/c"]
 
 
-@pytest.mark.parametrize("look", ["get", "peek"])
+@pytest.mark.parametrize("look", ["get", "get_impatient"])
 def test_a_look_for_what_is_not_there_yet_takes_a_request_and_its_time_too(look, monkeypatch):
     measured = store(EVEN)
     slept: list[float] = []
@@ -132,7 +136,7 @@ def test_a_look_for_what_is_not_there_yet_takes_a_request_and_its_time_too(look,
 def test_the_modelled_store_is_as_far_away_as_a_bucket():
     measured = store()
     assert measured.is_remote
-    assert measured.pace.busy_s >= 0.01
+    assert measured.poll_interval.busy_s >= 0.01
     watch = measured.watch()
     watch.add("a/")
     measured.put("a/b", b"")

@@ -140,7 +140,7 @@ LIMITS = {
         Limit(
             "producer.uploader.UPLOADS_MAX", "", "Concurrent uploads of full produce batches of a topic by one process"
         ),
-        Limit("names.OFFER_FILE_BYTES_MAX", "bytes", "Name of a shared file"),
+        Limit("names.SHARED_FILE_BYTES_MAX", "bytes", "Name of a shared file"),
         Limit("topics.log.SHARED_FILES_MAX", "", "Shared files of other processes in one commit"),
         Limit("topics.shared_files.WRITERS_MAX", "", "Other processes whose shared files a process keeps track of"),
         Limit(

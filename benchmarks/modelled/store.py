@@ -12,7 +12,7 @@ from benchmarks.counting_store import CountingStore
 from benchmarks.modelled.model import StoreModel
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import ObjectEntry, PollInterval, Store, Watch
-from deltaq.store.objects import LIST_CHUNK, PACE, PART_BYTES, PARTS_IN_FLIGHT
+from deltaq.store.objects import LIST_CHUNK, PART_BYTES, PARTS_IN_FLIGHT, POLL_INTERVAL
 from deltaq.store.watch import SignalWatch
 from deltaq.testing.chance import chance
 
@@ -34,8 +34,8 @@ class ModelledStore(CountingStore):
         self._seed = seed
 
     @property
-    def pace(self) -> PollInterval:
-        return PACE
+    def poll_interval(self) -> PollInterval:
+        return POLL_INTERVAL
 
     @property
     def is_remote(self) -> bool:
@@ -71,7 +71,7 @@ class ModelledStore(CountingStore):
             delay.seconds += self._content_s(len(found))
         return found
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -93,9 +93,9 @@ class ModelledStore(CountingStore):
         self._look(len(found))
         return iter(found)
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
         with _Delay(self.request_s("LIST")):
-            return super().glance(prefix, start_after)
+            return super().list_some(prefix, start_after)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         found = super().list_folders(prefix)

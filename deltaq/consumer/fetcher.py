@@ -209,7 +209,7 @@ class Fetcher:
         self._epochs = 0
         self._closed = False
         self._abandoned = False
-        self._idle_s = store.pace.busy_s
+        self._idle_s = store.poll_interval.busy_s
         self._found_at = clock.monotonic()
         self._name = name
         self._is_running = False
@@ -368,14 +368,14 @@ class Fetcher:
         with self._changed:
             while self._is_full() and not self._closed:
                 self._changed.wait(1.0)
-        pace = self._store.pace
+        interval = self._store.poll_interval
         now = self._clock.monotonic()
         if found:
-            self._idle_s, self._found_at = pace.busy_s, now
+            self._idle_s, self._found_at = interval.busy_s, now
             return
-        is_steady = now - self._found_at < pace.steady_s
-        if not self._watch.wait(max(pace.busy_s, min(self._idle_s, self._settings.wait_max_s))) and not is_steady:
-            self._idle_s = min(self._idle_s * 1.5, max(pace.busy_s, pace.idle_s))
+        is_steady = now - self._found_at < interval.steady_s
+        if not self._watch.wait(max(interval.busy_s, min(self._idle_s, self._settings.wait_max_s))) and not is_steady:
+            self._idle_s = min(self._idle_s * 1.5, max(interval.busy_s, interval.idle_s))
 
     def _is_full(self) -> bool:
         return self._ready_bytes >= self._settings.bytes_max

@@ -422,7 +422,7 @@ class DeltaLog:
         """An entry and its bytes; None if it is not there. Raises Corrupt, StoreError."""
         key = self._entry_key(version)
         try:
-            data = self.store.peek(key)
+            data = self.store.get_impatient(key)
             try:
                 entry = parse_entry(data, version, key)
             except (Corrupt, Incompatible):
@@ -546,7 +546,7 @@ class DeltaLog:
         `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot, and may raise to
         give up; none of its drafts is then in the log. `deadline` is a time of `clock.monotonic()`.
 
-        Raises OutcomeUnknown (the entry may exist now or later; see `settle`), Unavailable (it was not and will not be
+        Raises OutcomeUnknown (the entry may exist now or later; see `resolve`), Unavailable (it was not and will not be
         committed), Corrupt, Incompatible.
         """
         self._prove_store()
@@ -606,7 +606,7 @@ class DeltaLog:
             try:
                 entry = ours
                 if refusal is not None:
-                    entry = self._look(version, body, token, maybe)
+                    entry = self._read_slot(version, body, token, maybe)
                 if not self._is_proven(version):
                     # The entry may have been created before the clean-up, and the answer delayed until after it.
                     raise _SlotCleaned(maybe or refusal is None)
@@ -656,7 +656,7 @@ class DeltaLog:
         except StoreError:
             pass  # the create that follows handles the error
 
-    def _look(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
+    def _read_slot(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
         """The entry in the slot after an attempt that did not succeed; None if the slot is still empty."""
         try:
             found = self._fetch(version)
@@ -753,7 +753,7 @@ class DeltaLog:
             pass
         return self.state.version > before
 
-    def settle(self, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
+    def resolve(self, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
         """Resolve a commit that ended in OutcomeUnknown: its entry, or None if it was not and will not be committed.
 
         `write` drafts an entry without effect. If the slot is still empty, that entry fills it, so that the delayed
@@ -782,7 +782,7 @@ class DeltaLog:
         self._sync_or_unknown(token)
         return entry
 
-    def settle_in(
+    def resolve_add(
         self,
         token: str,
         as_of: int,
@@ -827,8 +827,8 @@ class DeltaLog:
         return found
 
     def token(self, version: int, txn_id: str) -> str:
-        """The token of a commit, for `settle`. It contains a checksum of the log's folder, so that a token presented to
-        another log is refused."""
+        """The token of a commit, for `resolve`. It contains a checksum of the log's folder, so that a token of another
+        log is refused."""
         return f"{version}:{txn_id}:{zlib.crc32(self.folder.encode()):08x}"
 
     def parse_token(self, token: str) -> tuple[int, str]:

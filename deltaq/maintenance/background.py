@@ -27,7 +27,7 @@ from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.names import duty_folder, duty_key, topic_log
+from deltaq.names import root_claim_key, root_claims_folder, topic_log
 from deltaq.store import ObjectExists, Store, StoreError
 from deltaq.topics.log import SharedTopicLog, TopicLog
 
@@ -35,7 +35,7 @@ __all__ = ["BackgroundTopicMaintenance", "checkpoint_if_due", "claim_root_mainte
 
 _log = logging.getLogger("deltaq.maintenance")
 
-DUTY_PERIOD_MS = 3600 * 1000
+ROOT_CLAIM_PERIOD_MS = 3600 * 1000
 """How often one of the processes that write to a root maintains the whole root."""
 
 EXIT_WAIT_S = 2.0
@@ -47,12 +47,12 @@ def claim_root_maintenance(store: Store, clock: Clock) -> bool:
 
     Two claims of one period, as by processes whose clocks differ, are harmless. Raises StoreError.
     """
-    key = duty_key(max(0, clock.time_ms() // DUTY_PERIOD_MS))
+    key = root_claim_key(max(0, clock.time_ms() // ROOT_CLAIM_PERIOD_MS))
     try:
         store.create(key, b"")
     except ObjectExists:
         return False
-    for entry in store.list(duty_folder()):
+    for entry in store.list(root_claims_folder()):
         if entry.key < key:
             store.delete(entry.key)
     return True
@@ -102,7 +102,7 @@ class BackgroundTopicMaintenance:
         self._stopped = False
         self._checkpointed_at = float("-inf")
         self._rest()
-        self._duty_at = self._due_at
+        self._claim_due_at = self._due_at
 
     def due_in_s(self) -> float:
         """Seconds until `look_after` is due, even if nothing is written."""
@@ -121,20 +121,20 @@ class BackgroundTopicMaintenance:
             now, self._checkpointed_at = state(), now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(now))
         self._look_after_topic(checkpoint=False)
-        if now_s >= self._duty_at:  # frequent commits postpone `look_after`, so the root's maintenance starts here
-            self._begin_duty()
+        if now_s >= self._claim_due_at:  # frequent commits postpone `look_after`, so the root's maintenance starts here
+            self._claim_root()
 
     def look_after(self) -> None:
         """Start all due maintenance in the background unless it is running. For topics that are rarely written."""
         self._look_after_topic(checkpoint=True)
-        self._begin_duty()
+        self._claim_root()
 
     def _look_after_topic(self, *, checkpoint: bool) -> None:
         self._rest()
         self._begin("maintenance", lambda: self._pass.run(checkpoint=checkpoint))
 
-    def _begin_duty(self) -> None:
-        self._duty_at = self._due_at
+    def _claim_root(self) -> None:
+        self._claim_due_at = self._due_at
         self._begin("duty", self._look_after_root)
 
     def _write_checkpoint(self, state: TableState) -> None:

@@ -88,7 +88,7 @@ def parse_orphan_scan(data: bytes, entry: ObjectEntry) -> OrphanScan:
     version, time_ms, took_ms = body["version"], body["time"], body["took"]
     if not all(isinstance(number, int) for number in (version, time_ms, took_ms, *found.values())):
         raise TypeError("a version or a time is no number")
-    place = names.look_part(entry.key)
+    place = names.orphan_scan_part(entry.key)
     if place is None or version != place[0] or took_ms < 0 or not all(map(_may_go, found)):
         raise ValueError("it is not of this place, or names what is no data file")
     return OrphanScan(version, time_ms, found, entry.modified_ms, took_ms, place[1])
@@ -149,7 +149,7 @@ class OrphanFileRemover:
         self._clock = clock
         self._step = step or throttle.step
         self._settings = settings
-        self._looks_folder = names.looks_folder(log.folder)
+        self._orphan_scans_folder = names.orphan_scans_folder(log.folder)
         # Note key -> time of its scan: a known note need not be read again until it is due.
         self._times_ms: dict[str, int] = {}
         self._live_since = SeenLive()  # the names that have been live since the last scan
@@ -239,7 +239,7 @@ class OrphanFileRemover:
 
     def _replace(self, scan: OrphanScan) -> None:
         """Overwrite the record of a scan. Its later `noted_ms` makes no difference: all its names were old enough."""
-        key = names.look_key(self._log.folder, scan.version, scan.part)
+        key = names.orphan_scan_key(self._log.folder, scan.version, scan.part)
         try:
             if scan.names:
                 self._store.put(key, _note_of(scan.version, scan.time_ms, scan.took_ms, scan.names))
@@ -253,12 +253,14 @@ class OrphanFileRemover:
         if not found:
             return 0
         version = self._log.version
-        parts = [place[1] for note in self._notes() if (place := names.look_part(note.key)) and place[0] == version]
+        parts = [
+            place[1] for note in self._notes() if (place := names.orphan_scan_part(note.key)) and place[0] == version
+        ]
         part = max(parts, default=-1) + 1
         noting = self._clock.uptime()
         took_ms = math.ceil((noting - began) * 1000)
         data = _note_of(version, self._clock.time_ms(), took_ms, found)
-        key = names.look_key(self._log.folder, version, part)
+        key = names.orphan_scan_key(self._log.folder, version, part)
         try:
             self._store.create(key, data)
             if (self._clock.uptime() - noting) * 1000 > self._settings.in_flight_ms / 2:
@@ -297,26 +299,28 @@ class OrphanFileRemover:
 
     def _notes(self) -> list[ObjectEntry]:
         try:
-            return list(self._store.list(self._looks_folder))
+            return list(self._store.list(self._orphan_scans_folder))
         except StoreError as error:
             raise unavailable(error) from error
 
     def sweep(self, scan: OrphanScan) -> int:
         """Delete the files that a scan found and that are still not in the topic. Returns their number.
 
-        Raises what `TopicLog.raise_uploads` raises; Stopped.
+        Raises what `TopicLog.raise_min_upload_version` raises; Stopped.
         """
         self._log.catch_up()
         if scan.version > self._log.version:
             # No scan can have seen a version that does not exist: the note is damaged. Voiding all uploads up to that
             # version would block every writer for ever.
-            self._drop(names.look_key(self._log.folder, scan.version, scan.part), "its version is not in the log yet")
+            self._drop(
+                names.orphan_scan_key(self._log.folder, scan.version, scan.part), "its version is not in the log yet"
+            )
             return 0
         noted = settled(scan, self._settings.in_flight_ms)
         noted -= self._live_since.among(noted)
         head = self._log.head or self._log.ended
-        if noted - self._live() and (head is None or head.uploads_from <= scan.version):
-            self._log.raise_uploads(scan.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+        if noted - self._live() and (head is None or head.min_upload_version <= scan.version):
+            self._log.raise_min_upload_version(scan.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
         # Only now is the outcome final: the writers of these files have committed them, or never will.
         doomed = sorted(noted - self._live())
         try:
@@ -324,7 +328,7 @@ class OrphanFileRemover:
                 keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
                 delete_all(self._store, self._clock, keys)
                 self._step()
-            self._store.delete(names.look_key(self._log.folder, scan.version, scan.part))
+            self._store.delete(names.orphan_scan_key(self._log.folder, scan.version, scan.part))
         except StoreError as error:
             raise unavailable(error) from error
         return len(doomed)

@@ -254,7 +254,7 @@ class TopicPass:
                 continue  # the topic may have been deleted, or created again
             before = self._log.version
             self._throttle.step()
-            self._set_pace()
+            self._set_poll_interval()
             self._throttle.step()
             for kind, action in sorted(self._plan(until).items(), key=lambda planned: turns.index(planned[0])):
                 if until is not None and _oldest(action, self._log.index, self._log.live_head) > until:
@@ -342,7 +342,7 @@ class TopicPass:
             # The records decode to far more memory than was known. Merging the new files again might never end.
             self._unmergeable.update(made)
 
-    def _set_pace(self) -> None:
+    def _set_poll_interval(self) -> None:
         """Raise the throttle's share while more small files wait than throttled maintenance can merge."""
         target_bytes, decoded_max = self._log.settings.segment_bytes, self._rewriter.bytes_max
         left_out = self._damaged | self._unmergeable
@@ -390,7 +390,7 @@ class TopicPass:
             return
         self._orphans.note_live()
         self._throttle.step()
-        self._set_pace()
+        self._set_poll_interval()
         self._throttle.step()
         head, target_bytes = self._log.live_head, self._log.settings.segment_bytes
         files = plan_compaction(

@@ -557,7 +557,7 @@ class Producer:
         resolved within `timeout` seconds.
         """
         sender = topic_sender(self._store, check_topic(topic), self._clock, self._config.client_id)
-        return sender.settle(token, checked_timeout(timeout))
+        return sender.resolve(token, checked_timeout(timeout))
 
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
         """All topics, or one, with their partitions."""

@@ -156,11 +156,11 @@ class Sender:
         self._reports.failed(in_upload, KafkaException(KafkaError(KafkaError._PURGE_INFLIGHT)))
         self.wake()  # purged batches make room for others
 
-    def settle(self, token: str, timeout_s: float) -> bool:
+    def resolve(self, token: str, timeout_s: float) -> bool:
         """Resolve an OutcomeUnknown: whether its append is in the log. Raises OutcomeUnknown if that takes longer than
         `timeout_s` seconds."""
         log = TopicLog(self._store, self.topic, self._clock)
-        return log.settle(token, self._clock.monotonic() + timeout_s) is not None
+        return log.resolve(token, self._clock.monotonic() + timeout_s) is not None
 
     # --- the threads: they reference the sender, so that `topic_sender` finds it while they run ---
 

@@ -115,7 +115,7 @@ class Store(Protocol):
         """The root as a URL without credentials, e.g. `file:///data/events`, `memory://test`, `s3://bucket/prefix`."""
 
     @property
-    def pace(self) -> PollInterval:
+    def poll_interval(self) -> PollInterval:
         """How often a waiting reader should poll for a new object."""
 
     @property
@@ -129,11 +129,11 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """The whole object. ObjectMissing, StoreUnavailable, StoreRefused."""
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         """As `get`, for a small object that another client may be writing at this moment.
 
-        Some servers delay a read of such a key for much longer than the write takes. `peek` gives up such a read early
-        and repeats it.
+        Some servers delay a read of such a key for much longer than the write takes. This one gives such a read up
+        early and repeats it.
         """
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -165,7 +165,7 @@ class Store(Protocol):
         A missing folder is an empty listing. StoreUnavailable, StoreRefused.
         """
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
         """A partial listing of a folder (empty, or ending in `/`) in one request; any object may be missing from it.
 
         For optimisations that stay correct when an object is missed. StoreUnavailable, StoreRefused.

@@ -41,10 +41,10 @@ from deltaq.store.watch import SignalWatch
 
 __all__ = ["LocalStore"]
 
-PACE = PollInterval(busy_s=0.0005, idle_s=0.02)
+POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.02)
 """A poll that finds nothing costs a few microseconds."""
 
-PACE_WITH_INOTIFY = PollInterval(busy_s=0.0005, idle_s=0.1)
+POLL_INTERVAL_WITH_INOTIFY = PollInterval(busy_s=0.0005, idle_s=0.1)
 """The kernel wakes the reader. Polling while idle finds changes that the kernel does not report: those made by other
 machines on a network file system.
 
@@ -108,8 +108,8 @@ class LocalStore:
         return "file://" + quote(self._root)
 
     @property
-    def pace(self) -> PollInterval:
-        return PACE_WITH_INOTIFY if self._wakes else PACE
+    def poll_interval(self) -> PollInterval:
+        return POLL_INTERVAL_WITH_INOTIFY if self._wakes else POLL_INTERVAL
 
     @property
     def is_remote(self) -> bool:
@@ -124,7 +124,7 @@ class LocalStore:
     def get(self, key: str) -> bytes:
         return self._read("get", key, 0, None)
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -142,8 +142,8 @@ class LocalStore:
         check_prefix("list", prefix)
         return self._list(prefix, start_after)
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        check_folder("glance", prefix)
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        check_folder("list_some", prefix)
         return builtins.list(self.list(prefix, start_after))
 
     def list_folders(self, prefix: str) -> builtins.list[str]:

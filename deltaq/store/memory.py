@@ -14,7 +14,7 @@ from deltaq.store.watch import SignalWatch
 
 __all__ = ["MemoryStore", "forget_memory_store", "memory_store", "serve_memory_store"]
 
-PACE = PollInterval(busy_s=0.0005, idle_s=0.1)
+POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.1)
 """A watch of this store misses no change, so polling while idle is only a safety net."""
 
 
@@ -34,8 +34,8 @@ class MemoryStore:
         return self._url
 
     @property
-    def pace(self) -> PollInterval:
-        return PACE
+    def poll_interval(self) -> PollInterval:
+        return POLL_INTERVAL
 
     @property
     def is_remote(self) -> bool:
@@ -49,7 +49,7 @@ class MemoryStore:
         check_key("get", key)
         return self._content("get", key)
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -78,8 +78,8 @@ class MemoryStore:
             entries = [ObjectEntry(key, len(self._objects[key][0]), self._objects[key][1]) for key in keys]
         return iter(entries)
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        check_folder("glance", prefix)
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        check_folder("list_some", prefix)
         return builtins.list(self.list(prefix, start_after))
 
     def list_folders(self, prefix: str) -> builtins.list[str]:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "ObjectStore", "open_object_store"]
 
-PACE = PollInterval(busy_s=0.01, idle_s=0.5)
+POLL_INTERVAL = PollInterval(busy_s=0.01, idle_s=0.5)
 """Every poll is a billed request, and on some servers a poll delays the write that it waits for."""
 
-NEAR_PACE = PollInterval(busy_s=0.005, idle_s=0.5, steady_s=0.03)
+NEAR_POLL_INTERVAL = PollInterval(busy_s=0.005, idle_s=0.5, steady_s=0.03)
 """For a server that answers within `NEAR_S`, which is probably in the same network. The busy interval is kept for
 longer than a low-latency producer lingers. Otherwise the poll that finds its messages would be late by half of that
 time."""
@@ -43,14 +43,14 @@ PART_BYTES = 16 * 1024 * 1024
 
 PARTS_IN_FLIGHT = 4
 
-PEEK_TIMEOUT_S = 0.006
-"""How long `peek` waits before it repeats the request, on a server that usually answers within `NEAR_S`.
+IMPATIENT_TIMEOUT_S = 0.006
+"""How long `get_impatient` waits before it repeats the request, on a server that usually answers within `NEAR_S`.
 
 MinIO delays a read of a key that is being written by up to 50 ms, 25 ms on average, although the write takes 2 ms.
 """
 
-PEEKS = 6
-"""Number of requests with `PEEK_TIMEOUT_S`; the next one has the normal timeout."""
+IMPATIENT_ATTEMPTS = 6
+"""Number of requests with `IMPATIENT_TIMEOUT_S`; the next one has the normal timeout."""
 
 LIST_CHUNK = 1000  # entries: one page of S3's listing
 
@@ -72,7 +72,7 @@ class Connection:
     provider: str  # the provider or server, for error texts, e.g. `S3 at http://localhost:9000`
     client: Client = field(repr=False)  # with moderate retries
     create_client: Client = field(repr=False)  # without retries: a repeated create may be refused by its own first one
-    peek_client: Client = field(repr=False)  # with `PEEK_TIMEOUT_S`
+    impatient_client: Client = field(repr=False)  # with `IMPATIENT_TIMEOUT_S`
     secrets: frozenset[str] = field(repr=False)  # masked in every text
     lists_in_order: bool = True
 
@@ -87,8 +87,8 @@ def open_object_store(
         client = _client(scheme, bucket, prefix, settings, settings.retry)
         no_retry = settings.retry | {"max_retries": 0}
         create_client = _client(scheme, bucket, prefix, settings, no_retry)
-        short_timeout = settings.client | {"timeout": timedelta(seconds=PEEK_TIMEOUT_S)}
-        peek_client = _client(scheme, bucket, prefix, replace(settings, client=short_timeout), no_retry)
+        short_timeout = settings.client | {"timeout": timedelta(seconds=IMPATIENT_TIMEOUT_S)}
+        impatient_client = _client(scheme, bucket, prefix, replace(settings, client=short_timeout), no_retry)
     except CLIENT_ERRORS as error:
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
@@ -98,7 +98,7 @@ def open_object_store(
                 settings.provider,
                 client,
                 create_client,
-                peek_client,
+                impatient_client,
                 settings.secrets,
                 lists_in_order=scheme != "az",
             ),
@@ -144,7 +144,7 @@ class ObjectStore:
     def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
         self._connection = connection
         self._clock = clock
-        self._answer_s = inf  # moving average of the time of `peek`, in seconds
+        self._answer_s = inf  # moving average of the time of `get_impatient`, in seconds
         self._known = ""  # a key read or written recently, by which an empty listing is verified
 
     @property
@@ -157,8 +157,8 @@ class ObjectStore:
         return self._connection.provider
 
     @property
-    def pace(self) -> PollInterval:
-        return NEAR_PACE if self._answer_s < NEAR_S else PACE
+    def poll_interval(self) -> PollInterval:
+        return NEAR_POLL_INTERVAL if self._answer_s < NEAR_S else POLL_INTERVAL
 
     @property
     def is_remote(self) -> bool:
@@ -172,14 +172,14 @@ class ObjectStore:
         check_key("get", key)
         return self._get(self._connection.client, "get", key)
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         check_key("get", key)
-        for _ in range(PEEKS if self._answer_s < NEAR_S else 0):
+        for _ in range(IMPATIENT_ATTEMPTS if self._answer_s < NEAR_S else 0):
             asked_at = self._clock.monotonic()
             try:
-                return self._timed_get(self._connection.peek_client, key)
+                return self._timed_get(self._connection.impatient_client, key)
             except StoreUnavailable:
-                if self._clock.monotonic() - asked_at < PEEK_TIMEOUT_S:
+                if self._clock.monotonic() - asked_at < IMPATIENT_TIMEOUT_S:
                     break  # failed before the timeout: the server has an error, so use the normal timeout and retries
         return self._timed_get(self._connection.client, key)
 
@@ -230,13 +230,13 @@ class ObjectStore:
         entries = self._list(prefix, start_after)
         return entries if self._connection.lists_in_order else iter(sorted(entries, key=lambda entry: entry.key))
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        check_folder("glance", prefix)
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        check_folder("list_some", prefix)
         client, after = self._connection.client, start_after if is_key(start_after) else None
         stream = self._attempt(
-            "glance", prefix, lambda: iter(obstore.list(client, prefix or None, offset=after, chunk_size=LIST_CHUNK))
+            "list_some", prefix, lambda: iter(obstore.list(client, prefix or None, offset=after, chunk_size=LIST_CHUNK))
         )
-        page = self._attempt("glance", prefix, lambda: next(stream, None))
+        page = self._attempt("list_some", prefix, lambda: next(stream, None))
         return [_entry(meta) for meta in page or () if meta["path"] > start_after and is_key(meta["path"])]
 
     def list_folders(self, prefix: str) -> builtins.list[str]:

@@ -133,8 +133,8 @@ class FaultyStore:
         return self.inner.url
 
     @property
-    def pace(self) -> PollInterval:
-        return self.inner.pace
+    def poll_interval(self) -> PollInterval:
+        return self.inner.poll_interval
 
     @property
     def is_remote(self) -> bool:
@@ -150,7 +150,7 @@ class FaultyStore:
     def get(self, key: str) -> bytes:
         return self._read("get", key, lambda: self.inner.get(key))
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -187,7 +187,7 @@ class FaultyStore:
             return iter(found[: fault.number] + found)
         return iter(found)
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
         return builtins.list(self.list(prefix, start_after))
 
     def list_folders(self, prefix: str) -> builtins.list[str]:

@@ -34,7 +34,7 @@ from deltaq.topics.rewrites import (
     check_files,
     check_rewrite,
     may_have_left,
-    raised_uploads,
+    raised_min_upload_version,
     renewed,
     retained,
     rewritten,
@@ -80,7 +80,7 @@ ENGINE = f"deltaq/{__version__}"
 _APPEND = "WRITE"
 """The operation of entries that append records."""
 
-_SETTLE = "SETTLE"
+_FENCE = "FENCE"
 """The operation of entries without effect, which fill a slot or revoke shared files."""
 
 TURN_TIMEOUT_S = 5.0
@@ -570,7 +570,7 @@ class TopicLog:
             if len(outcome.landed) + len(outcome.unseen) == len(segments):
                 self._log.sync()
                 raise CommittedByPeer(outcome)  # nothing is left to revoke
-            return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
+            return Draft(self._info(txn_id, self._now(), _FENCE, blind=True), [])
 
         try:
             self._log.commit(write, deadline)
@@ -587,10 +587,10 @@ class TopicLog:
 
     def _shared_by_peers(self, head: TopicHead) -> list[PendingSegment]:
         """Shared files of peers that may be committed next."""
-        folder, after = names.offers_folder(self.folder), max(0, self.version - SHARED_FILES_BEHIND)
+        folder, after = names.shared_files_folder(self.folder), max(0, self.version - SHARED_FILES_BEHIND)
         found = []
         try:
-            for entry in self._store.glance(folder, names.offers_after(self.folder, after)):
+            for entry in self._store.list_some(folder, names.shared_files_after(self.folder, after)):
                 shared_file = parse_shared_file(entry.key.removeprefix(self.folder))
                 if shared_file is not None and shared_file.segment.size == entry.size:
                     found.append(shared_file)
@@ -665,12 +665,14 @@ class TopicLog:
 
         self._maintain("DELETE", actions, deadline)
 
-    def raise_uploads(self, uploads_from: int, deadline: float) -> None:
-        """Void uploads: refuse from now on all files whose upload began at a known version below `uploads_from`.
+    def raise_min_upload_version(self, min_upload_version: int, deadline: float) -> None:
+        """Void uploads: refuse from now on all files whose upload began at a known version below `min_upload_version`.
 
         Applies to deleted topics, too. Raises what `DeltaLog.commit` raises.
         """
-        self._maintain("VACUUM START", lambda _, head, now: raised_uploads(head, uploads_from, now), deadline)
+        self._maintain(
+            "VACUUM START", lambda _, head, now: raised_min_upload_version(head, min_upload_version, now), deadline
+        )
 
     @property
     def names_statistics(self) -> bool:
@@ -744,7 +746,7 @@ class TopicLog:
         self._drafted = _Drafted(entry, self._checked(entry, f"a new entry of {self.folder}"))
         return Draft(info, rest, may_stand, before=before)
 
-    def settle(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
+    def resolve(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """Resolve an append that ended in OutcomeUnknown: its files with their offsets, or None if it is not in the log
         and never will be."""
         version, what = self._log.parse_token(token)
@@ -753,9 +755,9 @@ class TopicLog:
         txn_id = self._new_token()
 
         def write(_: TableState) -> Draft:
-            return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
+            return Draft(self._info(txn_id, self._now(), _FENCE, blind=True), [])
 
-        entry = self._log.settle(token, write, deadline)
+        entry = self._log.resolve(token, write, deadline)
         return None if entry is None else self._files(entry)
 
     def _resolve_shared_file(
@@ -766,13 +768,13 @@ class TopicLog:
         txn_id = shared_file.writer + self._clock.unique_id()[-WRITER_CHARS:]
 
         def write(_: TableState) -> Draft:
-            return Draft(self._info(txn_id, self._now(), _SETTLE, blind=True), [])
+            return Draft(self._info(txn_id, self._now(), _FENCE, blind=True), [])
 
         def is_it(add: Add) -> bool:
             found = parse_shared_file(add.path)
             return found is not None and found.id == shared_file
 
-        found = self._log.settle_in(token, as_of, write, is_it, deadline)
+        found = self._log.resolve_add(token, as_of, write, is_it, deadline)
         return None if found is None else (data_file(found, self.folder),)
 
     def shared_file_token(self, segment: PendingSegment) -> str | None:
@@ -835,7 +837,7 @@ def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:
 
 def _voided(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:
     """The paths of uploads that may have been removed as orphans."""
-    return frozenset(segment.path for segment in segments if segment.as_of < head.uploads_from)
+    return frozenset(segment.path for segment in segments if segment.as_of < head.min_upload_version)
 
 
 def _check_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> None:

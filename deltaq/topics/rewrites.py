@@ -34,7 +34,7 @@ __all__ = [
     "check_files",
     "check_rewrite",
     "may_have_left",
-    "raised_uploads",
+    "raised_min_upload_version",
     "renewed",
     "retained",
     "rewritten",
@@ -103,9 +103,11 @@ def retained(head: TopicHead, trimmed: Trimmed, now_ms: int) -> list[Action]:
     return [*removes, replace(head, start_offsets=starts, time_ms=time_ms).action()]
 
 
-def raised_uploads(head: TopicHead, uploads_from: int, now_ms: int) -> list[Action]:
-    """The action that voids uploads which began at a known version below `uploads_from`."""
-    raised = replace(head, uploads_from=max(head.uploads_from, uploads_from), time_ms=max(now_ms, head.time_ms))
+def raised_min_upload_version(head: TopicHead, min_upload_version: int, now_ms: int) -> list[Action]:
+    """The action that voids uploads which began at a known version below `min_upload_version`."""
+    raised = replace(
+        head, min_upload_version=max(head.min_upload_version, min_upload_version), time_ms=max(now_ms, head.time_ms)
+    )
     return [raised.action()]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from deltaq.delta.actions import Add, Entry
-from deltaq.names import OFFER_FILE_BYTES_MAX, offer_file
+from deltaq.names import SHARED_FILE_BYTES_MAX, shared_file
 from deltaq.topics.state import DataFile, PendingSegment, TopicHead, data_file
 
 __all__ = [
@@ -35,7 +35,7 @@ WRITERS_MAX = 4096
 """Writers that a tracker remembers. With more it starts anew, and allows only files uploaded since then."""
 
 _FORM = 1
-_ID = re.compile(r"offer-([0-9a-f]{16})-([0-9]{1,12})")
+_ID = re.compile(r"shared-([0-9a-f]{16})-([0-9]{1,12})")
 _NAME = re.compile(r"([0-9]{20})-([0-9a-f]{16})-([0-9]{1,12})(f?)-([A-Za-z0-9_-]+)\.parquet")
 
 
@@ -47,7 +47,7 @@ class SharedFileId:
     number: int
 
     def __str__(self) -> str:
-        return f"offer-{self.writer}-{self.number}"
+        return f"shared-{self.writer}-{self.number}"
 
     @staticmethod
     def parse(text: str) -> SharedFileId | None:
@@ -110,13 +110,13 @@ def shared_file_path(file_id: SharedFileId, segment: PendingSegment, topic_id: s
     lead = f"{segment.as_of:020d}-{file_id.writer}-{file_id.number}{'f' if follows else ''}"
     body += zlib.crc32(lead.encode() + body).to_bytes(4, "big")
     name = f"{lead}-{urlsafe_b64encode(body).decode().rstrip('=')}.parquet"
-    return offer_file(segment.as_of, name) if len(name) <= OFFER_FILE_BYTES_MAX else None
+    return shared_file(segment.as_of, name) if len(name) <= SHARED_FILE_BYTES_MAX else None
 
 
 def parse_shared_file(path: str) -> SharedFile | None:
     """Parse a path relative to the topic's folder; None if it is no shared file, or its name is damaged."""
     found = _NAME.fullmatch(path.rpartition("/")[2])
-    if found is None or offer_file(int(found[1]), found[0]) != path:
+    if found is None or shared_file(int(found[1]), found[0]) != path:
         return None
     as_of, writer, number, follows, packed = found.groups()
     try:
@@ -206,7 +206,7 @@ class SharedFileTracker:
             writer, number, as_of = file.id.writer, file.id.number, file.segment.as_of
             if writer == own or file.topic_mark != mark or head.deleted:
                 continue
-            if not max(self.since, head.uploads_from) <= as_of <= version:
+            if not max(self.since, head.min_upload_version) <= as_of <= version:
                 continue  # possibly in the log already, or void; or `as_of` is a version not read yet
             if self._committed.get(writer, -1) > as_of:
                 continue  # its writer has made an entry since, and commits it itself

@@ -45,7 +45,7 @@ PARTITIONS_PROPERTY = "deltaq.partitions"
 class TopicHead:
     """A topic at one version. Offsets are indexed by partition; `time_ms` never decreases from entry to entry.
 
-    `uploads_from`: uploads that began at a known version below this one are void, since their files may be gone.
+    `min_upload_version`: uploads that began at a known version below this one are void, since their files may be gone.
     """
 
     topic_id: str
@@ -53,7 +53,7 @@ class TopicHead:
     start_offsets: tuple[int, ...]
     time_ms: int
     deleted: bool = False
-    uploads_from: int = 0
+    min_upload_version: int = 0
 
     @property
     def partitions(self) -> int:
@@ -70,8 +70,8 @@ class TopicHead:
         }
         if self.deleted:
             body["deleted"] = True
-        if self.uploads_from:
-            body["uploads_from"] = self.uploads_from
+        if self.min_upload_version:
+            body["min_upload_version"] = self.min_upload_version
         return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
 
 
@@ -163,7 +163,7 @@ def parse_head(configuration: str, path: str, version: int) -> TopicHead:
             _offsets(body["start_offsets"]),
             _time(body["time"]),
             body.get("deleted") is True,
-            _whole(body.get("uploads_from", 0)),
+            _whole(body.get("min_upload_version", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the topic's offsets cannot be parsed: {error}", path=path, version=version) from error
@@ -277,7 +277,7 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
             raise Corrupt(
                 "the entry changes a topic but has no deltaq domain with its offsets", path=path, version=entry.version
             )
-        return before  # an entry without effect, see DeltaLog.settle
+        return before  # an entry without effect, see DeltaLog.resolve
     after = parse_head(domains[0].configuration, path, entry.version)
     expected = (
         list(before.next_offsets)
@@ -294,16 +294,18 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
         raise Corrupt("the entry's batches do not add up to its next offsets", path=path, version=entry.version)
     if before is not None and before.topic_id == after.topic_id and _goes_back(before, after):
         raise Corrupt(
-            "the entry lowers a start offset or uploads_from of the entry before it", path=path, version=entry.version
+            "the entry lowers a start offset or min_upload_version of the entry before it",
+            path=path,
+            version=entry.version,
         )
-    if after.uploads_from > entry.version:
-        raise Corrupt("uploads_from is above the version of the entry", path=path, version=entry.version)
+    if after.min_upload_version > entry.version:
+        raise Corrupt("min_upload_version is above the version of the entry", path=path, version=entry.version)
     return after
 
 
 def _goes_back(before: TopicHead, after: TopicHead) -> bool:
     starts = zip(before.start_offsets, after.start_offsets, strict=False)
-    return any(new < old for old, new in starts) or after.uploads_from < before.uploads_from
+    return any(new < old for old, new in starts) or after.min_upload_version < before.min_upload_version
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def _keys(store: Store, prefix: str = "", start_after: str = "") -> list[str]:
 @pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff\r\n", FIVE_MB], ids=["empty", "x", "binary", "5 MB"])
 def test_what_was_written_is_read_back(store: Store, write: str, content: bytes) -> None:
     getattr(store, write)("a/b", content)
-    for read in (store.get("a/b"), store.peek("a/b")):
+    for read in (store.get("a/b"), store.get_impatient("a/b")):
         assert type(read) is bytes
         assert read == content
     assert [(entry.key, entry.size) for entry in store.list("")] == [("a/b", len(content))]
@@ -121,7 +121,7 @@ def test_reading_what_is_not_there_says_missing(store: Store, key: str) -> None:
         store.get(key)
     assert caught.value.key == key
     with pytest.raises(ObjectMissing) as caught:
-        store.peek(key)
+        store.get_impatient(key)
     assert caught.value.key == key
     for length in (0, 5):
         with pytest.raises(ObjectMissing):
@@ -202,25 +202,25 @@ def test_a_listing_longer_than_a_page_is_complete(store: Store) -> None:
 @pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "b/", "b/x/", "c/", "zz/"])
 @pytest.mark.parametrize("start_after", ["", "a", "a/", "a/b/c", "ab/c", "b/x/y", "zzz"])
 def test_a_glance_at_few_objects_shows_what_a_listing_has(listed: Store, prefix: str, start_after: str) -> None:
-    found = sorted(listed.glance(prefix, start_after), key=lambda entry: entry.key)
+    found = sorted(listed.list_some(prefix, start_after), key=lambda entry: entry.key)
     assert found == list(listed.list(prefix, start_after))
 
 
 def test_a_glance_shows_at_once_what_was_written_and_nothing_that_is_gone(store: Store) -> None:
-    assert store.glance("") == store.glance("log/") == []
+    assert store.list_some("") == store.list_some("log/") == []
     store.put("log/1", b"1")
     store.create("log/2", b"22")
     store.put("log/1", b"111")
-    assert [(entry.key, entry.size) for entry in store.glance("log/")] == [("log/1", 3), ("log/2", 2)]
+    assert [(entry.key, entry.size) for entry in store.list_some("log/")] == [("log/1", 3), ("log/2", 2)]
     store.delete("log/1")
-    assert [(entry.key, entry.size) for entry in store.glance("")] == [("log/2", 2)]
+    assert [(entry.key, entry.size) for entry in store.list_some("")] == [("log/2", 2)]
 
 
 def test_a_glance_at_more_than_a_page_shows_some_of_it_and_nothing_else(store: Store) -> None:
     keys = [f"log/{number:020d}.json" for number in range(1100)]
     for key in keys:
         store.put(key, b"")
-    found = [entry.key for entry in store.glance("log/", start_after=keys[49])]
+    found = [entry.key for entry in store.list_some("log/", start_after=keys[49])]
     assert found
     assert len(set(found)) == len(found)
     assert set(found) <= set(keys[50:])
@@ -288,7 +288,7 @@ def test_a_bad_key_is_refused_by_every_operation(store: Store, key: str) -> None
         lambda: store.create(key, b""),
         lambda: store.delete(key),
         lambda: store.list_folders(f"{key}/"),
-        lambda: store.glance(f"{key}/"),
+        lambda: store.list_some(f"{key}/"),
         lambda: store.watch().add(f"{key}/"),
     ]
     if key not in {"", "a/"}:
@@ -310,7 +310,7 @@ def test_a_folder_must_be_named_with_its_slash(store: Store) -> None:
     with pytest.raises(StoreRefused, match="must end in '/'"):
         store.list_folders("topics")
     with pytest.raises(StoreRefused, match="must end in '/'"):
-        store.glance("topics")
+        store.list_some("topics")
 
 
 # Several at once
@@ -432,7 +432,7 @@ def test_every_store_passes_its_own_probe_and_leaves_nothing_behind(store: Store
 
 
 def test_the_store_tells_its_pace_url_and_case(store: Store) -> None:
-    assert 0 < store.pace.busy_s <= store.pace.idle_s <= 1
+    assert 0 < store.poll_interval.busy_s <= store.poll_interval.idle_s <= 1
     assert store.url.startswith(("file:///", "memory://", "s3://"))
     assert repr(store) == f"<{type(store).__name__} {store.url}>"
     assert store.case_sensitive in {True, False}
@@ -471,7 +471,7 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeyp
             lambda store=store: store.create("k", b""),
             lambda store=store: list(store.list("")),
             lambda store=store: store.list_folders(""),
-            lambda store=store: store.glance(""),
+            lambda store=store: store.list_some(""),
             lambda store=store: store.delete("k"),
         ):
             with pytest.raises((StoreRefused, StoreUnavailable)) as caught:

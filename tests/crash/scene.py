@@ -230,7 +230,7 @@ class Scene:
 
     # --- the end ---
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """After the faults: let every writer end with all outcomes known, and the group read all records (G8)."""
         for actor in self.writers:
             self.wait(actor.has_lived, f"a sign of life from {actor.name}")

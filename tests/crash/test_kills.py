@@ -16,7 +16,7 @@ def killed(root: str, folder: Path) -> Findings:
         reader = scene.reader("r1")
         for victim in (*writers, reader, *writers, reader, *writers):
             scene.kill(victim)
-        scene.settle()
+        scene.resolve()
         return scene.judge()
 
 
@@ -51,7 +51,7 @@ def killed_in_a_crowd(root: str, folder: Path) -> Findings:
             scene.kill(victim)
         for sleeper in writers[:2]:
             scene.pause(sleeper, 1.5)
-        scene.settle()
+        scene.resolve()
         return scene.judge()
 
 
@@ -81,7 +81,7 @@ def test_writers_and_readers_that_stand_still_past_their_timeouts_lose_double_an
         for writer in writers:
             scene.pause(writer, 1.5)
         scene.pause(scene.active_reader(), 2.0)
-        scene.settle()
+        scene.resolve()
         findings = scene.judge()
     assert findings.sends["ok"] > 0
     assert findings.commits["ok"] > 0
@@ -99,7 +99,7 @@ def test_a_server_that_is_killed_and_restarted_takes_nothing_with_it_and_everybo
             own_server.kill()
             scene.moment()
             own_server.restart()
-        scene.settle()
+        scene.resolve()
         findings = scene.judge()
     assert findings.sends["ok"] > 0
     assert findings.commits["ok"] > 0

@@ -54,7 +54,7 @@ def soak(root: str, folder: Path, faults: dict[str, int], kill_server: Callable[
                 kill_server(scene)
             if (kills + 1) % REPORT_EVERY == 0 and fault.startswith("kill"):
                 print(f"[{time.monotonic() - begun:5.0f} s] {dict(done)}", flush=True)
-        scene.settle()
+        scene.resolve()
         findings = scene.judge()
     print(f"[{time.monotonic() - begun:5.0f} s] {findings}", flush=True)
     return findings

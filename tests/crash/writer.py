@@ -53,7 +53,7 @@ class Writer:
                 self.send()
             self.producer.poll(0.002)
         self.producer.close()
-        self.settle()
+        self.resolve()
 
     def send(self) -> None:
         """Send one message."""
@@ -71,7 +71,7 @@ class Writer:
         else:
             sending.fail(error)
 
-    def settle(self) -> None:
+    def resolve(self) -> None:
         """Resolve every commit with unknown outcome."""
         if not self.unknown:
             return

@@ -25,9 +25,9 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.names import (
     checkpoint_file,
     clock_key,
-    duty_key,
     last_checkpoint,
     log_start_marker,
+    root_claim_key,
     topic_folder,
     topic_log,
 )
@@ -267,7 +267,7 @@ def test_a_producer_cannot_delete_data_nor_write_what_belongs_to_groups_and_main
     log = topic_log("t")
     for key in (data, f"{log}{0:020d}.json", checkpoint_file(log, 5), last_checkpoint(log)):
         assert "delete" in refused(root.store("producer"), key)
-    for key in (f"groups/g/_delta_log/{0:020d}.json", "groups/g/_members/m", clock_key(), duty_key(1)):
+    for key in (f"groups/g/_delta_log/{0:020d}.json", "groups/g/_members/m", clock_key(), root_claim_key(1)):
         assert refused(root.store("producer"), key) == {"put", "create", "delete"}
     assert refused(root.store("producer"), log_start_marker(topic_folder("t"), 1)) == {"put", "create", "delete"}
     root.store("producer").put(checkpoint_file(log, 5), b"x")

@@ -38,7 +38,7 @@ class UntouchableStore:
     """A store that nobody may ask for anything; `touched` tells what was asked all the same."""
 
     url = "memory://untouched"
-    pace = PollInterval(0.001, 0.001)
+    poll_interval = PollInterval(0.001, 0.001)
     is_remote = False
     case_sensitive = True
 
@@ -52,8 +52,8 @@ class UntouchableStore:
     def get(self, key: str) -> bytes:
         self._touch("get", key)
 
-    def peek(self, key: str) -> bytes:
-        self._touch("peek", key)
+    def get_impatient(self, key: str) -> bytes:
+        self._touch("get_impatient", key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self._touch("get_range", key)
@@ -67,8 +67,8 @@ class UntouchableStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         self._touch("list", prefix)
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
-        self._touch("glance", prefix)
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+        self._touch("list_some", prefix)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         self._touch("list_folders", prefix)

@@ -39,7 +39,7 @@ eightieth. So each has the seed that noticed it last, which is tried first."""
 
 def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
     """Takes a slot that refused it for somebody else's, and writes the same files again."""
-    look = DeltaLog._look
+    look = DeltaLog._read_slot
 
     def blind(self, *arguments):
         entry = look(self, *arguments)
@@ -49,7 +49,7 @@ def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
             else replace(entry, info=replace(entry.info or CommitInfo("", 0, ""), txn_id="somebody else"))
         )
 
-    patch.setattr(DeltaLog, "_look", blind)
+    patch.setattr(DeltaLog, "_read_slot", blind)
 
 
 def calls_what_is_unknown_a_failure(patch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
 
 def sweeps_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """Whoever has uploaded a file that is swept up commits it all the same."""
-    patch.setattr(TopicLog, "raise_uploads", lambda self, uploads_from, deadline: None)
+    patch.setattr(TopicLog, "raise_min_upload_version", lambda self, min_upload_version, deadline: None)
 
 
 def merges_what_others_have_merged(patch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def takes_along_what_a_sweep_has_voided(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         SharedFileTracker,
         "takable",
-        lambda self, offers, head, *more: takable(self, offers, replace(head, uploads_from=0), *more),
+        lambda self, offers, head, *more: takable(self, offers, replace(head, min_upload_version=0), *more),
     )
 
 

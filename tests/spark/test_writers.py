@@ -315,7 +315,7 @@ def test_rows_that_waited_until_their_files_may_be_gone_are_refused_and_can_be_w
     done = task_results(writer, [values(b"1")])
     log = TopicLog(LocalStore(root, SYSTEM_CLOCK), "orders")
     log.load()
-    log.raise_uploads(log.version + 1, SYSTEM_CLOCK.monotonic() + 60)
+    log.raise_min_upload_version(log.version + 1, SYSTEM_CLOCK.monotonic() + 60)
     with pytest.raises(Unavailable, match=r"1 files for topic 'orders' waited .* run the batch again"):
         writer.commit(done)
     assert topic_rows(root, "orders", "value") == []

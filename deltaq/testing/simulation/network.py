@@ -115,7 +115,7 @@ class SimulatedStore:
         return self._disk.url
 
     @property
-    def pace(self) -> PollInterval:
+    def poll_interval(self) -> PollInterval:
         return PollInterval(busy_s=0.01, idle_s=0.2)
 
     @property
@@ -129,7 +129,7 @@ class SimulatedStore:
     def get(self, key: str) -> bytes:
         return self._read("get", key, lambda: self._perhaps_damaged(key, self._disk.get(key)))
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -141,7 +141,7 @@ class SimulatedStore:
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         return iter(self._read("list", prefix, lambda: self._listing(prefix, start_after)))
 
-    def glance(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
+    def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
         return builtins.list(self.list(prefix, start_after))
 
     def list_folders(self, prefix: str) -> builtins.list[str]:

@@ -927,9 +927,9 @@ class SilentStore(MemoryStore):
         self.speaks.wait(PATIENCE_S)
         return super().get(key)
 
-    def peek(self, key: str) -> bytes:
+    def get_impatient(self, key: str) -> bytes:
         self.speaks.wait(PATIENCE_S)
-        return super().peek(key)
+        return super().get_impatient(key)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         self.speaks.wait(PATIENCE_S)

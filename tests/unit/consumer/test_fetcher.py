@@ -402,7 +402,7 @@ def test_looks_grow_rare_only_when_nothing_was_found_for_longer_than_a_steady_pr
     waits, clock = [], ManualClock()
 
     class SteadyStore(FaultyStore):
-        pace = PollInterval(busy_s=0.005, idle_s=0.1, steady_s=0.012)
+        poll_interval = PollInterval(busy_s=0.005, idle_s=0.1, steady_s=0.012)
 
     class Waiting:
         def wait(self, timeout_s):

@@ -113,9 +113,9 @@ def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_chan
     commit(opened(inner, clock), 0)
 
     def nothing(state: TableState) -> Draft:
-        return Draft(CommitInfo(uuid.uuid4().hex, 0, "SETTLE"), [])
+        return Draft(CommitInfo(uuid.uuid4().hex, 0, "FENCE"), [])
 
-    assert settling.settle(caught.value.token, nothing, clock.monotonic() + 60) is None
+    assert settling.resolve(caught.value.token, nothing, clock.monotonic() + 60) is None
     assert set(slow.land_late()) == {False}
     assert values(inner) == [0]
 
@@ -133,7 +133,7 @@ def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
     def nothing(state: TableState) -> Draft:
         raise AssertionError("the slot is filled; nothing needs to be written")
 
-    entry = DeltaLog(inner, FOLDER, clock).settle(caught.value.token, nothing, clock.monotonic() + 60)
+    entry = DeltaLog(inner, FOLDER, clock).resolve(caught.value.token, nothing, clock.monotonic() + 60)
     assert entry is not None
     assert entry.actions[-1] == Txn("app", 1)
 
@@ -141,7 +141,7 @@ def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
 def test_the_token_of_a_settled_commit_must_be_one(clock):
     log = DeltaLog(MemoryStore("test"), FOLDER, clock)
     with pytest.raises(ValueError, match="not the token"):
-        log.settle("nonsense", lambda state: Draft(CommitInfo("x", 0, ""), []), 0.0)
+        log.resolve("nonsense", lambda state: Draft(CommitInfo("x", 0, ""), []), 0.0)
 
 
 def test_a_definite_no_of_the_store_is_no_unknown_outcome(clock):
@@ -343,7 +343,7 @@ def test_an_entry_that_nobody_could_read_again_is_not_written(clock):
 def test_what_is_no_token_is_refused_before_any_look(token, clock):
     store = FaultyStore(MemoryStore("test"))
     with pytest.raises(ValueError, match="is not the token"):
-        DeltaLog(store, FOLDER, clock).settle(token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 0)
+        DeltaLog(store, FOLDER, clock).resolve(token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
     assert not store.operations
 
 
@@ -355,7 +355,7 @@ def test_the_token_of_one_log_says_nothing_about_another(clock):
         commit(log, 1, timeout=1)
     other = DeltaLog(store.inner, "topics/other/", clock)
     with pytest.raises(ValueError, match="another topic"):
-        other.settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 0)
+        other.resolve(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
 
 
 @pytest.mark.fault("W1")
@@ -708,7 +708,7 @@ def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cle
     late = opened(store.inner, clock)
     settled: list[object] = []
     with nullcontext() if is_believed else pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
-        settled.append(late.settle(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "SETTLE"), []), 1e9))
+        settled.append(late.resolve(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9))
     assert len(settled) == is_believed
 
 

@@ -11,7 +11,7 @@ from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.orphan_files import OrphanFileRemover
 from deltaq.maintenance.retention import plan_deletion
 from deltaq.maintenance.rewrite import Rewriter
-from deltaq.names import log_entry, look_key, looks_folder
+from deltaq.names import log_entry, orphan_scan_key, orphan_scans_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import FaultyStore, ManualClock
 from deltaq.topics.log import StalePlan, TopicLog
@@ -154,10 +154,10 @@ def test_a_look_that_was_noted_long_after_the_folder_was_listed_counts_for_nothi
     clock = topic.clock
     assert isinstance(clock, ManualClock)
     topic.upload(Row(b"young"))
-    key = look_key(topic.log.folder, 1)
+    key = orphan_scan_key(topic.log.folder, 1)
     asleep = SleepingStore(topic.store, key, created=False, meanwhile=lambda: clock.advance(31))
     maintenance = topic.maintenance(look_interval_ms=0)
     log = topic.fresh_log()
     assert OrphanFileRemover(asleep, log, clock, maintenance._throttle).look() == 0
-    assert not list(topic.store.list(looks_folder(topic.log.folder)))
+    assert not list(topic.store.list(orphan_scans_folder(topic.log.folder)))
     assert OrphanFileRemover(topic.store, log, clock, maintenance._throttle).look() == 1

@@ -266,7 +266,7 @@ def test_a_store_that_does_not_answer_keeps_the_writer_waiting_for_seconds_only(
     log.catch_up()
     began = topic.clock.monotonic()
     with pytest.raises(OutcomeUnknown):
-        log.raise_uploads(1, began + 60)
+        log.raise_min_upload_version(1, began + 60)
     assert topic.clock.monotonic() - began < 1.5 * TURN_TIMEOUT_S
 
 
@@ -330,7 +330,7 @@ def test_what_a_writer_has_offered_stays_known_when_maintenance_that_has_read_le
     write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
     log = TopicLog(topic.store, "t", topic.clock, indexed=True, beside=SharedTopicLog(resting, topic.clock))
     log.load()
-    log.raise_uploads(0, topic.clock.monotonic() + 60)
+    log.raise_min_upload_version(0, topic.clock.monotonic() + 60)
     assert resting.version == log.version == topic.fresh_log().version
     resting.check_taken([offered])  # else it would be called unknown
 

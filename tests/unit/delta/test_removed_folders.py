@@ -22,7 +22,7 @@ LOG = FOLDER + "_delta_log"
 
 
 def nothing(_: TableState) -> Draft:
-    return Draft(CommitInfo(uuid.uuid4().hex, 0, "SETTLE"), [])
+    return Draft(CommitInfo(uuid.uuid4().hex, 0, "FENCE"), [])
 
 
 def commit(log: DeltaLog, value: int) -> int:
@@ -139,14 +139,14 @@ def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_set
     with pytest.raises(OutcomeUnknown, match="removed or replaced") as caught:
         commit(log, 4)
     settling = opened(LocalStore(str(tmp_path / "copy")))
-    found = settling.settle(caught.value.token, nothing, float("inf"))
+    found = settling.resolve(caught.value.token, nothing, float("inf"))
     assert found is not None, "it stands in a copy that was made in time"
     late = DeltaLog(LocalStore(str(tmp_path / "root")), FOLDER, settling.clock)
     if "entr" in removed:
         with pytest.raises(OutcomeUnknown, match="missing"):
-            late.settle(caught.value.token, nothing, float("inf"))  # a log with a gap says nothing
+            late.resolve(caught.value.token, nothing, float("inf"))  # a log with a gap says nothing
     else:
-        assert late.settle(caught.value.token, nothing, float("inf")) is None
+        assert late.resolve(caught.value.token, nothing, float("inf")) is None
 
 
 def test_an_unknown_outcome_in_a_log_that_is_shorter_now_is_settled_as_not_done(tmp_path: Path):
@@ -157,7 +157,7 @@ def test_an_unknown_outcome_in_a_log_that_is_shorter_now_is_settled_as_not_done(
         commit(log, 9)
     store.clear()
     made_anew(3)(tmp_path)
-    assert opened(store).settle(caught.value.token, nothing, float("inf")) is None
+    assert opened(store).resolve(caught.value.token, nothing, float("inf")) is None
     assert len(entries(tmp_path)) == 3
 
 

@@ -77,7 +77,7 @@ def put_out(root: str, reader: Consumer) -> None:
     GroupLog(open_store(root), "g").leave(member_id, time.monotonic() + 60)
 
 
-def settle(reader: Consumer, expected: list[tuple[str, int]]) -> None:
+def await_assignment(reader: Consumer, expected: list[tuple[str, int]]) -> None:
     eventually(lambda: reader.poll(0.005) is None and held(reader) == expected, f"an assignment of {expected}")
 
 
@@ -90,7 +90,7 @@ def test_a_member_holds_all_partitions_and_gives_them_back(root):
     reader = consumer(root)
     reader.subscribe(["t"], **calls.callbacks())
     assert calls == [], "callbacks run inside poll"
-    settle(reader, [("t", 0), ("t", 1)])
+    await_assignment(reader, [("t", 0), ("t", 1)])
     assert calls == [("assign", [("t", 0), ("t", 1)])]
     reader.close()
     assert calls[1:] == [("revoke", [("t", 0), ("t", 1)])]
@@ -149,7 +149,7 @@ def test_partitions_in_on_assign_have_no_offset_yet(root):
     seen: list[int] = []
     with consumer(root) as reader:
         reader.subscribe(["t"], on_assign=lambda c, parts: seen.extend(p.offset for p in parts))
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
     assert seen == [-1001]
 
 
@@ -229,14 +229,14 @@ def test_a_callback_may_subscribe_anew(root):
     topic(root)
     reader = consumer(root)
     reader.subscribe(["t"], on_revoke=lambda reader, partitions: reader.subscribe(["u"]))
-    settle(reader, [("t", 0)])
+    await_assignment(reader, [("t", 0)])
     reader.unsubscribe()
     assert [message.value() for message in drain(reader, 2)] == [b"v0", b"v1"]
     assert reader.memberid() is not None
     reader.close()
     with consumer(root) as after:
         after.subscribe(["u"])
-        settle(after, [("u", 0)])
+        await_assignment(after, [("u", 0)])
 
 
 @pytest.mark.parametrize("wait", [Consumer.poll, Consumer.consume, Consumer.consume_arrow])
@@ -279,7 +279,7 @@ def test_eager_members_use_assign_and_cooperative_ones_incremental_assign(root):
     ):
         with consumer(root, partition__assignment__strategy=strategy) as reader:
             reader.subscribe(["t"])
-            settle(reader, [("t", 0)])
+            await_assignment(reader, [("t", 0)])
             for call in wrong:
                 with pytest.raises(WrongState) as caught:
                     call(reader)
@@ -301,7 +301,7 @@ def test_partitions_that_are_added_are_read_from_their_start(root, strategy, exp
     calls = Calls()
     with consumer(root, partition__assignment__strategy=strategy, auto__offset__reset="latest") as reader:
         reader.subscribe(["t"], **calls.callbacks())
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         assert reader.poll(0.05) is None
         AdminClient({"bootstrap.servers": root}).create_partitions([NewPartitions("t", 3)])["t"].result(20)
         fill(root, 1, partition=2)
@@ -318,9 +318,9 @@ def test_a_pattern_finds_topics_that_come_later(root):
     topic(root, "other")
     with consumer(root, topic__metadata__refresh__interval__ms=20) as reader:
         reader.subscribe(["^pat-.*"])
-        settle(reader, [("pat-one", 0)])
+        await_assignment(reader, [("pat-one", 0)])
         topic(root, "pat-two")
-        settle(reader, [("pat-one", 0), ("pat-two", 0)])
+        await_assignment(reader, [("pat-one", 0), ("pat-two", 0)])
 
 
 def test_with_an_interval_of_minus_one_a_pattern_is_matched_once(root):
@@ -329,7 +329,7 @@ def test_with_an_interval_of_minus_one_a_pattern_is_matched_once(root):
     conf = {"bootstrap.servers": root, "group.id": "g", "topic.metadata.refresh.interval.ms": -1}
     with Consumer(conf, store=store) as reader:
         reader.subscribe(["^pat-.*"])
-        settle(reader, [("pat-one", 0)])
+        await_assignment(reader, [("pat-one", 0)])
         topic(root, "pat-two")
         for _ in range(20):
             reader.poll(0.005)
@@ -342,7 +342,7 @@ def test_topics_by_name_and_by_pattern_together(root):
         topic(root, name)
     with consumer(root) as reader:
         reader.subscribe(["a", "^b-"])
-        settle(reader, [("a", 0), ("b-1", 0), ("b-2", 0)])
+        await_assignment(reader, [("a", 0), ("b-1", 0), ("b-2", 0)])
 
 
 def test_what_nothing_matches_is_told_once(root):
@@ -369,9 +369,9 @@ def test_a_deleted_topic_that_only_a_pattern_matched_just_goes(root):
     gone = topic(root, "pat-two")
     with consumer(root) as reader:
         reader.subscribe(["^pat-"])
-        settle(reader, [("pat-one", 0), ("pat-two", 0)])
+        await_assignment(reader, [("pat-one", 0), ("pat-two", 0)])
         gone.delete()
-        settle(reader, [("pat-one", 0)])
+        await_assignment(reader, [("pat-one", 0)])
 
 
 def test_a_store_that_is_away_while_patterns_are_matched_is_told_to_the_error_callback(root):
@@ -381,7 +381,7 @@ def test_a_store_that_is_away_while_patterns_are_matched_is_told_to_the_error_ca
     conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT
     with Consumer(conf, store=store, error_cb=told.append) as reader:
         reader.subscribe(["^pat-"])
-        settle(reader, [("pat-one", 0)])
+        await_assignment(reader, [("pat-one", 0)])
     assert told == [KafkaError._TRANSPORT]
 
 
@@ -394,7 +394,7 @@ def test_a_member_has_an_id_and_metadata_in_the_layout_of_librdkafka(root):
         assert reader.memberid() is None
         assert reader.consumer_group_metadata() == b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01"
         reader.subscribe(["t"])
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         member_id = reader.memberid()
         assert member_id is not None
         assert member_id.startswith("me-")
@@ -441,7 +441,7 @@ def test_a_defect_in_leaving_is_logged_and_the_consumer_closes(root, monkeypatch
     topic(root)
     reader = consumer(root)
     reader.subscribe(["t"])
-    settle(reader, [("t", 0)])
+    await_assignment(reader, [("t", 0)])
     monkeypatch.setattr(GroupLog, "leave", lambda *_: 1 // 0)
     reader.close()
     assert "leaving failed" in caplog.text
@@ -479,7 +479,7 @@ def test_a_second_member_is_told_who_holds_the_group_and_what_it_can_do(root, re
         consumer(root, client__id="second") as second,
     ):
         first.subscribe(["t"])
-        settle(first, [("t", 0)])
+        await_assignment(first, [("t", 0)])
         second.subscribe(["t"])
         for _ in range(2):
             with pytest.raises(GroupInUse) as caught:
@@ -565,13 +565,13 @@ def test_a_consumer_that_was_put_out_is_told_so_though_it_is_a_member_again(root
     topic(root)
     with consumer(root) as reader:
         reader.subscribe(["t"])
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         before = reader.memberid()
         put_out(root, reader)
         eventually(lambda: reader.memberid() not in (None, before), "it is another member")
         with pytest.raises(Fenced, match="removed from group 'g'"):
             reader.poll(0)
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
 
 
 def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
@@ -579,7 +579,7 @@ def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
     store = FaultyStore(open_store(root))
     with Consumer({"bootstrap.servers": root, "group.id": "g"} | SHORT, store=store) as reader:
         reader.subscribe(["t"])
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         member_id = reader.memberid() or ""
         store.add(Rule("put", "groups/*", Fault.slow(), times=1))
         eventually(lambda: reader.memberid() is None, "its session is over")
@@ -596,7 +596,7 @@ def test_without_on_lost_on_revoke_is_called(root):
         callbacks = calls.callbacks()
         del callbacks["on_lost"]
         reader.subscribe(["t"], **callbacks)
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         put_out(root, reader)
         with pytest.raises(Fenced):
             poll_until_raised(reader)
@@ -703,12 +703,12 @@ def test_heartbeats_leave_nothing_behind(root):
     store = open_store(root)
     with consumer(root) as reader:
         reader.subscribe(["t"])
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         assert len(list(store.list("groups/g/_members/"))) == 1
         put_out(root, reader)
         with pytest.raises(Fenced):
             poll_until_raised(reader)
-        settle(reader, [("t", 0)])
+        await_assignment(reader, [("t", 0)])
         assert len(list(store.list("groups/g/_members/"))) == 1
     assert list(store.list("groups/g/_members/")) == []
 

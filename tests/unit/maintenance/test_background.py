@@ -19,10 +19,10 @@ from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Unavailable
 from deltaq.maintenance import background, topic_pass
-from deltaq.maintenance.background import DUTY_PERIOD_MS, BackgroundTopicMaintenance, claim_root_maintenance
+from deltaq.maintenance.background import ROOT_CLAIM_PERIOD_MS, BackgroundTopicMaintenance, claim_root_maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.maintenance.throttle import Stopped, Throttle
-from deltaq.names import checkpoint_file, duty_folder, topic_log
+from deltaq.names import checkpoint_file, root_claims_folder, topic_log
 from deltaq.producer.senders import topic_sender
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, MortalClock, Rule, messages_of
@@ -167,10 +167,10 @@ def test_a_root_is_looked_after_by_the_first_to_ask_in_each_hour() -> None:
     asked = []
     for _ in range(10):
         asked.append([claim_root_maintenance(store, clock) for _ in range(3)])
-        clock.advance(DUTY_PERIOD_MS / 2000)
+        clock.advance(ROOT_CLAIM_PERIOD_MS / 2000)
     assert all(not any(again) for _, *again in asked)
     assert sum(first for first, *_ in asked) in (5, 6)
-    assert len(list(store.list(duty_folder()))) == 1, "notes of earlier hours go"
+    assert len(list(store.list(root_claims_folder()))) == 1, "notes of earlier hours go"
 
 
 def test_a_root_is_looked_after_though_all_topics_in_it_are_busy() -> None:
@@ -182,7 +182,7 @@ def test_a_root_is_looked_after_though_all_topics_in_it_are_busy() -> None:
         assert care.due_in_s() > 0, "its topic is looked after"
         care.committed(100 * minute, state_of(topic))
     care.stop(20)
-    assert list(topic.store.list(duty_folder()))
+    assert list(topic.store.list(root_claims_folder()))
 
 
 # --- in a producer ---------------------------------------------------------------------------------------------------

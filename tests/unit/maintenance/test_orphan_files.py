@@ -22,7 +22,7 @@ from deltaq.maintenance.orphan_files import (
     unreferenced,
 )
 from deltaq.maintenance.throttle import Stopped, Throttle
-from deltaq.names import look_key, look_part, looks_folder
+from deltaq.names import orphan_scan_key, orphan_scan_part, orphan_scans_folder
 from deltaq.store import MemoryStore, ObjectEntry
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from deltaq.topics.log import TopicLog, UploadsExpired
@@ -74,11 +74,15 @@ def test_a_look_that_finds_very_much_makes_several_notes_and_all_goes_in_one_swe
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
     clock.advance(HOUR_S)
     assert topic.maintain()["files noted"] == 10
-    assert [look_part(entry.key) for entry in topic.store.list(looks_folder("topics/t/"))] == [(1, n) for n in range(3)]
+    assert [orphan_scan_part(entry.key) for entry in topic.store.list(orphan_scans_folder("topics/t/"))] == [
+        (1, n) for n in range(3)
+    ]
     topic.store.put("topics/t/later.parquet", b"x")
     clock.advance(HOUR_S)
     assert topic.maintain()["files noted"] == 1, "though nothing was written meanwhile"
-    assert look_key("topics/t/", 1, 3) in [entry.key for entry in topic.store.list(looks_folder("topics/t/"))]
+    assert orphan_scan_key("topics/t/", 1, 3) in [
+        entry.key for entry in topic.store.list(orphan_scans_folder("topics/t/"))
+    ]
     before = topic.fresh_log().version
     assert swept_after(topic, clock, DAY_S) == 11
     assert topic.stored() == topic.live()
@@ -170,7 +174,7 @@ def test_looks_are_due_when_the_grace_period_is_over_oldest_first(
     store, clock = MemoryStore("test"), ManualClock()
     for version, time_ms in times_ms.items():
         body = {"version": version, "time": time_ms, "took": 0, "names": {}}
-        store.put(look_key("topics/t/", version), json.dumps(body).encode())
+        store.put(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
     sweeper = OrphanFileRemover(store, TopicLog(store, "t", clock, indexed=True), clock, Throttle(clock))
     due = [version for version in sorted(times_ms) if now_ms - times_ms[version] >= grace_ms]
     for _ in range(2):  # what is remembered of the first time makes no difference
@@ -215,7 +219,7 @@ def test_a_file_that_was_young_when_it_was_noted_is_not_settled() -> None:
     ],
 )
 def test_a_note_that_is_damaged_or_hostile_is_none(topic: WrittenTopic, body: bytes) -> None:
-    key = look_key("topics/t/", 1)
+    key = orphan_scan_key("topics/t/", 1)
     with pytest.raises((ValueError, KeyError, TypeError)):
         parse_orphan_scan(body, ObjectEntry(key, len(body), 0))
     before = {entry.key for entry in topic.store.list("topics/")}
@@ -230,7 +234,7 @@ def test_a_note_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, 
     topic.store.put("topics/t/orphan.parquet", b"x")
     body = {"version": 1, "took": 0, "time": clock.time_ms(), "names": names}
     clock.advance(HOUR_S)
-    topic.store.create(look_key("topics/t/", 1), json.dumps(body).encode())
+    topic.store.create(orphan_scan_key("topics/t/", 1), json.dumps(body).encode())
     assert swept_after(topic, clock, DAY_S) == 1
     assert topic.stored() == topic.live()
 
@@ -240,11 +244,11 @@ def test_a_note_of_a_version_that_is_not_there_stops_no_writer(
     topic: WrittenTopic, clock: ManualClock, version: int
 ) -> None:
     body = {"version": version, "took": 0, "time": 0, "names": {"a.parquet": 0}}
-    topic.store.create(look_key("topics/t/", version), json.dumps(body).encode())
+    topic.store.create(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
     clock.advance(HOUR_S)
     topic.maintain()
-    assert list(topic.store.list(looks_folder("topics/t/"))) == []
-    assert topic.log.live_head.uploads_from == 0
+    assert list(topic.store.list(orphan_scans_folder("topics/t/"))) == []
+    assert topic.log.live_head.min_upload_version == 0
     topic.append(Row(b"1"))
     assert len(seen_by_consumers(topic.store)) == 2
 
@@ -281,7 +285,7 @@ def test_files_that_no_entry_names_go_after_the_grace_period_and_not_before(
     keys = {entry.key for entry in topic.store.list("topics/")}
     assert {key.removeprefix("topics/t/") for key in keys if "/_delta" not in key} == topic.live()
     assert ours <= keys
-    assert not list(topic.store.list(looks_folder("topics/t/")))
+    assert not list(topic.store.list(orphan_scans_folder("topics/t/")))
     assert len(seen_by_consumers(topic.store)) == 1
 
 
@@ -467,13 +471,13 @@ def test_a_sweep_that_is_overtaken_by_the_commit_keeps_the_file(topic: WrittenTo
     assert set(look.names) == {waiting.path}
 
     committed: list[str] = []
-    raise_uploads = log.raise_uploads
+    raise_min_upload_version = log.raise_min_upload_version
 
-    def commit_first(uploads_from: int, deadline: float) -> None:
+    def commit_first(min_upload_version: int, deadline: float) -> None:
         committed.extend(file.path for file in topic.commit(waiting))
-        raise_uploads(uploads_from, deadline)
+        raise_min_upload_version(min_upload_version, deadline)
 
-    log.raise_uploads = commit_first  # type: ignore[method-assign]
+    log.raise_min_upload_version = commit_first  # type: ignore[method-assign]
     assert sweeper.sweep(look) == 0
     assert committed == [waiting.path]
     assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"0", b"late"]

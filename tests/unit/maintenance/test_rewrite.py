@@ -393,7 +393,7 @@ def test_outputs_that_waited_too_long_are_given_up() -> None:
     log, work = rewriter(topic)
     version = log.version
     topic.append(Row(b"x"))
-    topic.log.raise_uploads(version + 1, topic.clock.monotonic() + 60)
+    topic.log.raise_min_upload_version(version + 1, topic.clock.monotonic() + 60)
     with pytest.raises(StalePlan):
         work.rewrite(everything(log))
     assert topic.stored() == topic.live()

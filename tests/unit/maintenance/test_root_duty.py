@@ -15,7 +15,7 @@ from deltaq.maintenance.background import BackgroundTopicMaintenance, checkpoint
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.names import checkpoint_file, duty_folder, entry_version, member_folder, member_key, topic_log
+from deltaq.names import checkpoint_file, entry_version, member_folder, member_key, root_claims_folder, topic_log
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
@@ -36,7 +36,7 @@ def store(clock) -> MemoryStore:
 
 
 def notes(store: MemoryStore) -> int:
-    return len(list(store.list(duty_folder())))
+    return len(list(store.list(root_claims_folder())))
 
 
 def test_of_many_who_ask_in_one_hour_it_falls_to_the_first(store, clock):

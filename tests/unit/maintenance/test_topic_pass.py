@@ -34,7 +34,7 @@ from deltaq.maintenance.plan import Kind, TopicSnapshot, plan
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.names import clock_key, looks_folder
+from deltaq.names import clock_key, orphan_scans_folder
 from deltaq.parquet.file_statistics import STATISTICS_PROPERTY
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
@@ -568,7 +568,7 @@ def test_what_has_left_a_topic_is_seen_to_though_merging_never_ends(topic: Writt
             super().step()
             clock.advance(1)
             if len(notes) < 200:
-                notes.append(len(list(topic.store.list(looks_folder("topics/t/")))))
+                notes.append(len(list(topic.store.list(orphan_scans_folder("topics/t/")))))
                 for _ in range(SMALL.merge_files):
                     topic.append(Row(b"new"))
 

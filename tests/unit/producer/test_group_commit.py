@@ -241,7 +241,7 @@ def test_what_is_there_and_was_never_acknowledged_is_withdrawn_before_it_is_call
     assert reports.names == [None, "_MSG_TIMED_OUT"]
     assert reports.tokens == [], "it is certain"
     assert len(offers_in(store)) == 1
-    assert commits_of(store, writer) == ["SETTLE"]
+    assert commits_of(store, writer) == ["FENCE"]
     assert Neighbour(store).commit() == 0
     assert values(store, 1) == [b"first"]
 

@@ -435,7 +435,7 @@ def test_maintenance_does_not_count_as_a_writer_that_wants_the_log_for_itself():
     for log in (theirs, keeper):
         log.load()
     ours.append(list, topic_id, float("inf"))
-    keeper.raise_uploads(1, float("inf"))
-    keeper.raise_uploads(2, float("inf"))
+    keeper.raise_min_upload_version(1, float("inf"))
+    keeper.raise_min_upload_version(2, float("inf"))
     theirs.append(list, topic_id, float("inf"))
     assert list(ours.append(list, topic_id, float("inf")).others.values()) == [1]

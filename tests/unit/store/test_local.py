@@ -735,7 +735,7 @@ def test_a_root_that_is_a_file_is_refused_by_whoever_lists_it_and_a_missing_one_
     assert store.list_folders("") == []
     assert list(store.list("a/")) == []
     root.write_text("x")
-    for look in (lambda: store.list_folders("a/"), lambda: list(store.list("")), lambda: store.glance("a/")):
+    for look in (lambda: store.list_folders("a/"), lambda: list(store.list("")), lambda: store.list_some("a/")):
         with pytest.raises(StoreRefused, match=r"the root '.*/root' is not a folder"):
             look()
 

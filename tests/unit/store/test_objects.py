@@ -32,7 +32,7 @@ from deltaq.store import (
 )
 from deltaq.store.object_errors import scrub
 from deltaq.store.object_options import OPTIONS, object_settings
-from deltaq.store.objects import NEAR_PACE, NEAR_S, PACE, PEEK_TIMEOUT_S, PEEKS
+from deltaq.store.objects import IMPATIENT_ATTEMPTS, IMPATIENT_TIMEOUT_S, NEAR_POLL_INTERVAL, NEAR_S, POLL_INTERVAL
 from deltaq.testing import ManualClock
 from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub, StubRequest
 
@@ -107,7 +107,7 @@ READS: dict[str, Callable[[Store], object]] = {
     "get_range": lambda store: store.get_range("k", 2, 3),
     "list": lambda store: list(store.list("")),
     "list_folders": lambda store: store.list_folders(""),
-    "glance": lambda store: store.glance(""),
+    "list_some": lambda store: store.list_some(""),
 }
 WRITES: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("k", b"x"),
@@ -244,7 +244,7 @@ def test_a_body_cut_short_is_not_passed_on(server, store) -> None:
 class SteppingClock(ManualClock):
     """A clock on which time passes whenever somebody looks, `step_s` seconds."""
 
-    step_s = PEEK_TIMEOUT_S / 10
+    step_s = IMPATIENT_TIMEOUT_S / 10
 
     def monotonic(self) -> float:
         self.advance(self.step_s)
@@ -264,7 +264,7 @@ class Peeked:
         self.store = open_store("s3://bucket/pre", options, self.clock)
         self.store.put("k", b"written")
         self.clock.step_s = self.took_s
-        assert self.store.peek("k") == b"written"
+        assert self.store.get_impatient("k") == b"written"
         self.server.stub.requests(clear=True)
         self.server.stub.effects(clear=True)
 
@@ -274,69 +274,69 @@ class Peeked:
 
 
 PATIENCE_S = 0.2
-"""Of `peek` in tests: the time is the system's, and a busy machine needs more than six milliseconds for a request."""
+"""How long `get_impatient` waits in tests, in seconds: a busy machine needs more than six milliseconds a request."""
 
 
 @pytest.fixture
 def unhurried(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server, and peeks that wait longer for its answers than they do elsewhere."""
-    monkeypatch.setattr(objects, "PEEK_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(objects, "IMPATIENT_TIMEOUT_S", PATIENCE_S)
     return server
 
 
 def test_who_peeks_asks_again_when_a_quick_server_is_slow(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, PEEK_TIMEOUT_S / 10)
+    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     peeked.clock.step_s = PATIENCE_S
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=2))
-    assert peeked.store.peek("k") == b"written"
+    assert peeked.store.get_impatient("k") == b"written"
     assert server.stub.effects() == {Effect.HUNG: 2}
 
 
 def test_who_has_peeked_in_vain_often_enough_waits(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, PEEK_TIMEOUT_S / 10)
+    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     peeked.clock.step_s = PATIENCE_S
     server.stub.set_rules(
-        HttpRule(fault="hang_before", operation="get", times=PEEKS),
+        HttpRule(fault="hang_before", operation="get", times=IMPATIENT_ATTEMPTS),
         HttpRule(fault="slow", operation="get", delay_ms=(300, 300)),
     )
-    assert peeked.store.peek("k") == b"written"
-    assert server.stub.effects() == {Effect.HUNG: PEEKS, Effect.DELAYED: 1}
+    assert peeked.store.get_impatient("k") == b"written"
+    assert server.stub.effects() == {Effect.HUNG: IMPATIENT_ATTEMPTS, Effect.DELAYED: 1}
 
 
 def test_a_server_that_takes_its_time_is_asked_once_until_it_has_become_quicker(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, PEEK_TIMEOUT_S)
+    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S)
     server.stub.set_rules(HttpRule(fault="slow", operation="get", delay_ms=(300, 300)))
-    assert peeked.store.peek("k") == b"written"
+    assert peeked.store.get_impatient("k") == b"written"
     assert peeked.requests == 1
     server.stub.set_rules()
-    peeked.clock.step_s = PEEK_TIMEOUT_S / 10
+    peeked.clock.step_s = IMPATIENT_TIMEOUT_S / 10
     for _ in range(20):
-        peeked.store.peek("k")
+        peeked.store.get_impatient("k")
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=1))
     peeked.clock.step_s = PATIENCE_S
-    assert peeked.store.peek("k") == b"written"
+    assert peeked.store.get_impatient("k") == b"written"
     assert server.stub.effects()[Effect.HUNG] == 1
 
 
-@pytest.mark.parametrize(("took_s", "pace"), [(NEAR_S * 0.9, NEAR_PACE), (NEAR_S, PACE)])
+@pytest.mark.parametrize(("took_s", "pace"), [(NEAR_S * 0.9, NEAR_POLL_INTERVAL), (NEAR_S, POLL_INTERVAL)])
 def test_a_near_server_is_looked_at_more_often(unhurried, took_s: float, pace: PollInterval) -> None:
     fresh = open_store("s3://bucket/fresh", {"endpoint": unhurried.endpoint, **KEYS}, SteppingClock())
-    assert fresh.pace == PACE
-    assert Peeked(unhurried, took_s).store.pace == pace
+    assert fresh.poll_interval == POLL_INTERVAL
+    assert Peeked(unhurried, took_s).store.poll_interval == pace
 
 
 def test_a_server_in_trouble_is_not_pressed(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, PEEK_TIMEOUT_S / 10)
+    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     server.stub.set_rules(HttpRule(fault="error_before", status=503))
     with pytest.raises(StoreUnavailable):
-        peeked.store.peek("k")
+        peeked.store.get_impatient("k")
     assert peeked.requests == 2
 
 
 def test_nothing_there_is_an_answer_too(unhurried) -> None:
-    peeked = Peeked(unhurried, PEEK_TIMEOUT_S / 10)
+    peeked = Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     with pytest.raises(ObjectMissing):
-        peeked.store.peek("missing")
+        peeked.store.get_impatient("missing")
     assert peeked.requests == 1
 
 
@@ -346,7 +346,7 @@ def test_a_whole_object_in_place_of_a_range_is_not_passed_on(server, store) -> N
         store.get_range("k", 2, 3)
 
 
-@pytest.mark.parametrize("operation", ["list", "list_folders", "glance"])
+@pytest.mark.parametrize("operation", ["list", "list_folders", "list_some"])
 def test_a_listing_that_cannot_be_read_is_unavailable(server, store, operation: str) -> None:
     server.answer(Answer(200, b"<ListBucketResult><Contents><Key>k"))
     with pytest.raises(StoreUnavailable):

@@ -167,9 +167,9 @@ def test_a_commit_that_is_there_and_cannot_be_synced_is_not_acknowledged(root: P
         log.commit(draft(1), log.clock.monotonic() + 5)
     settling = opened(LocalStore(str(root)))
     with pytest.raises(OutcomeUnknown):
-        settling.settle(caught.value.token, draft(2), settling.clock.monotonic() + 5)
+        settling.resolve(caught.value.token, draft(2), settling.clock.monotonic() + 5)
     disk.error = None
-    found = settling.settle(caught.value.token, draft(2), settling.clock.monotonic() + 5)
+    found = settling.resolve(caught.value.token, draft(2), settling.clock.monotonic() + 5)
     assert found is not None
     disk.lose_power()
     assert opened(LocalStore(str(root))).state.version == found.version

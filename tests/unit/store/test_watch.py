@@ -233,7 +233,7 @@ def test_a_clock_that_is_not_the_systems_owns_all_waiting(root: Path) -> None:
     store = LocalStore(str(root), cast(Clock, OtherClock()))
     watch = store.watch()
     assert isinstance(watch, SignalWatch)
-    assert store.pace.idle_s < LocalStore(str(root)).pace.idle_s or not inotify.is_supported()
+    assert store.poll_interval.idle_s < LocalStore(str(root)).poll_interval.idle_s or not inotify.is_supported()
     watch.close()
 
 

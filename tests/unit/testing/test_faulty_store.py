@@ -86,8 +86,8 @@ def test_a_store_without_rules_is_the_store_behind_it(operation, inner):
         assert contents(inner) == contents(twin)
     assert store.operations == {operation: 2}
     assert store.effects == {}
-    facts = (store.url, store.pace, store.is_remote, store.case_sensitive)
-    assert facts == (inner.url, inner.pace, inner.is_remote, inner.case_sensitive)
+    facts = (store.url, store.poll_interval, store.is_remote, store.case_sensitive)
+    assert facts == (inner.url, inner.poll_interval, inner.is_remote, inner.case_sensitive)
     assert repr(store) == "<FaultyStore memory://test>"
 
 

@@ -87,7 +87,7 @@ FORGERIES: dict[str, Forgery] = {
     "a live file again": lambda f, head: [add([0, 6, 0, 1], data_change=True, path=f[0]), raised(head, 7)],
     "a file that goes and comes": lambda f, head: [*gone(f[0]), add([0, 0, 0, 2], path=f[0]), head.action()],
     "a file that comes and goes": lambda f, head: [add([0, 0, 0, 2], path=f[0]), *gone(f[0]), head.action()],
-    "voided uploads of the future": lambda f, head: [replace(head, uploads_from=99).action()],
+    "voided uploads of the future": lambda f, head: [replace(head, min_upload_version=99).action()],
 }
 
 
@@ -154,12 +154,12 @@ def test_an_entry_that_does_the_same_to_a_file_twice_is_not_even_written(
         write(topic, [*forgery, topic.log.live_head.action()])
 
 
-@pytest.mark.parametrize("field", ["start_offsets", "uploads_from"])
+@pytest.mark.parametrize("field", ["start_offsets", "min_upload_version"])
 def test_what_was_removed_never_comes_back(topic: WrittenTopic, field: str) -> None:
     topic.log.retain(lambda head: Trimmed((2, 0), (topic.files[0].path,)), topic.clock.monotonic() + 60)
-    topic.log.raise_uploads(3, topic.clock.monotonic() + 60)
+    topic.log.raise_min_upload_version(3, topic.clock.monotonic() + 60)
     head = topic.log.live_head
-    lower = {"start_offsets": (1, 0), "uploads_from": 2}[field]
+    lower = {"start_offsets": (1, 0), "min_upload_version": 2}[field]
     write(topic, [replace(head, **{field: lower}).action()])  # type: ignore[arg-type]
     with pytest.raises(Corrupt, match="lowers a start offset"):
         topic.log.catch_up()

@@ -134,7 +134,7 @@ def test_what_may_have_been_added_before_our_knowledge_begins_is_left_out():
     [
         replace(HEAD, topic_id="another"),
         replace(HEAD, deleted=True),
-        replace(HEAD, uploads_from=4),
+        replace(HEAD, min_upload_version=4),
         replace(HEAD, next_offsets=(0,), start_offsets=(0,)),
     ],
     ids=["another life", "deleted", "void", "a partition too many"],
@@ -203,16 +203,16 @@ def test_an_offer_is_settled_as_not_done_and_nobody_adds_it_behind_that():
     lost = crowd.offer(crowd.theirs)
     token = crowd.theirs.shared_file_token(lost)
     assert token is not None
-    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+    assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
     assert crowd.append(crowd.ours) == []
-    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+    assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
 
 
 def test_an_offer_that_was_taken_along_is_settled_as_done():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
-    files = TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.shared_file_token(lost) or "", FOREVER)
+    files = TopicLog(crowd.store, "t", crowd.clock).resolve(crowd.theirs.shared_file_token(lost) or "", FOREVER)
     assert files is not None
     assert [file.path for file in files] == [lost.path]
 
@@ -223,7 +223,7 @@ def test_an_offer_cannot_be_settled_when_the_entries_behind_it_are_gone():
     crowd.append(crowd.ours, shared=False)
     crowd.store.put("topics/t/_deltaq/log_start/00000000000000000002", b"")
     with pytest.raises(OutcomeUnknown):
-        crowd.ours.settle(crowd.theirs.shared_file_token(lost) or "", crowd.clock.monotonic() + 5)
+        crowd.ours.resolve(crowd.theirs.shared_file_token(lost) or "", crowd.clock.monotonic() + 5)
 
 
 def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
@@ -233,8 +233,8 @@ def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
     token = crowd.theirs.shared_file_token(lost) or ""
     away = FaultyStore(crowd.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
     with pytest.raises(OutcomeUnknown):
-        TopicLog(away, "t", crowd.clock).settle(token, crowd.clock.monotonic() + 5)
-    assert TopicLog(away, "t", crowd.clock).settle(token, FOREVER) is None
+        TopicLog(away, "t", crowd.clock).resolve(token, crowd.clock.monotonic() + 5)
+    assert TopicLog(away, "t", crowd.clock).resolve(token, FOREVER) is None
 
 
 def cleaned_up(crowd: Crowd, start: int) -> None:
@@ -256,7 +256,7 @@ def test_an_offer_is_settled_by_the_entries_from_the_start_of_the_log_on():
         crowd.append(crowd.ours, shared=False)
     cleaned_up(crowd, 1)
     token = crowd.theirs.shared_file_token(lost) or ""
-    assert TopicLog(crowd.store, "t", crowd.clock).settle(token, FOREVER) is None
+    assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
 
 
 @pytest.mark.fault("C4")
@@ -273,7 +273,7 @@ def test_an_offer_is_not_settled_by_what_came_into_a_slot_after_that_was_cleaned
         ghost = encode_entry(CommitInfo(crowd.clock.unique_id(), 0, "WRITE"), actions)
         crowd.store.create(log_entry(f"{crowd.ours.folder}_delta_log/", version), ghost)
     with pytest.raises(OutcomeUnknown, match="cleaned up"):
-        TopicLog(crowd.store, "t", crowd.clock).settle(crowd.theirs.shared_file_token(lost) or "", FOREVER)
+        TopicLog(crowd.store, "t", crowd.clock).resolve(crowd.theirs.shared_file_token(lost) or "", FOREVER)
 
 
 class AwayStore(FaultyStore):

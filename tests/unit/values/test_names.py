@@ -130,9 +130,9 @@ def test_neither_a_member_nor_a_data_file_may_be_named_like_a_path() -> None:
 def test_the_longest_names_make_keys_that_every_store_takes() -> None:
     long = "x" * 249
     longest = [
-        names.topic_folder(long) + names.offer_file(names.VERSION_MAX, "x" * names.OFFER_FILE_BYTES_MAX),
+        names.topic_folder(long) + names.shared_file(names.VERSION_MAX, "x" * names.SHARED_FILE_BYTES_MAX),
         names.topic_folder(long) + names.data_file_name("0" * 32),
-        names.look_key(names.topic_folder(long), names.VERSION_MAX, 999_999),
+        names.orphan_scan_key(names.topic_folder(long), names.VERSION_MAX, 999_999),
         names.checkpoint_file(names.transaction_log(long), names.VERSION_MAX),
         names.member_key(long, names.member_id(long, "0" * 32)),
     ]

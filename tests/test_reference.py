@@ -178,7 +178,7 @@ LIMITS = {
         Limit("producer.linger.COMMITS_MAX", "times", "Commits on local disk, relative to one per `linger.ms`"),
         Limit("producer.linger.EXTRA_S_MAX", "s", "Extension of `linger.ms` while a process loses races for the log"),
         Limit(
-            "delta.log.HEAD_PROOF_S",
+            "delta.slot_proof.HEAD_PROOF_S",
             "s",
             "Time for which a client relies on its head without checking for log-start markers",
         ),
@@ -188,7 +188,7 @@ LIMITS = {
         Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
         Limit("parquet.segment.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
         Limit("consumer.fetcher.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"),
-        Limit("delta.log.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
+        Limit("delta.reader.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
         Limit("consumer.fetcher.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
     ),
     "Stores": (

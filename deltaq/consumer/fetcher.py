@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
-from deltaq.delta.log import LogCleaned
+from deltaq.delta.reader import LogCleaned
 from deltaq.delta.retry import error_pause_s
 from deltaq.errors import Corrupt, KafkaError, KafkaException, OffsetOutOfRange, Unavailable, UnknownTopic
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from deltaq.errors import Unavailable
 from deltaq.store import StoreError, StoreRefused
 
-__all__ = ["unavailable"]
+__all__ = ["reading", "unavailable"]
+
+T = TypeVar("T")
+
+
+def reading(read: Callable[[], T]) -> T:
+    """Return `read()`. Raises Unavailable for a StoreError."""
+    try:
+        return read()
+    except StoreError as error:
+        raise unavailable(error) from error
 
 
 def unavailable(error: StoreError) -> Unavailable:

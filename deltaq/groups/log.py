@@ -8,7 +8,8 @@ from typing import Protocol, TypeVar
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.actions import Action, CommitInfo
-from deltaq.delta.log import DeltaLog, Draft, LogCleaned
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.reader import LogCleaned
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.errors import KafkaException

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deltaq.delta.log import CLEAN_UP_GRACE_S
+from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 
 __all__ = ["DEFAULT_SETTINGS", "MaintenanceSettings"]
 

@@ -21,8 +21,11 @@ from deltaq.delta.actions import (
     Txn,
     prepared,
 )
-from deltaq.delta.log import DeltaLog, Draft, LogCleaned
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.reader import LogCleaned
+from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.delta.tokens import parse_commit_token
 from deltaq.errors import InvalidConfig, KafkaError, TopicExists, UnknownTopic
 from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, indexed_columns, statistics_property
 from deltaq.store import Store, StoreError
@@ -749,7 +752,7 @@ class TopicLog:
     def resolve(self, token: str, deadline: float) -> tuple[DataFile, ...] | None:
         """Resolve an append that ended in OutcomeUnknown: its files with their offsets, or None if it is not in the log
         and never will be."""
-        version, what = self._log.parse_token(token)
+        version, what = parse_commit_token(self.folder, token)
         if (shared_file := SharedFileId.parse(what)) is not None:
             return self._resolve_shared_file(token, version, shared_file, deadline)
         txn_id = self._new_token()
@@ -757,7 +760,7 @@ class TopicLog:
         def write(_: TableState) -> Draft:
             return Draft(self._info(txn_id, self._now(), _FENCE, blind=True), [])
 
-        entry = self._log.resolve(token, write, deadline)
+        entry = resolve_commit(self._log, token, write, deadline)
         return None if entry is None else self._files(entry)
 
     def _resolve_shared_file(
@@ -774,7 +777,7 @@ class TopicLog:
             found = parse_shared_file(add.path)
             return found is not None and found.id == shared_file
 
-        found = self._log.resolve_add(token, as_of, write, is_it, deadline)
+        found = resolve_add(self._log, token, as_of, write, is_it, deadline)
         return None if found is None else (data_file(found, self.folder),)
 
     def shared_file_token(self, segment: PendingSegment) -> str | None:

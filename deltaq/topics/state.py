@@ -277,7 +277,7 @@ def check_entry(before: TopicHead | None, entry: Entry, folder: str, path: str) 
             raise Corrupt(
                 "the entry changes a topic but has no deltaq domain with its offsets", path=path, version=entry.version
             )
-        return before  # an entry without effect, see DeltaLog.resolve
+        return before  # an entry without effect, see `delta/resolve.py`
     after = parse_head(domains[0].configuration, path, entry.version)
     expected = (
         list(before.next_offsets)

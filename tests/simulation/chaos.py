@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 from deltaq import AdminClient, KafkaException, NewTopic
 from deltaq.admin import NewPartitions
-from deltaq.delta.log import HEAD_PROOF_S
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine
 from tests.simulation.script import TOPIC

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from deltaq.delta.log import HEAD_PROOF_S
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 

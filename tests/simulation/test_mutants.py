@@ -13,6 +13,7 @@ import pytest
 from deltaq.consumer.fetcher import Fetcher
 from deltaq.delta.actions import CommitInfo
 from deltaq.delta.log import DeltaLog
+from deltaq.delta.slot_proof import SlotProof
 from deltaq.errors import Unavailable
 from deltaq.groups import log as group_log
 from deltaq.groups import state as group_state
@@ -57,7 +58,7 @@ def calls_what_is_unknown_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 
 def believes_slots_that_clean_up_has_re_opened(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(DeltaLog, "_is_proven", lambda self, version: True)
+    patch.setattr(SlotProof, "holds_for", lambda self, version: True)
     # The check of the entry before a commit notices most freed slots, too.
     patch.setattr(DeltaLog, "_check_in_place", lambda self, token, *, maybe: None)
 

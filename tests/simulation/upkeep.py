@@ -11,7 +11,7 @@ from unittest.mock import patch
 from deltaq import KafkaException
 from deltaq.consumer import consumer
 from deltaq.consumer.fetcher import Fetcher
-from deltaq.delta.log import CLEAN_UP_GRACE_S
+from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.producer import group_commit, producer
 from deltaq.producer.batches import InFlightBatches

@@ -14,7 +14,10 @@ import pytest
 
 from deltaq import errors
 from deltaq.delta.actions import CommitInfo, Txn, encode_entry, parse_entry
-from deltaq.delta.log import HEAD_PROOF_S, DeltaLog, Draft, LogCleaned
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.reader import LogCleaned
+from deltaq.delta.resolve import resolve_commit
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.names import checkpoint_file, log_entry, log_start_folder, log_start_marker
 from deltaq.store import MemoryStore, ObjectEntry, Store
@@ -115,7 +118,7 @@ def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_chan
     def nothing(state: TableState) -> Draft:
         return Draft(CommitInfo(uuid.uuid4().hex, 0, "FENCE"), [])
 
-    assert settling.resolve(caught.value.token, nothing, clock.monotonic() + 60) is None
+    assert resolve_commit(settling, caught.value.token, nothing, clock.monotonic() + 60) is None
     assert set(slow.land_late()) == {False}
     assert values(inner) == [0]
 
@@ -133,7 +136,7 @@ def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
     def nothing(state: TableState) -> Draft:
         raise AssertionError("the slot is filled; nothing needs to be written")
 
-    entry = DeltaLog(inner, FOLDER, clock).resolve(caught.value.token, nothing, clock.monotonic() + 60)
+    entry = resolve_commit(DeltaLog(inner, FOLDER, clock), caught.value.token, nothing, clock.monotonic() + 60)
     assert entry is not None
     assert entry.actions[-1] == Txn("app", 1)
 
@@ -141,7 +144,7 @@ def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
 def test_the_token_of_a_settled_commit_must_be_one(clock):
     log = DeltaLog(MemoryStore("test"), FOLDER, clock)
     with pytest.raises(ValueError, match="not the token"):
-        log.resolve("nonsense", lambda state: Draft(CommitInfo("x", 0, ""), []), 0.0)
+        resolve_commit(log, "nonsense", lambda state: Draft(CommitInfo("x", 0, ""), []), 0.0)
 
 
 def test_a_definite_no_of_the_store_is_no_unknown_outcome(clock):
@@ -343,7 +346,7 @@ def test_an_entry_that_nobody_could_read_again_is_not_written(clock):
 def test_what_is_no_token_is_refused_before_any_look(token, clock):
     store = FaultyStore(MemoryStore("test"))
     with pytest.raises(ValueError, match="is not the token"):
-        DeltaLog(store, FOLDER, clock).resolve(token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
+        resolve_commit(DeltaLog(store, FOLDER, clock), token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
     assert not store.operations
 
 
@@ -355,7 +358,7 @@ def test_the_token_of_one_log_says_nothing_about_another(clock):
         commit(log, 1, timeout=1)
     other = DeltaLog(store.inner, "topics/other/", clock)
     with pytest.raises(ValueError, match="another topic"):
-        other.resolve(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
+        resolve_commit(other, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
 
 
 @pytest.mark.fault("W1")
@@ -524,7 +527,7 @@ def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re
     writer = opened(store, clock)
     commit(writer, 0)
     paused = opened(store, clock)
-    paused.store = Interrupted(store, "get", slot(1), meanwhile)
+    paused.entries.store = Interrupted(store, "get", slot(1), meanwhile)
     for value in range(1, 6):
         commit(writer, value)
     checkpoint_of(store, 4, 4)
@@ -642,10 +645,10 @@ def test_what_a_reader_saw_proves_nothing_about_the_time_after_it_began_to_look(
     commit(opened(store, clock), 0)
     paused = opened(store, clock)
     if what == "the slot":
-        paused.store = Suspended(store, "get", slot(1), lambda: clock.advance(LOOK_S))
+        paused.entries.store = Suspended(store, "get", slot(1), lambda: clock.advance(LOOK_S))
     else:
         clock.advance(HEAD_PROOF_S + 1)
-        paused.store = Suspended(store, "list", log_start_folder(FOLDER), lambda: clock.advance(LOOK_S))
+        paused.entries.store = Suspended(store, "list", log_start_folder(FOLDER), lambda: clock.advance(LOOK_S))
     assert not GOING_ON[how](paused), "nothing is there yet"
     others_go_on(store, clock)
     ghost(store, clock, 1)
@@ -666,7 +669,7 @@ def test_that_a_writer_found_its_slot_empty_proves_nothing_about_the_time_after_
 
     refusing = FaultyStore(store, Rule("create", slot(1), Fault.error_before()))
     looking = Suspended(refusing, "get", slot(1), meanwhile)
-    paused.store = Suspended(looking, "create", slot(1), lambda: clock.advance(REST_S), nth=2)
+    paused.entries.store = Suspended(looking, "create", slot(1), lambda: clock.advance(REST_S), nth=2)
     assert commit(paused, 100).entry.version == 6
 
 
@@ -677,12 +680,12 @@ def test_a_writers_own_entry_proves_nothing_about_the_time_after_its_first_creat
     commit(opened(store, clock), 0)
     paused = opened(store, clock)
     if answer == "late":
-        paused.store = Suspended(store, "create", slot(1), lambda: clock.advance(LOOK_S))
+        paused.entries.store = Suspended(store, "create", slot(1), lambda: clock.advance(LOOK_S))
     else:
         lossy = FaultyStore(
             store, Rule("create", slot(1), Fault.error_after()), Rule("get", slot(1), Fault.error_before())
         )
-        paused.store = Suspended(lossy, "get", slot(1), lambda: clock.advance(LOOK_S))
+        paused.entries.store = Suspended(lossy, "get", slot(1), lambda: clock.advance(LOOK_S))
     assert commit(paused, 1).entry.version == 1
     others_go_on(store, clock, first=2)
     ghost(store, clock, 2)
@@ -708,7 +711,7 @@ def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cle
     late = opened(store.inner, clock)
     settled: list[object] = []
     with nullcontext() if is_believed else pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
-        settled.append(late.resolve(caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9))
+        settled.append(resolve_commit(late, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9))
     assert len(settled) == is_believed
 
 

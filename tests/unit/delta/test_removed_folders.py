@@ -11,7 +11,9 @@ import pytest
 
 from deltaq import Consumer, KafkaError, KafkaException, OutcomeUnknown, Producer, TopicPartition, names
 from deltaq.delta.actions import CommitInfo, Txn
-from deltaq.delta.log import HEAD_PROOF_S, DeltaLog, Draft
+from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.resolve import resolve_commit
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Corrupt
 from deltaq.store import LocalStore, MemoryStore, Store
@@ -139,14 +141,14 @@ def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_set
     with pytest.raises(OutcomeUnknown, match="removed or replaced") as caught:
         commit(log, 4)
     settling = opened(LocalStore(str(tmp_path / "copy")))
-    found = settling.resolve(caught.value.token, nothing, float("inf"))
+    found = resolve_commit(settling, caught.value.token, nothing, float("inf"))
     assert found is not None, "it stands in a copy that was made in time"
     late = DeltaLog(LocalStore(str(tmp_path / "root")), FOLDER, settling.clock)
     if "entr" in removed:
         with pytest.raises(OutcomeUnknown, match="missing"):
-            late.resolve(caught.value.token, nothing, float("inf"))  # a log with a gap says nothing
+            resolve_commit(late, caught.value.token, nothing, float("inf"))  # a log with a gap says nothing
     else:
-        assert late.resolve(caught.value.token, nothing, float("inf")) is None
+        assert resolve_commit(late, caught.value.token, nothing, float("inf")) is None
 
 
 def test_an_unknown_outcome_in_a_log_that_is_shorter_now_is_settled_as_not_done(tmp_path: Path):
@@ -157,7 +159,7 @@ def test_an_unknown_outcome_in_a_log_that_is_shorter_now_is_settled_as_not_done(
         commit(log, 9)
     store.clear()
     made_anew(3)(tmp_path)
-    assert opened(store).resolve(caught.value.token, nothing, float("inf")) is None
+    assert resolve_commit(opened(store), caught.value.token, nothing, float("inf")) is None
     assert len(entries(tmp_path)) == 3
 
 

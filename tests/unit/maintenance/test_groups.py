@@ -13,7 +13,8 @@ import pytest
 from deltaq import Consumer, Fenced, Producer, Topic, TopicPartition
 from deltaq.clock import SYSTEM_CLOCK, Thread
 from deltaq.delta.checkpoint import read_newest_checkpoint
-from deltaq.delta.log import CLEAN_UP_GRACE_S, DeltaLog
+from deltaq.delta.log import DeltaLog
+from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.groups.log import GroupLog
 from deltaq.groups.state import CommittedOffset, Member
 from deltaq.maintenance import groups

@@ -14,6 +14,7 @@ import pytest
 from deltaq import Consumer, KafkaError, KafkaException, OutcomeUnknown, Producer, Topic, TopicPartition
 from deltaq.delta.actions import CommitInfo, Txn
 from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.resolve import resolve_commit
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.store import LocalStore, MemoryStore, ObjectMissing
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule, messages_of
@@ -167,9 +168,9 @@ def test_a_commit_that_is_there_and_cannot_be_synced_is_not_acknowledged(root: P
         log.commit(draft(1), log.clock.monotonic() + 5)
     settling = opened(LocalStore(str(root)))
     with pytest.raises(OutcomeUnknown):
-        settling.resolve(caught.value.token, draft(2), settling.clock.monotonic() + 5)
+        resolve_commit(settling, caught.value.token, draft(2), settling.clock.monotonic() + 5)
     disk.error = None
-    found = settling.resolve(caught.value.token, draft(2), settling.clock.monotonic() + 5)
+    found = resolve_commit(settling, caught.value.token, draft(2), settling.clock.monotonic() + 5)
     assert found is not None
     disk.lose_power()
     assert opened(LocalStore(str(root))).state.version == found.version

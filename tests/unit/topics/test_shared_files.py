@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from deltaq import OutcomeUnknown
 from deltaq.delta.actions import CommitInfo, Entry, encode_entry
-from deltaq.delta.log import HEAD_PROOF_S
 from deltaq.delta.schema import delta_schema
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.checkpoint import encode_checkpoint
 from deltaq.names import checkpoint_file, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store

@@ -1,0 +1,80 @@
+"""Reads the objects of one Delta table log: entries, their tokens, and the markers of the log's start."""
+
+from __future__ import annotations
+
+import re
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.delta.actions import Entry, parse_entry
+from deltaq.delta.store_errors import reading
+from deltaq.errors import Corrupt, Incompatible
+from deltaq.store import ObjectMissing, Store
+
+__all__ = ["LogEntries"]
+
+_TOKEN_BYTES = 1024
+"""Bytes at the start of an entry that contain the token of its commit."""
+
+_TXN_ID = re.compile(rb'"txnId":"([^"]*)"')
+
+
+class LogEntries:
+    """The objects of the log of the table in `table_folder`. Keeps no state."""
+
+    def __init__(self, store: Store, table_folder: str, clock: Clock) -> None:
+        self.store = store
+        self.table_folder = table_folder
+        self.folder = table_folder + names.LOG_FOLDER
+        self.clock = clock
+
+    def key(self, version: int) -> str:
+        """The key of entry `version`."""
+        return names.log_entry(self.folder, version)
+
+    def read(self, version: int) -> Entry | None:
+        """An entry; None if it is not there. Raises Corrupt, Incompatible, Unavailable."""
+        found = reading(lambda: self.fetch(version))
+        return None if found is None else found[0]
+
+    def fetch(self, version: int) -> tuple[Entry, bytes] | None:
+        """An entry and its bytes; None if it is not there. Raises Corrupt, Incompatible, StoreError."""
+        key = self.key(version)
+        try:
+            data = self.store.get_impatient(key)
+            try:
+                entry = parse_entry(data, version, key)
+            except (Corrupt, Incompatible):
+                entry = None
+            if entry is None or entry.info is None:
+                # The data may have been damaged in transit, which can also make our entry look like a foreign one.
+                data = self.store.get(key)
+                entry = parse_entry(data, version, key)
+            return entry, data
+        except ObjectMissing:
+            return None
+
+    def token(self, version: int) -> str | None:
+        """The token in slot `version`, from the entry's first bytes; None if not found. Raises StoreError."""
+        found = _TXN_ID.search(self.store.get_range(self.key(version), 0, _TOKEN_BYTES))
+        return None if found is None else found[1].decode(errors="replace")
+
+    def exists(self, version: int) -> bool:
+        """Whether slot `version` is filled. Raises StoreError."""
+        try:
+            self.store.get_range(self.key(version), 0, 1)
+        except ObjectMissing:
+            return False
+        return True
+
+    def versions(self, after: int = -1) -> set[int]:
+        """List the versions of the entries above `after`. Raises Unavailable."""
+        start_after = self.key(after) if after >= 0 else ""
+        listed = reading(lambda: [entry.key for entry in self.store.list(self.folder, start_after)])
+        return {version for key in listed if (version := names.entry_version(key)) is not None}
+
+    def start(self) -> int:
+        """The lowest version that clean-up keeps; 0 if it has never run. Raises StoreError."""
+        folder = names.log_start_folder(self.table_folder)
+        versions = [names.log_start_version(entry.key) for entry in self.store.list(folder)]
+        return max((version for version in versions if version is not None), default=0)

@@ -1,0 +1,264 @@
+"""A position in one Delta table log: loading it, following it entry by entry, and checking that it is the end."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.delta.actions import Entry
+from deltaq.delta.checkpoint import Checkpoint
+from deltaq.delta.entries import LogEntries
+from deltaq.delta.retry import error_pause_s
+from deltaq.delta.slot_proof import SlotProof
+from deltaq.delta.snapshot import find_load_start, has_entries, is_unreadable_from
+from deltaq.delta.store_errors import reading, unavailable
+from deltaq.delta.table_state import TableState
+from deltaq.errors import Corrupt, Unavailable
+from deltaq.store import Store, StoreError
+from deltaq.store.parallel import in_parallel
+
+__all__ = ["Follower", "LogCleaned", "LogReader"]
+
+READ_AHEAD_MAX = 64
+"""Maximum number of entries read in parallel when a log on a remote store is loaded."""
+
+_LOAD_ATTEMPTS = 5
+_SYNC_ATTEMPTS = 3
+
+
+class LogCleaned(Exception):
+    """Log clean-up removed the next entry: load a snapshot and continue from there."""
+
+
+class Follower(Protocol):
+    """Keeps a typed view of the table in step with a `LogReader`. May raise Corrupt to refuse an entry."""
+
+    def restored(self, state: TableState) -> None:
+        """The position was reset: `state` is empty, or the state of a checkpoint."""
+
+    def advancing(self, entry: Entry, path: str) -> None:
+        """`entry`, read from `path`, is about to be applied."""
+
+
+class LogReader:
+    """A position in one log, with the reads that move it. Not thread-safe: one owner at a time.
+
+    `state` is the table at that position. `folder` is the table's; it ends in `/` and is relative to the store's root.
+    """
+
+    def __init__(
+        self, store: Store, folder: str, clock: Clock = SYSTEM_CLOCK, follower: Follower | None = None
+    ) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.state = TableState()
+        self._follower = follower
+        self.entries = LogEntries(store, folder, clock)
+        self._proof = SlotProof(self.entries)
+        self._is_partial = False  # a load began and did not succeed: `state` is incomplete
+        self._is_end_open = False
+
+    @property
+    def store(self) -> Store:
+        return self.entries.store
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the last `load` failed half way, so that `state` is incomplete."""
+        return self._is_partial
+
+    @property
+    def is_end_open(self) -> bool:
+        """Whether the position may be a gap in the log instead of its end: `check_end` has not run yet."""
+        return self._is_end_open
+
+    @property
+    def proven_at(self) -> float:
+        """The latest time (`Clock.uptime`) at which clean-up had certainly not freed the slot after the position."""
+        return self._proof.proven_at
+
+    def adopt(self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False) -> None:
+        """Take over the position of another reader of this table, with everything it has verified.
+
+        The caller hands over `state` and must not change it afterwards.
+        """
+        self.state = state
+        self._is_partial = False
+        self._is_end_open = is_end_open
+        self._proof.restart(proven_at)
+        if self._follower is not None:
+            self._follower.restored(state)
+
+    # --- loading ---
+
+    def load(self, *, to_end: bool = True) -> bool:
+        """Move to the newest version, from the newest checkpoint or from version 0. False if the table does not exist.
+
+        With `to_end=False` the end of the log may stay unchecked (`is_end_open`). That saves a listing for a reader
+        that needs only old entries. Raises Corrupt, Incompatible, Unavailable.
+        """
+        self._is_partial = True
+        exists = self._load(to_end)
+        self._is_partial = False
+        return exists
+
+    def _load(self, to_end: bool) -> bool:
+        for attempt in range(1, _LOAD_ATTEMPTS + 1):
+            self._restore(None)
+            started_at = self.clock.uptime()
+            found = find_load_start(self.entries)
+            listed = found.listed
+            if found.checkpoint is not None:
+                self._restore(found.checkpoint)
+            first = self.state.version + 1
+            self._proof.restart(started_at)
+            self._advance_to_end()
+            self._learn_token()
+            if listed is not None and self.state.version > max(listed, default=first - 1):
+                listed = None  # the log has grown since the listing, and the new entries may have a gap
+            start = reading(self.entries.start)
+            if self.state.version < 0:
+                if not has_entries(self.entries, start, is_last_attempt=attempt == _LOAD_ATTEMPTS):
+                    return False
+                # The log was created or cleaned up between our read and the listing, or the store lists an object that
+                # it does not return yet.
+            elif start <= first and not to_end and listed is None:
+                self._is_end_open = True
+                return True
+            elif start <= first and self._is_whole(listed):
+                return True
+            elif start > first and attempt == _LOAD_ATTEMPTS and is_unreadable_from(self.entries, start):
+                reason = f"no checkpoint at or above the log's start {start} can be read"
+                raise Corrupt(reason, path=self.entries.folder, version=start)
+            # Entries were cleaned up during the read, and a writer that was paused may have filled their slots after
+            # that. The newer checkpoint contains the original entries.
+            self._pause(attempt)
+        raise Unavailable(f"the log of {self.folder!r} changes faster than it can be read; try again")
+
+    def _learn_token(self) -> None:
+        """On a local store, read the token of the newest entry if the state came from a checkpoint."""
+        if self.state.version >= 0 and self.state.txn_id is None and not self.store.is_remote:
+            try:
+                self.state.txn_id = self.entries.token(self.state.version)
+            except StoreError:
+                pass  # the token stays unknown
+
+    def _is_whole(self, listed: set[int] | None) -> bool:
+        """Whether the position is the end of the log and no clean-up intervened. Raises what `check_end` raises."""
+        try:
+            self.check_end(listed)
+        except LogCleaned:
+            return False
+        return True
+
+    def _advance_to_end(self) -> None:
+        window = 1
+        while True:
+            following = range(self.state.version + 1, self.state.version + 1 + window)
+            for entry in in_parallel(self.clock, self.entries.read, following):
+                if entry is None:
+                    return
+                self._apply(entry)
+            if self.store.is_remote:
+                window = min(window * 4, READ_AHEAD_MAX)  # reads a long log ahead; a short one costs one failed read
+
+    def check_end(self, listed: set[int] | None = None) -> None:
+        """Check that the position is the end of the log and not a gap, whose slot a writer would fill.
+
+        Lists the log, or uses the earlier listing `listed`: then every version in it must be readable. Raises what
+        `read_next` raises.
+        """
+        first = self.state.version + 1
+        versions = self.entries.versions(self.state.version) if listed is None else listed
+        newest = max(versions, default=-1)
+        for attempt in range(1, _LOAD_ATTEMPTS + 1):
+            if newest > self.state.version:
+                self._advance_to_end()  # most likely they were written just now
+            following = self.state.version + 1
+            # The missing entry and those read just now may have been cleaned up in the meantime.
+            if following != first and not reading(lambda: self._proof.holds_for(first)):
+                raise LogCleaned(self.folder)
+            if following > newest:
+                self._is_end_open = False
+                return
+            path = self.entries.key(following)
+            if following not in versions and reading(self.entries.start) > following:
+                raise LogCleaned(self.folder)
+            if following not in versions:
+                raise Corrupt("log entry is missing, and later ones exist", path=path, version=following)
+            self._pause(attempt)
+        raise Unavailable(f"the store lists {path!r} and does not find it; try again")
+
+    # --- following ---
+
+    def read_next(self) -> Entry | None:
+        """The next entry, applied to `state`; None if there is none yet.
+
+        Raises LogCleaned, also if the last `load` failed; Corrupt, Incompatible, Unavailable.
+        """
+        if self._is_partial:
+            raise LogCleaned(self.folder)
+        version = self.state.version + 1
+        read_at = self.clock.uptime()
+        entry = self.entries.read(version)
+        self._accept(version, entry, read_at)
+        return entry
+
+    def read_following(self, count: int) -> int:
+        """Apply up to `count` next entries, read in parallel; returns their number. Raises what `read_next` raises.
+
+        A read of an entry that is being written at that moment can block on some stores, so `count` should not exceed
+        the number of entries that are likely to exist.
+        """
+        if self._is_partial:
+            raise LogCleaned(self.folder)
+        first = self.state.version + 1
+        versions = range(first, first + count)
+        read_at = self.clock.uptime()
+        for version, entry in zip(versions, in_parallel(self.clock, self.entries.read, versions), strict=True):
+            self._accept(version, entry, read_at)
+            if entry is None:
+                return version - first
+        return count
+
+    def _accept(self, version: int, entry: Entry | None, read_at: float) -> None:
+        """Apply the result of a read of the next slot that began at `read_at` (`Clock.uptime`). Raises what
+        `read_next` raises."""
+        # Checked after the read: a process that was suspended during the read may have seen a freed slot.
+        if not reading(lambda: self._proof.holds_for(version)):
+            raise LogCleaned(self.folder)
+        if entry is None:
+            self._proof.extend(read_at)
+        else:
+            self._apply(entry)
+
+    def sync(self) -> None:
+        """Make the entries read so far durable, for a caller that is about to act on them durably. Raises Unavailable.
+
+        The writer of an entry may not have synced it yet. A commit needs no such call: it syncs the folder, and with
+        it all earlier entries.
+        """
+        for attempt in range(1, _SYNC_ATTEMPTS + 1):
+            try:
+                return self.store.sync(self.entries.folder)
+            except StoreError as error:
+                refusal = error
+                self._pause(attempt)  # bounds the CPU use of a caller that retries at once
+        raise unavailable(refusal) from refusal
+
+    def _restore(self, checkpoint: Checkpoint | None) -> None:
+        self.state = TableState()
+        if checkpoint is not None:
+            self.state.restore(checkpoint.version, checkpoint.actions)
+        if self._follower is not None:
+            self._follower.restored(self.state)
+
+    def _apply(self, entry: Entry) -> None:
+        path = self.entries.key(entry.version)
+        self.state.check(entry, path)
+        if self._follower is not None:
+            self._follower.advancing(entry, path)
+        self.state.apply(entry)
+
+    def _pause(self, attempt: int) -> None:
+        self.clock.sleep(error_pause_s(attempt, self.clock.random()))

@@ -2,7 +2,10 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio examples minio servers test test-minio crash test-lowest check docs bench bench-age bench-minio bench-peers clean simulate
+.PHONY: help demo demo-minio examples minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers clean simulate
+
+# The tests start hundreds of processes; without bytecode each of them would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 ARGS ?=
@@ -33,7 +36,21 @@ examples: $(INSTALLED) ## Run all examples, one after the other
 	for program in $(PROGRAMS); do echo "== $$program"; $(PY) "$$program" </dev/null || exit 1; done
 
 ##@ Work on it
-test: check ## Run the checks, then all tests except soak tests; ARGS="-k commit" selects
+fast: lint ## Run what a change needs in a minute: the checks and the quick tests of modules; ARGS="-k commit" selects
+	@$(PY) -m pytest $(PARALLEL) -m "not slow" $(or $(ARGS),tests/unit tests/test_tidy.py)
+
+format: $(INSTALLED) ## Format the code, sort the imports, and apply what else ruff can mend
+	@$(PY) -m ruff check --fix --quiet $(CODE); $(PY) -m ruff format --quiet $(CODE)
+
+lint: $(INSTALLED) ## Check format, lint and types; seconds if little has changed
+	@$(PY) -m ruff format --check --quiet $(CODE) || { echo "Not formatted; run: make format" >&2; exit 1; }
+	@$(PY) -m ruff check --quiet $(CODE)
+	@$(PY) -m mypy --no-error-summary $(CODE)
+
+check: lint ## Check format, lint, types and the project's own rules
+	@$(PY) -m pytest --quiet tests/test_tidy.py
+
+test: lint ## Check format, lint and types, then run all tests except soak tests; ARGS="-k commit" selects
 	@java -version >/dev/null 2>&1 || echo "No Java found: the tests that need it will be skipped; the end of the report says how to install it."
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
@@ -42,19 +59,13 @@ test-minio: $(INSTALLED) servers ## Run the object store tests on MinIO, and the
 	@$(PY) -m tests.servers.versitygw -- $(PY) -m pytest $(PARALLEL) -m s3_server tests/contract $(ARGS)
 
 test-lowest: $(LOWEST) ## Run the tests without Spark on the oldest supported libraries; ARGS="tests/unit" selects
-	@$(LOWEST_PY) -m pytest -p no:cacheprovider $(PARALLEL) $(or $(ARGS),tests/unit tests/contract tests/integration)
+	@$(LOWEST_PY) -m pytest -p no:cacheprovider $(PARALLEL) $(or $(ARGS),tests/unit tests/contract tests/integration --ignore tests/unit/spark)
 
 crash: $(INSTALLED) servers ## Kill writers, readers and MinIO, 100 times on local disk and 100 times on MinIO; 20 minutes
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash/test_soak.py $(ARGS)
 
 servers: ## Build MinIO and versitygw into .tools, once; needs Go and network access; 4 minutes
 	@$(PYTHON) -m tests.servers.go_programs
-
-check: $(INSTALLED) ## Check format, lint, types and the project's own rules
-	@$(PY) -m ruff format --check --quiet $(CODE) || { echo "Not formatted; run: $(PY) -m ruff format $(CODE)" >&2; exit 1; }
-	@$(PY) -m ruff check --quiet $(CODE)
-	@$(PY) -m mypy --no-error-summary $(CODE)
-	@$(PY) -m pytest --quiet tests/test_tidy.py
 
 simulate: $(INSTALLED) ## Run simulations with injected faults and check the guarantees: RUNS=1000, or SEED=7 for one
 	@$(PY) -m tests.simulation --seed $(or $(SEED),0) --runs $(or $(RUNS),$(if $(SEED),1,1000))
@@ -93,8 +104,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv
 	@$(PIP) install --constraint constraints.txt pip
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt --editable '.[minio,spark]' --group lint --group test
-	@# The tests start hundreds of processes. If none can write bytecode, each would compile all modules again.
-	@$(PY) -m compileall -q $(CODE)
 	@touch $@
 
 $(LOWEST): pyproject.toml constraints.txt lowest.txt

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,10 +16,10 @@ from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.spark import spark_session
 from deltaq.store import LocalStore
+from tests.doubles.produced_tables import Produce, producing_to
 from tests.spark.native_spark import NativeSpark, native_spark
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-Produce: TypeAlias = Callable[..., None]
 
 
 class BackgroundWriter:
@@ -73,35 +72,7 @@ def root(tmp_path: Path) -> str:
 
 @pytest.fixture
 def produce(root: str) -> Produce:
-    """Append values to a topic in one commit; the topic is created, with `partitions`, if there is none."""
-
-    def append(
-        topic: str,
-        values: Sequence[bytes | None],
-        *,
-        to: int | Sequence[int] = 0,
-        keys: Sequence[bytes | None] | None = None,
-        timestamps: Sequence[int] | None = None,
-        headers: Sequence[object] | None = None,
-        partitions: int = 1,
-    ) -> None:
-        Topic(topic, partitions=partitions, bootstrap_servers=root).create(exist_ok=True)
-        columns = {
-            "value": pa.array(values, pa.binary()),
-            "partition": pa.array([to] * len(values) if isinstance(to, int) else to, pa.int32()),
-        }
-        if keys is not None:
-            columns["key"] = pa.array(keys, pa.binary())
-        if timestamps is not None:
-            columns["timestamp"] = pa.array(timestamps, pa.int64())
-        if headers is not None:
-            kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-            columns["headers"] = pa.array(headers, kind)
-        # With a store of its own it shares nothing with other producers of this process, as if it were in another.
-        with Producer({"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)) as producer:
-            producer.produce_arrow(topic, pa.table(columns))
-
-    return append
+    return producing_to(root)
 
 
 @pytest.fixture

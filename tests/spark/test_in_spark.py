@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from deltaq import Producer, Topic
+from tests.doubles.produced_tables import Produce
 from tests.spark.conftest import WrittenThroughout
 from tests.spark.standing_query import IN_FIRST_BATCH
 
 pytestmark = pytest.mark.spark
-Produce = Callable[..., None]
 STANDING_QUERY = Path(__file__).with_name("standing_query.py")
 
 

@@ -23,8 +23,7 @@ from pyspark.sql import SparkSession
 from deltaq import Topic
 from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT, UNIFIED
 from examples.timezone_etl.pipeline import unify
-
-Produce = Callable[..., None]
+from tests.doubles.produced_tables import Produce
 
 MESSAGES = 100_000
 START = datetime(2024, 2, 5, 15, 1, 52, 884_548, timezone.utc)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from deltaq.spark.offsets import from_json, same_place
 from deltaq.spark.source import DeltaqStreamReader
 from deltaq.store import LocalStore
 from tests.doubles.compaction import compact
+from tests.doubles.produced_tables import Produce
 from tests.security.forged import as_segment, produce_three, replace_file
 
-Produce = Callable[..., None]
 Row = tuple[int, int, bytes | None]
 
 

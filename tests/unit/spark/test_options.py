@@ -22,7 +22,7 @@ WRITE = {"path": "/data/events", "topic": "orders"}
 
 
 def test_the_guide_knows_every_option() -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs/guides/spark.md").read_text()
+    guide = (Path(__file__).resolve().parents[3] / "docs/guides/spark.md").read_text()
     assert [option for option in (*SOURCE_OPTIONS, *SINK_OPTIONS) if f"`{option}`" not in guide] == []
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from deltaq.admin import AdminClient, NewTopic
-from deltaq.consumer import Consumer
+import importlib
+import typing
+
 from deltaq.errors import (
     Corrupt,
     Fenced,
@@ -34,11 +35,15 @@ from deltaq.message import (
     Message,
     TopicPartition,
 )
-from deltaq.producer import Producer
-from deltaq.store.bucket_setup import BucketSetup, setup
-from deltaq.topic import Topic
-from deltaq.topics.arrow_input import ArrowInput
 from deltaq.version import __version__
+
+if typing.TYPE_CHECKING:
+    from deltaq.admin import AdminClient, NewTopic
+    from deltaq.consumer import Consumer
+    from deltaq.producer import Producer
+    from deltaq.store.bucket_setup import BucketSetup, setup
+    from deltaq.topic import Topic
+    from deltaq.topics.arrow_input import ArrowInput
 
 __all__ = [
     "OFFSET_BEGINNING",
@@ -77,3 +82,28 @@ __all__ = [
     "__version__",
     "setup",
 ]
+
+# Loaded when first used: a program that only catches errors or reads messages needs no Arrow, and a producer needs no
+# admin client. Everything that the first message needs is loaded with its client.
+_LOADED_WHEN_USED = {
+    "AdminClient": "admin",
+    "ArrowInput": "topics.arrow_input",
+    "BucketSetup": "store.bucket_setup",
+    "Consumer": "consumer",
+    "NewTopic": "admin",
+    "Producer": "producer",
+    "Topic": "topic",
+    "setup": "store.bucket_setup",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module("deltaq." + _LOADED_WHEN_USED[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

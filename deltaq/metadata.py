@@ -15,7 +15,7 @@ from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TopicSettings
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store, StoreError, StoreRefused
 from deltaq.store.parallel import in_parallel, within
 from deltaq.topics.log import TopicLog

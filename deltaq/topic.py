@@ -14,7 +14,7 @@ from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTo
 from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
-from deltaq.serde.typed import SchemaSource, TopicSchema, schema_conflict, schema_of
+from deltaq.serde.schema import SchemaSource, TopicSchema, schema_conflict, schema_of
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of

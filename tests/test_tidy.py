@@ -376,15 +376,70 @@ def _gives_a_reason(call: ast.Call) -> bool:
     return any(len(ast.unparse(reason)) > 20 for reason in given)
 
 
-def test_importing_deltaq_loads_nothing_heavy() -> None:
+def _loaded_by(program: str) -> set[str]:
+    source = f"import deltaq\n{program}\nimport sys\nprint(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(answer.stdout.split())
+
+
+def test_importing_deltaq_loads_nothing_but_values() -> None:
     """That makes it quick; how quick is the benchmarks' to tell."""
-    program = """
+    loaded = _loaded_by("")
+    assert {name for name in loaded if name.startswith("deltaq.")} == {f"deltaq.{name}" for name in OF_EVERY_PROGRAM}
+    assert {name.split(".")[0] for name in loaded} <= sys.stdlib_module_names | {
+        "deltaq"
+    } | _loaded_by_the_interpreter()
+
+
+OF_EVERY_PROGRAM = ("errors", "message", "version")
+
+
+def _loaded_by_the_interpreter() -> set[str]:
+    """Names that `.pth` files and the like load before any program."""
+    program = "import sys; print(*sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in answer.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    ("program", "loads", "loads_not"),
+    [
+        ("deltaq.Producer", "pyarrow.parquet", "admin consumer maintenance spark testing"),
+        ("deltaq.Consumer", "pyarrow.parquet", "admin producer maintenance spark testing"),
+        ("deltaq.AdminClient", "deltaq.admin", "producer consumer spark testing"),
+        ("deltaq.Producer(bootstrap_servers='x', maintenance_enable=False)", "deltaq.producer", "admin maintenance"),
+        # What a message needs is there before the first one.
+        ("deltaq.Producer(bootstrap_servers='x')", "deltaq.maintenance.background", "admin consumer"),
+        ("deltaq.Consumer(bootstrap_servers='x', group_id='g')", "deltaq.maintenance.groups", "admin producer"),
+    ],
+)
+def test_a_client_loads_only_its_own_parts(program: str, loads: str, loads_not: str) -> None:
+    loaded = _loaded_by(program)
+    heavy = {"deltalake", "delta", "duckdb", "minio", "obstore", "pydantic", "pyspark"}
+    assert loads in loaded
+    assert loaded & (heavy | {f"deltaq.{name}" for name in loads_not.split()}) == set()
+
+
+def test_the_first_message_waits_for_no_import(tmp_path: Path) -> None:
+    program = f"""
 import sys
-import deltaq
-print(*{"deltalake", "delta", "minio", "pandas", "pyspark", "deltaq.testing"} & set(sys.modules))
+with deltaq.Producer(bootstrap_servers={str(tmp_path)!r}) as producer:
+    before = set(sys.modules)
+    producer.produce("t", b"x", key=b"k", headers={{"h": b"v"}})
+    assert producer.flush(30) == 0
+    late = set(sys.modules) - before
+with deltaq.Consumer(bootstrap_servers={str(tmp_path)!r}, group_id="g", auto_offset_reset="earliest") as consumer:
+    before = set(sys.modules)
+    consumer.subscribe(["t"])
+    assert consumer.poll(30).value() == b"x"
+    late |= set(sys.modules) - before
+assert not late, late
 """
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert answer.stdout.split() == []
+    _loaded_by(program)
+
+
+def test_the_first_schema_loads_pydantic_before_the_first_value() -> None:
+    assert "pydantic" in _loaded_by("import pyarrow; deltaq.Topic('t', pyarrow.schema({'x': pyarrow.int64()}))")
 
 
 def test_the_lowest_versions_that_are_tested_are_the_lower_bounds_of_the_package() -> None:

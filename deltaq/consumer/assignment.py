@@ -21,7 +21,7 @@ from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetcher import Fetcher, PartitionRecords
 from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, Message, TopicPartition
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 
 __all__ = ["Assignment", "Batch", "RecordBatch", "Taking"]
 

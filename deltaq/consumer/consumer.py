@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, overload
 from weakref import WeakSet, finalize
 
 import pyarrow as pa
@@ -26,7 +26,6 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import GroupSettings, Membership
 from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
 from deltaq.groups.state import Member
-from deltaq.maintenance.groups import BackgroundGroupMaintenance
 from deltaq.message import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -41,7 +40,7 @@ from deltaq.message import (
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_group, check_topic
 from deltaq.root import open_root
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.store.parallel import within
 from deltaq.topic import Topic
@@ -51,11 +50,14 @@ from deltaq.topics.state import TopicHead
 from deltaq.version import __version__
 from deltaq.weak import weakly
 
+if TYPE_CHECKING:
+    from deltaq.maintenance.groups import BackgroundGroupMaintenance
+
 __all__ = ["Consumer"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Part: TypeAlias = Membership | OffsetCommitter | Fetcher | BackgroundGroupMaintenance
+_Part: TypeAlias = "Membership | OffsetCommitter | Fetcher | BackgroundGroupMaintenance"
 
 _log = logging.getLogger("deltaq.consumer")
 
@@ -119,9 +121,11 @@ class Consumer:
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store
         self._group = check_group(config.group_id)
-        self._maintenance = (
-            BackgroundGroupMaintenance(self._store, self._group, clock) if config.maintenance_enable else None
-        )
+        self._maintenance: BackgroundGroupMaintenance | None = None
+        if config.maintenance_enable:
+            from deltaq.maintenance.groups import BackgroundGroupMaintenance  # noqa: PLC0415 - `import deltaq` is lean
+
+            self._maintenance = BackgroundGroupMaintenance(self._store, self._group, clock)
         self._group_log = GroupLog(self._store, self._group, clock, config.client_id, self._maintenance)
         self._lookup = TopicLookup(self._store, clock)
         self._schemas: dict[str, TopicSchema] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deltaq.message import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import VALUE_SCHEMA
 from deltaq.topics.scan import Fetched
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltaq.errors import InvalidValue
 from deltaq.partitioner import assign_partitions
 from deltaq.producer.accumulator import Row
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
 
 __all__ = [

@@ -13,6 +13,8 @@ from types import TracebackType
 from typing import Any, TypeAlias
 from weakref import WeakSet, finalize
 
+import pyarrow as pa
+
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout, this_thread
 from deltaq.config import ProducerConfig, parse_client_config, topic_properties
 from deltaq.errors import (
@@ -26,7 +28,6 @@ from deltaq.errors import (
     Unavailable,
     UnknownTopic,
 )
-from deltaq.maintenance.background import BackgroundTopicMaintenance
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
@@ -35,7 +36,7 @@ from deltaq.producer.delivery import Due, ErrorNotice, PendingCallbacks
 from deltaq.producer.sender import Sender
 from deltaq.producer.senders import topic_sender
 from deltaq.root import open_root
-from deltaq.serde.typed import TopicSchema, schema_conflict
+from deltaq.serde.schema import TopicSchema, schema_conflict
 from deltaq.store import Store
 from deltaq.topic import Topic
 from deltaq.topics.arrow_input import ArrowInput, check_arrow, columns_from_arrow
@@ -173,6 +174,7 @@ class Producer:
                 key="transactional.id",
                 code=KafkaError._UNSUPPORTED_FEATURE,
             )
+        _load_for_messages(maintenance=config.maintenance_enable)
         self._buffer_settings = AccumulatorSettings(
             linger_s=config.linger_ms / 1000,
             batch_bytes=config.batch_size,
@@ -350,6 +352,8 @@ class Producer:
                 return handle
             sender = topic_sender(self._store, name, self._clock, self._config.client_id)
             if self._config.maintenance_enable and sender.caretaker is None:
+                from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
+
                 retention_ms = self._config.offsets_retention_minutes * 60_000
                 sender.caretaker = BackgroundTopicMaintenance(
                     self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
@@ -711,6 +715,16 @@ def _refuse_forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_refuse_forked)
+
+
+def _load_for_messages(*, maintenance: bool) -> None:
+    """Load what the first message would otherwise wait for.
+
+    For its first array of Python values, pyarrow imports pandas if that is installed: 0.2 s.
+    """
+    pa.array([], pa.null())
+    if maintenance:
+        import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
 
 
 def _dropped(handles: Mapping[str | Topic, _TopicHandle]) -> None:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
 from deltaq.serde.columns import is_required
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import HEADERS, TIMESTAMP_MS_MAX, VALUE_SCHEMA, Columns
 
 __all__ = ["ArrowInput", "ArrowStream", "columns_from_arrow"]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 
 __all__ = [
     "HEADERS",

@@ -13,7 +13,7 @@ from deltaq.config import TopicSettings
 from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import Corrupt, TopicExists
 from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, statistics_property
-from deltaq.serde.typed import TopicSchema, schema_of
+from deltaq.serde.schema import TopicSchema, schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import PARTITIONS_PROPERTY

@@ -15,7 +15,7 @@ from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
-from deltaq.serde.typed import TopicSchema
+from deltaq.serde.schema import TopicSchema
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock, messages_of
 from deltaq.topics.columns import Columns, Headers, columns_of_rows

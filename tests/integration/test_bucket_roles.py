@@ -280,7 +280,7 @@ def test_maintenance_in_a_producer_is_refused_once_in_words_while_its_messages_g
     root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     care = background.BackgroundTopicMaintenance
-    monkeypatch.setattr("deltaq.producer.producer.BackgroundTopicMaintenance", partial(care, settings=READY))
+    monkeypatch.setattr("deltaq.maintenance.background.BackgroundTopicMaintenance", partial(care, settings=READY))
     told: list[KafkaError | None] = []
 
     def refusals() -> list[logging.LogRecord]:

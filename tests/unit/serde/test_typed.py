@@ -19,7 +19,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
-from deltaq.serde import TopicSchema, schema_conflict, schema_of
+from deltaq.serde.schema import TopicSchema, schema_conflict, schema_of
 
 UTC = dt.timezone.utc
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import inspect
 
+import pytest
+
 import deltaq
 from deltaq import admin, errors
 
 
 def test_every_public_name_is_there_once_and_nothing_else_is():
     assert len(deltaq.__all__) == len(set(deltaq.__all__))
-    defined = {
-        name for name, value in vars(deltaq).items() if not name.startswith("_") and not inspect.ismodule(value)
-    } - {"annotations"}
+    public = {name for name in dir(deltaq) if not name.startswith("_")} - {"annotations"}
+    defined = {name for name in public if not inspect.ismodule(getattr(deltaq, name))}
     assert defined | {"__version__"} == set(deltaq.__all__)
+
+
+def test_an_unknown_name_is_refused_as_in_any_module():
+    with pytest.raises(AttributeError, match="module 'deltaq' has no attribute 'Produser'"):
+        _ = deltaq.Produser
 
 
 def test_every_named_error_can_be_caught_by_its_name():

@@ -1,54 +1,35 @@
-"""Typed topics: the schema of a topic's values, their validation, and the conversion of rows to Arrow and back.
-
-A value is a dict of plain Python values or an instance of the topic's pydantic model. An accepted value is read back
-equal. A value that could not be stored without loss is refused with the name of the field.
-"""
+"""Validation of the values of typed topics, run by pydantic-core: the checks are built once per schema."""
 
 from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pydantic
 from pydantic_core import CoreSchema, PydanticCustomError, SchemaValidator, core_schema
 
-from deltaq.errors import InvalidValue, KafkaError, KafkaException
+from deltaq.errors import InvalidValue
 from deltaq.serde.columns import is_required, table_columns
 from deltaq.serde.models import ModelShape, shape_of
+from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
 
-__all__ = ["SchemaSource", "TopicSchema", "schema_conflict", "schema_of"]
-
-SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
-"""The schema of a typed topic as a user passes it."""
-
-_REMEDY = "a topic keeps the schema that it was created with: use that schema here, or a topic of another name"
+__all__ = ["ValidatedSchema", "validated_schema"]
 
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSchema:
-    """The columns of a topic's values (`arrow`) and the model, if any. Created by `schema_of`.
+class ValidatedSchema(TopicSchema):
+    """A schema with the checks of its columns, and the conversions of its model."""
 
-    All columns are nullable, because a tombstone is a row of nulls. Two schemas are equal if their columns and models
-    are equal.
-    """
-
-    arrow: pa.Schema
-    model: type[pydantic.BaseModel] | None
     _check: SchemaValidator = field(repr=False, compare=False)
     _shape: ModelShape | None = field(repr=False, compare=False)
 
     def accept(self, value: object) -> dict[str, object]:
-        """The row for a value: every column by name, in order, with None for missing optional fields.
-
-        Takes an instance of the model or a dict. A dict is validated strictly: "5" is not accepted as 5, and the only
-        conversion is from int to float. Raises InvalidValue, with the field's name, for a value that does not fit.
-        """
         try:
             row: dict[str, object] = self._check.validate_python(self._plain(value), strict=True)
         except pydantic.ValidationError as error:
@@ -77,34 +58,7 @@ class TopicSchema:
         except (AttributeError, TypeError) as error:
             raise InvalidValue(f"this {self.model.__name__} was never validated: {error}") from None
 
-    def to_arrow(self, rows: Sequence[Mapping[str, object] | None]) -> pa.RecordBatch:
-        """Accepted rows as a batch with the columns of `arrow`. None, a tombstone, becomes a row of nulls."""
-        columns = [
-            pa.array([None if row is None else row[column.name] for row in rows], column.type) for column in self.arrow
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
-
-    def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | None]:
-        """The rows of a batch that has at least the columns of `arrow`. A row of nulls becomes None, a tombstone.
-
-        Raises KafkaException (_VALUE_DESERIALIZATION) for a missing column, and for values without an equal in Python,
-        such as a date in the year 10000 or a map with a repeated key. Such values come only from produced Arrow data.
-        """
-        missing = [name for name in self.arrow.names if name not in batch.schema.names]
-        if missing:
-            raise _unreadable(f"the topic has no column {missing[0]!r}; {_REMEDY}")
-        try:
-            rows = batch.select(self.arrow.names).to_pylist(maps_as_pydicts="strict")
-        except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
-            raise _unreadable(str(error)) from error
-        return [row if any(value is not None for value in row.values()) else None for row in rows]
-
     def restore(self, row: Mapping[str, object]) -> pydantic.BaseModel | dict[str, object]:
-        """The row as an instance of the model; without a model, a copy of the row.
-
-        A required field that the row lacks takes the model's default: the row may be older than the field. Raises
-        KafkaException (_VALUE_DESERIALIZATION) if the model rejects the row.
-        """
         if self.model is None:
             return dict(row)
         given = {
@@ -116,53 +70,21 @@ class TopicSchema:
             return self.model.model_validate(given, by_alias=False, by_name=True)
         except pydantic.ValidationError as error:
             where, reason = _first_error(error)
-            raise _unreadable(f"{self.model.__name__} does not take field {where!r}: {reason}") from error
-
-    def __reduce__(self) -> tuple[Callable[..., TopicSchema], tuple[object]]:
-        # The conversions are closures, which cannot be pickled: the other process creates its own.
-        return schema_of, (self.model or self.arrow,)
+            raise unreadable(f"{self.model.__name__} does not take field {where!r}: {reason}") from error
 
 
-def schema_of(source: SchemaSource) -> TopicSchema:
-    """The schema of a topic whose values have these columns or are instances of this model.
-
-    Raises InvalidConfig for a column that a Delta table cannot have, TypeError for any other kind of source.
-    """
+def validated_schema(source: SchemaSource) -> ValidatedSchema:
+    """As `schema_of`."""
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
-        return TopicSchema(columns, None, _validator(columns), None)
+        return ValidatedSchema(columns, None, _validator(columns), None)
     if isinstance(source, type) and issubclass(source, pydantic.BaseModel):
         shape = shape_of(source)
-        return TopicSchema(shape.columns, source, _validator(shape.columns), shape)
+        return ValidatedSchema(shape.columns, source, _validator(shape.columns), shape)
     raise TypeError(f"a schema is a pyarrow.Schema or a pydantic model class, not {type(source).__name__}")
 
 
-def schema_conflict(topic: str, wanted: TopicSchema, held: TopicSchema | None) -> str | None:
-    """The reason why values of the schema `wanted` do not fit a topic with the schema `held`, with the remedy; None if
-    they fit. `held` is None for a topic of bytes."""
-    if held is not None and held.arrow == wanted.arrow:
-        return None
-    return f"topic {topic!r} has another schema: {_difference(wanted.arrow, held)}; {_REMEDY}"
-
-
-def _difference(wanted: pa.Schema, held: TopicSchema | None) -> str:
-    """The first column that differs between a schema and that of a topic."""
-    if held is None:
-        return "it holds bytes"
-    there: pa.Schema = held.arrow
-    for column in wanted:
-        if column.name not in there.names:
-            return f"it has no column {column.name!r}"
-        kind = there.field(column.name).type
-        if kind != column.type:
-            return f"its column {column.name!r} is {kind}, not {column.type}"
-    extra = [name for name in there.names if name not in wanted.names]
-    return (
-        f"it has the column {extra[0]!r} too" if extra else f"its columns are {', '.join(there.names)}, in this order"
-    )
-
-
-# --- validation: built once per schema, run by pydantic-core ---
+# --- the checks ---
 
 
 def _validator(columns: pa.Schema) -> SchemaValidator:
@@ -268,7 +190,3 @@ def _first_error(error: pydantic.ValidationError) -> tuple[str, str]:
 def _refusal(error: pydantic.ValidationError) -> InvalidValue:
     where, reason = _first_error(error)
     return InvalidValue(reason, field=where[:200] or None)
-
-
-def _unreadable(reason: str) -> KafkaException:
-    return KafkaException(KafkaError(KafkaError._VALUE_DESERIALIZATION, reason))

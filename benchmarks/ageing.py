@@ -75,8 +75,8 @@ class BackdatedStore(LocalStore):
         super().__init__(root, clock)
         self._folder_path, self._now = Path(root), clock
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
-        super().put(key, data, between)
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        super().put(key, data)
         self._backdate(key)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:

@@ -65,9 +65,9 @@ class CountingStore:
         self._count("get", key, "range")
         return self.inner.get_range(key, start, length)
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         try:
-            self.inner.put(key, data, between)
+            self.inner.put(key, data)
         except StoreError:
             self._count("put", key, "error")
             raise
@@ -100,8 +100,8 @@ class CountingStore:
     def sync(self, folder: str) -> None:
         self.inner.sync(folder)
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
-        return self.inner.remove_unfinished(between)
+    def remove_unfinished(self) -> Iterator[int]:
+        return self.inner.remove_unfinished()
 
     def watch(self) -> Watch:
         return self.inner.watch()

@@ -40,8 +40,8 @@ class TimedStore(CountingStore):
     def get_impatient(self, key: str) -> bytes:
         return self._timed(self._gets(key), key, lambda: super(TimedStore, self).get_impatient(key))
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
-        self._timed(self.puts, key, lambda: super(TimedStore, self).put(key, data, between))
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        self._timed(self.puts, key, lambda: super(TimedStore, self).put(key, data))
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         self._timed(self.creates, key, lambda: super(TimedStore, self).create(key, data, after))

@@ -104,7 +104,7 @@ def test_a_listing_is_paid_for_by_the_page_and_once_more_for_its_end(objects, re
 
 def test_every_operation_reaches_the_store_behind_it_and_is_counted():
     measured = store()
-    measured.put("a/b", b"0123", between=lambda: None)
+    measured.put("a/b", b"0123")
     measured.create("a/c", b"new")
     with pytest.raises(ObjectExists):
         measured.create("a/c", b"newer")

@@ -6,7 +6,7 @@ import builtins
 import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from benchmarks.counting_store import CountingStore
 from benchmarks.modelled.model import StoreModel
@@ -80,9 +80,9 @@ class ModelledStore(CountingStore):
             delay.seconds += self._content_s(len(found))
         return found
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         with _Delay(self.upload_s(memoryview(data).nbytes)):
-            super().put(key, data, between)
+            super().put(key, data)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         with _Delay(self.request_s("PUT", memoryview(data).nbytes)):

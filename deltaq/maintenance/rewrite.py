@@ -16,7 +16,7 @@ from deltaq.errors import Unavailable
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_segment
-from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.store import LocalStore, ObjectMissing, Store, StoreError
 from deltaq.topics.log import StalePlan, TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
@@ -64,7 +64,7 @@ class Rewriter:
         self._log = log
         self._clock = clock
         self._step = step
-        self._between = step if gently else None
+        self._is_gentle = gently
         self.bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
         """The number of bytes that a new file decodes to is at most about this; more records make several files."""
 
@@ -132,7 +132,7 @@ class Rewriter:
         batches, encoded, decoded_bytes, times, offsets = self._encoded(plan, ranges, keep, path)
         self._step()
         try:
-            self._store.put(self._log.folder + path, encoded.data, self._between)
+            self._put(self._log.folder + path, encoded.data)
         except StoreError as error:
             raise unavailable(error) from error
         self._step()
@@ -157,6 +157,13 @@ class Rewriter:
             decoded_bytes,
             encoded.statistics,
         )
+
+    def _put(self, key: str, data: memoryview) -> None:
+        if self._is_gentle and isinstance(self._store, LocalStore):
+            for _ in self._store.put_in_pieces(key, data):
+                self._step()
+        else:
+            self._store.put(key, data)
 
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch], path: str

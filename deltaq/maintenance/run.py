@@ -151,7 +151,10 @@ class Maintenance:
         if (now - self._unfinished_at) * 1000 < self._settings.look_interval_ms:
             return Counter()
         try:
-            removed = self._store.remove_unfinished(self._throttle.step)
+            removed = 0
+            for count in self._store.remove_unfinished():
+                removed += count
+                self._throttle.step()
         except StoreError as error:
             raise unavailable(error) from error
         self._unfinished_at = now

@@ -7,7 +7,7 @@ immutable. Safety rests on `create` alone: of all processes that create one key,
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -142,12 +142,8 @@ class Store(Protocol):
         ObjectMissing, StoreUnavailable, StoreRefused.
         """
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
-        """Create or replace the object, atomically and durably. StoreUnavailable (outcome unknown), StoreRefused.
-
-        A store that writes a large object piece by piece calls `between` after each piece, so that a background writer
-        can pause. An exception of `between` must not be an OSError; it is passed on and leaves the object unchanged.
-        """
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        """Create or replace the object, atomically and durably. StoreUnavailable (outcome unknown), StoreRefused."""
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         """Create the object only if the key is free, atomically and durably. One attempt; the store does not retry.
@@ -188,12 +184,12 @@ class Store(Protocol):
         durable before it is visible. ObjectMissing (no such folder), StoreUnavailable, StoreRefused.
         """
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
-        """Remove the unfinished files that interrupted writes left under the root; returns their number.
+    def remove_unfinished(self) -> Iterator[int]:
+        """Remove the unfinished files that interrupted writes left under the root, as the result is iterated.
 
-        A file is removed once it is a day old by the store's own clock. Maintenance calls this because no listing
-        shows such files. 0 on stores where an interrupted write leaves nothing. `between` is called from time to time,
-        and its exceptions are passed on. StoreUnavailable, StoreRefused.
+        Yields the number of files removed from each folder. A file is removed once it is a day old by the store's own
+        clock. Maintenance calls this because no listing shows such files. Empty on stores where an interrupted write
+        leaves nothing. StoreUnavailable, StoreRefused.
         """
 
     def watch(self) -> Watch:

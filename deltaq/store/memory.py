@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -58,7 +58,7 @@ class MemoryStore:
             raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
         return self._content("get_range", key)[start : start + length]
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - written in one piece
+    def put(self, key: str, data: bytes | memoryview) -> None:
         check_key("put", key)
         self._write(key, bytes(data), replace=True)
 
@@ -98,8 +98,8 @@ class MemoryStore:
     def sync(self, folder: str) -> None:
         check_folder("sync", folder)
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:  # noqa: ARG002 - as the contract
-        return 0
+    def remove_unfinished(self) -> Iterator[int]:
+        return iter(())
 
     def watch(self) -> SignalWatch:
         watch = SignalWatch(self._clock)

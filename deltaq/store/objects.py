@@ -208,7 +208,7 @@ class ObjectStore:
         # An empty range is not a valid request; one byte shows whether the object exists.
         return self._attempt("get_range", key, lambda: self._range(key, start, max(length, 1)))[:length]
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
+    def put(self, key: str, data: bytes | memoryview) -> None:
         check_key("put", key)
         client, view = self._connection.client, memoryview(data).cast("B")
         self._attempt(
@@ -257,8 +257,8 @@ class ObjectStore:
     def sync(self, folder: str) -> None:
         check_folder("sync", folder)
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:  # noqa: ARG002 - as the contract
-        return 0  # an interrupted upload leaves no object; a lifecycle rule of the bucket aborts it
+    def remove_unfinished(self) -> Iterator[int]:
+        return iter(())  # an interrupted upload leaves no object; a lifecycle rule of the bucket aborts it
 
     def watch(self) -> SignalWatch:
         return SignalWatch(self._clock)

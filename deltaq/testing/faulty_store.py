@@ -156,12 +156,7 @@ class FaultyStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._read("get_range", key, lambda: self.inner.get_range(key, start, length))
 
-    def put(
-        self,
-        key: str,
-        data: bytes | memoryview,
-        between: Callable[[], None] | None = None,  # noqa: ARG002 - a late write may land after its caller has gone
-    ) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         self._write("put", key, data, self.inner.put)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
@@ -201,9 +196,9 @@ class FaultyStore:
         self._die_if_crashed()
         self.inner.sync(folder)
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+    def remove_unfinished(self) -> Iterator[int]:
         self._die_if_crashed()
-        return self.inner.remove_unfinished(between)
+        return self.inner.remove_unfinished()
 
     def watch(self) -> Watch:
         self._die_if_crashed()

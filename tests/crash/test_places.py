@@ -44,7 +44,7 @@ class Stopping:
     def _stand_still(self):
         os.kill(os.getpid(), signal.SIGSTOP)
         sys.stdin.readline()  # where another thread takes the signal, this one runs on until it is interrupted
-    def put(self, key, data, between=None):
+    def put(self, key, data):
         self._do("put", key, data)
     def create(self, key, data, after=""):
         self._do("create", key, data, after)

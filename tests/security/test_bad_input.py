@@ -58,7 +58,7 @@ class UntouchableStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self._touch("get_range", key)
 
-    def put(self, key: str, data: bytes | memoryview, between: object = None) -> None:
+    def put(self, key: str, data: bytes | memoryview) -> None:
         self._touch("put", key)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
@@ -79,9 +79,9 @@ class UntouchableStore:
     def sync(self, folder: str) -> None:
         self._touch("sync", folder)
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
+    def remove_unfinished(self) -> Iterator[int]:
         self._touch("remove_unfinished", "")
-        return 0
+        return iter(())
 
     def watch(self) -> Watch:
         self._touch("watch", "")

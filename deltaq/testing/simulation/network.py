@@ -147,7 +147,7 @@ class SimulatedStore:
     def list_folders(self, prefix: str) -> builtins.list[str]:
         return self._read("list_folders", prefix, lambda: self._disk.list_folders(prefix))
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:  # noqa: ARG002 - in one piece
+    def put(self, key: str, data: bytes | memoryview) -> None:
         content = bytes(data)
         self._write("put", key, lambda: self._disk.put(key, content))
 
@@ -169,8 +169,8 @@ class SimulatedStore:
     def sync(self, folder: str) -> None:
         self._disk.sync(folder)
 
-    def remove_unfinished(self, between: Callable[[], object] = lambda: None) -> int:
-        return self._disk.remove_unfinished(between)
+    def remove_unfinished(self) -> Iterator[int]:
+        return self._disk.remove_unfinished()
 
     def watch(self) -> Watch:
         watch = SignalWatch(self._process.clock)

@@ -134,9 +134,9 @@ def test_a_file_of_a_merge_that_may_have_been_in_the_topic_is_left_to_whoever_sw
         others_go_on(topic, NOTHING_MERGED)
 
     class NotedStore(SleepingStore):
-        def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
+        def put(self, key: str, data: bytes | memoryview) -> None:
             puts.append(key)
-            super().put(key, data, between)
+            super().put(key, data)
 
     key = log_entry(f"{topic.log.folder}_delta_log/", 3)
     store = NotedStore(topic.store, key, created=created, meanwhile=meanwhile)

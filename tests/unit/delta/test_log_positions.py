@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
-from deltaq.store import MemoryStore, ObjectEntry, Store
+from deltaq.store import LocalStore, MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TURN_TIMEOUT_S, SharedTopicLog, StalePlan, TopicLog
 from deltaq.topics.state import DataFile
@@ -495,21 +496,22 @@ def test_what_is_asked_to_stop_in_a_small_merge_stops_in_the_large_one_too(topic
 
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
-def test_only_what_shares_the_time_with_others_writes_its_files_with_pauses(topic: WrittenTopic, share: float) -> None:
-    gently: set[bool] = set()
+def test_only_maintenance_that_shares_the_time_with_a_client_writes_files_in_pieces(
+    tmp_path: Path, share: float
+) -> None:
+    in_pieces: list[str] = []
 
-    class Noted(FaultyStore):
-        def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
-            if key.endswith(".parquet") and not key.startswith(topic_log("t")):
-                gently.add(between is not None)
-            super().put(key, data, between)
+    class NotedStore(LocalStore):
+        def put_in_pieces(self, key: str, data: bytes | memoryview) -> Generator[None, None, None]:
+            in_pieces.append(key)
+            return super().put_in_pieces(key, data)
 
+    topic = WrittenTopic(NotedStore(str(tmp_path)))
     for number in range(8):
         topic.append(Row(b"%d" % number))
-    assert (
-        TopicPass(Noted(topic.store), "t", topic.clock, SMALL, Throttle(topic.clock, share)).run()["files merged"] == 8
-    )
-    assert gently == {share < 1}
+    done = TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock, share)).run()
+    assert done["files merged"] == 8
+    assert len(in_pieces) == (share < 1)
 
 
 def test_a_merge_that_is_not_beside_a_writer_does_one_thing_after_the_other(topic: WrittenTopic) -> None:

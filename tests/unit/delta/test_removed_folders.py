@@ -171,12 +171,12 @@ def test_an_entry_whose_folder_is_removed_while_it_is_synced_is_not_put_into_a_n
     log = opened(store, 4)
     write = store._stage
 
-    def stage(folder, data, between, publish):
+    def stage(folder, data, piece_bytes, publish):
         def removing(staged: str) -> None:
             shutil.rmtree(tmp_path / FOLDER)
             publish(staged)
 
-        write(folder, data, between, removing)
+        return write(folder, data, piece_bytes, removing)
 
     monkeypatch.setattr(store, "_stage", stage)
     with pytest.raises(Corrupt, match="removed or replaced"):

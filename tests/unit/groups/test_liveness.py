@@ -41,8 +41,8 @@ class SteppedStore(FaultyStore):
         finally:
             self._step()
 
-    def put(self, key, data, between=None):
-        super().put(key, data, between)
+    def put(self, key, data):
+        super().put(key, data)
         self._step()
 
     def create(self, key, data, after=""):

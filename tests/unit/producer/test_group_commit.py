@@ -39,13 +39,13 @@ class HeldStore(FaultyStore):
         self.uploads = 0
         self.puts: list[str] = []
 
-    def put(self, key, data, between=None):
+    def put(self, key, data):
         if key.endswith(".parquet"):
             self.puts.append(key)
             self.uploads += 1
             gate = self.gates.get(self.uploads)
             assert gate is None or gate.wait(60)
-        super().put(key, data, between)
+        super().put(key, data)
 
 
 class Reports(list[tuple[Any, Any]]):

@@ -174,11 +174,11 @@ class TimedStore(MemoryStore):
     def is_remote(self) -> bool:
         return self._is_remote
 
-    def put(self, key, data, between=None):
+    def put(self, key, data):
         if key.endswith(".parquet"):
             self.puts += 1
             self._time.advance(LINGER_S / 4)
-        super().put(key, data, between)
+        super().put(key, data)
 
     def create(self, key, data, after=""):
         self.at_the_gate.set()

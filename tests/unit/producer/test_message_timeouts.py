@@ -189,9 +189,9 @@ def test_a_short_limit_is_kept_while_a_call_of_the_store_hangs():
     gate.set()
 
     class Hanging(FaultyStore):
-        def put(self, key, data, between=None):
+        def put(self, key, data):
             assert gate.wait(60)
-            super().put(key, data, between)
+            super().put(key, data)
 
     stage = Stage(store=Hanging(MemoryStore("test")))
     gate.clear()

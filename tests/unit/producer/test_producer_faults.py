@@ -44,8 +44,8 @@ class GatedStore(FaultyStore):
         self.at_gate = 0
         self.uploads = 0
 
-    def put(self, key, data, between=None):
-        super().put(key, data, between)
+    def put(self, key, data):
+        super().put(key, data)
         self.uploads += key.endswith(".parquet")
 
     def create(self, key, data, after=""):
@@ -198,9 +198,9 @@ def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
     class SlowUploads(FaultyStore):
         gate = threading.Event()
 
-        def put(self, key, data, between=None):
+        def put(self, key, data):
             assert self.gate.wait(60)
-            super().put(key, data, between)
+            super().put(key, data)
 
     store = SlowUploads(MemoryStore("test"), Rule("put", DATA, Fault.error_before(), EVER))
     create(store)
@@ -224,10 +224,10 @@ def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
     class Full(FaultyStore):
         full = True
 
-        def put(self, key, data, between=None):
+        def put(self, key, data):
             if self.full and key.endswith(".parquet"):
                 raise StoreRefused("put", key, "the disk is full; free space or enlarge it")
-            super().put(key, data, between)
+            super().put(key, data)
 
     store = Full(MemoryStore("test"))
     reports = Reports()
@@ -247,10 +247,10 @@ def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
 @pytest.mark.fault("P14")
 def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting():
     class Broken(FaultyStore):
-        def put(self, key, data, between=None):
+        def put(self, key, data):
             if key.endswith(".parquet"):
                 raise ZeroDivisionError("a defect")
-            super().put(key, data, between)
+            super().put(key, data)
 
     reports = Reports()
     with make(Broken(MemoryStore("test")), on_delivery=reports) as producer:
@@ -471,12 +471,12 @@ class HeldStore(FaultyStore):
         self.first, self.second = threading.Event(), threading.Event()
         self.uploads = 0
 
-    def put(self, key, data, between=None):
+    def put(self, key, data):
         if key.endswith(".parquet"):
             self.uploads += 1
             gate = {1: self.first, 2: self.second}.get(self.uploads)
             assert gate is None or gate.wait(60)
-        super().put(key, data, between)
+        super().put(key, data)
 
 
 def test_a_new_producer_does_not_wait_for_the_batches_of_one_that_has_gone():

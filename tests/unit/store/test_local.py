@@ -21,7 +21,6 @@ from types import FrameType
 import pytest
 
 from deltaq.clock import SystemClock
-from deltaq.maintenance.throttle import Stopped
 from deltaq.store import (
     CreateUnsupported,
     LocalStore,
@@ -32,6 +31,7 @@ from deltaq.store import (
     StoreUnavailable,
     UnsafeStore,
     beneath,
+    folders,
     local,
     open_store,
     probe,
@@ -87,7 +87,7 @@ def synced(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
 WRITES: dict[str, Callable[[LocalStore, str, bytes], None]] = {
     "create": LocalStore.create,
     "put": LocalStore.put,
-    "put in no hurry": lambda store, key, data: store.put(key, data, lambda: None),
+    "put in pieces": lambda store, key, data: [*store.put_in_pieces(key, data)].clear(),
 }
 
 
@@ -150,7 +150,7 @@ def test_the_file_is_synced_before_it_gets_its_name(
     assert steps == ["fsync file", "link", "unlink", "fsync"]
 
 
-def test_a_writer_in_no_hurry_goes_on_after_each_synced_piece(
+def test_a_put_in_pieces_yields_after_each_synced_piece(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = os.urandom(1_000_000)
@@ -161,25 +161,19 @@ def test_a_writer_in_no_hurry_goes_on_after_each_synced_piece(
         to_disk(file)
         steps.append(("synced", os.fstat(file).st_size))
 
-    def between() -> None:
+    monkeypatch.setattr(local, "_sync_content", sync)
+    for _ in store.put_in_pieces("a/k", content):
         assert not (root / "a" / "k").exists()
         (staged,) = (root / "a").iterdir()
-        steps.append(("others go first", staged.stat().st_size))
-
-    monkeypatch.setattr(local, "_sync_content", sync)
-    store.put("a/k", content, between)
+        steps.append(("yielded", staged.stat().st_size))
     assert store.get("a/k") == content
-    assert steps == [(what, 262_144 * n) for n in (1, 2, 3) for what in ("synced", "others go first")]
+    assert steps == [(what, 262_144 * n) for n in (1, 2, 3) for what in ("synced", "yielded")]
 
 
-def test_a_writer_in_no_hurry_that_gives_up_leaves_the_object_as_it_was(store: LocalStore, root: Path) -> None:
+def test_a_put_in_pieces_that_is_closed_early_leaves_the_object_unchanged(store: LocalStore, root: Path) -> None:
     store.put("a/k", b"before")
-
-    def give_up() -> None:
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        store.put("a/k", os.urandom(1_000_000), give_up)
+    with contextlib.closing(store.put_in_pieces("a/k", os.urandom(1_000_000))) as pieces:
+        next(pieces)
     assert store.get("a/k") == b"before"
     assert _files(root) == ["a/k"]
 
@@ -298,7 +292,7 @@ class _Interrupt:
     """Trace function: raises KeyboardInterrupt at the given step, counted in lines and returns, of the store or of what
     it enters with `with`, as a user's Ctrl-C may."""
 
-    FILES = local.__file__, contextlib.__file__
+    FILES = local.__file__, folders.__file__, contextlib.__file__
 
     def __init__(self, at: int) -> None:
         self._left = at
@@ -364,10 +358,10 @@ def test_an_unfinished_file_is_removed_once_it_is_a_day_older_than_a_new_one(sto
     for folder, hours in ((root, 25), (root / "a" / "b", 25), (root / "a" / "b", 23), (root / "a", 0)):
         (folder / f".~{hours}").write_bytes(b"half")
         _age(folder / f".~{hours}", hours)
-    assert store.remove_unfinished() == 2
+    assert sum(store.remove_unfinished()) == 2
     assert _files(root) == ["a/.~0", "a/b/.~23", "a/b/k"]
-    assert store.remove_unfinished() == 0
-    assert LocalStore(str(root / "missing")).remove_unfinished() == 0
+    assert sum(store.remove_unfinished()) == 0
+    assert sum(LocalStore(str(root / "missing")).remove_unfinished()) == 0
 
 
 def test_an_old_object_is_no_unfinished_file(store: LocalStore, root: Path) -> None:
@@ -375,7 +369,7 @@ def test_an_old_object_is_no_unfinished_file(store: LocalStore, root: Path) -> N
     _age(root / "a" / "k", 24 * 365)
     (root / "a" / ".~folder").mkdir()
     _age(root / "a" / ".~folder", 24 * 365)
-    assert store.remove_unfinished() == 0
+    assert sum(store.remove_unfinished()) == 0
     assert store.get("a/k") == b"x"
 
 
@@ -390,7 +384,7 @@ def test_a_client_with_a_wrong_clock_leaves_the_unfinished_files_of_others(
     def meddle(file: int) -> None:
         to_disk(file)
         assert [entry.key for entry in skewed.list("")] == []
-        assert skewed.remove_unfinished() == 0
+        assert sum(skewed.remove_unfinished()) == 0
 
     monkeypatch.setattr(local, "_sync_content", meddle)
     content = os.urandom(5_000_000)
@@ -398,7 +392,7 @@ def test_a_client_with_a_wrong_clock_leaves_the_unfinished_files_of_others(
     assert store.get("a/k") == content
     (root / "a" / ".~left").write_bytes(b"half")
     _age(root / "a" / ".~left", 25)
-    assert skewed.remove_unfinished() == 1, "nor does its clock keep it from removing what is old"
+    assert sum(skewed.remove_unfinished()) == 1, "nor does its clock keep it from removing what is old"
 
 
 @pytest.mark.parametrize("write", WRITES)

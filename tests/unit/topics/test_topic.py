@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pydantic
@@ -188,8 +188,8 @@ class FoldingStore(MemoryStore):
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return super().get_range(key.lower(), start, length)
 
-    def put(self, key: str, data: bytes | memoryview, between: Callable[[], None] | None = None) -> None:
-        super().put(key.lower(), data, between)
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        super().put(key.lower(), data)
 
     def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
         super().create(key.lower(), data, after.lower())

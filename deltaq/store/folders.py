@@ -1,0 +1,212 @@
+"""Folders below the root of a local store: opening them, syncing the entries that lead to them, listing them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from deltaq.store.beneath import FOLDER, child_folder, open_beneath
+from deltaq.store.keys import is_key
+
+__all__ = ["Folders", "holds_an_object", "in_order", "names_in"]
+
+_ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+"""Flags for opening the root, which may be a link."""
+
+
+class Folders:
+    """The folders below `path`, the absolute path of a root. `parts` are the names on the way to a folder.
+
+    A folder is opened without following links below the root, and no descriptor is kept. So none becomes stale when a
+    folder is removed and created again.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._root_is_synced = False
+        self._synced: set[tuple[int, int]] = set()  # (device, inode) of folders whose entry in their parent is synced
+        self._synced_paths: dict[tuple[str, ...], tuple[int, int]] = {}  # path -> folder whose path is synced
+
+    def open(self, parts: Sequence[str], flags: int = FOLDER) -> int:
+        """A descriptor of the folder, or with other `flags` of a file. ELOOP for a link in the path."""
+        root = os.open(self.path, _ROOT)
+        if not parts:
+            return root
+        try:
+            return open_beneath(root, parts, flags)
+        finally:
+            os.close(root)
+
+    @contextmanager
+    def opened(self, parts: Sequence[str]) -> Iterator[int]:
+        """A descriptor of the folder within the block. Raises what `open` raises."""
+        folder = self.open(parts)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    @contextmanager
+    def synced(self, parts: Sequence[str], *, make: bool = True) -> Iterator[int]:
+        """A descriptor of the folder, created if missing (with `make`), with every directory entry of its path synced.
+
+        FileNotFoundError if it is missing and `make` is False.
+        """
+        if (known := self._known_folder(parts)) is not None:
+            try:
+                yield known
+            finally:
+                os.close(known)
+            return
+        if make:
+            self._make_root()
+        folder = os.open(self.path, _ROOT)
+        try:
+            for part in parts:
+                child, made = _child_or_new(folder, part) if make else (child_folder(folder, part), False)
+                parent, folder = folder, child
+                try:
+                    self._sync_parent(parent, child, made)
+                finally:
+                    os.close(parent)
+            self._synced_paths[tuple(parts)] = _identity(folder)
+            yield folder
+        finally:
+            os.close(folder)
+
+    def remove_empty(self, parts: Sequence[str]) -> None:
+        """Remove the folder if it is empty, and then its parents: a folder without objects does not exist."""
+        while parts:
+            *parents, name = parts
+            try:
+                with self.opened(parents) as parent:
+                    os.rmdir(name, dir_fd=parent)
+            except OSError:
+                return  # not empty, already gone, or no permission
+            parts = parents
+
+    def _known_folder(self, parts: Sequence[str]) -> int | None:
+        """A descriptor of the folder if its path is known to be synced and it was not replaced since; else None."""
+        identity = self._synced_paths.get(tuple(parts))
+        if identity is None:
+            return None
+        try:
+            folder = self.open(parts)
+        except OSError:
+            return None
+        if _identity(folder) == identity:
+            return folder
+        os.close(folder)
+        return None
+
+    def _make_root(self) -> None:
+        if self._root_is_synced and os.path.isdir(self.path):
+            return
+        missing, path = [self.path], os.path.dirname(self.path)
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for path in reversed(missing):
+            try:
+                os.mkdir(path)
+            except FileExistsError:
+                pass
+            _sync_entry(path)
+        self._root_is_synced = True
+
+    def _sync_parent(self, parent: int, child: int, made: bool) -> None:
+        # Also for a folder that existed already: the process that created it may not have synced its entry yet.
+        identity = _identity(child)
+        if made or identity not in self._synced:
+            os.fsync(parent)
+            self._synced.add(identity)
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    """Device and inode of an open folder, which identify it independently of its name."""
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
+    """A descriptor of the folder `name` in `folder`, created if missing; and whether it was created."""
+    try:
+        return child_folder(folder, name), False
+    except FileNotFoundError:
+        pass
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        return child_folder(folder, name), False
+    return child_folder(folder, name), True
+
+
+def _sync_entry(path: str) -> None:
+    """Sync the entry of the folder `path` in its parent."""
+    try:
+        parent = os.open(os.path.dirname(path), _ROOT)
+    except PermissionError:
+        return  # no permission to open the parent, so `path` was created by another user, long ago
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def names_in(folder: int, after: str = "") -> list[str]:
+    """Names of the files in the folder, and names of its folders with a `/`. Without links and devices, and without
+    names that cannot lead to keys after `after`."""
+    if after:
+        # Readers list a log's entries after the newest again and again: skip the thousands of older ones early.
+        beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders that may hold keys after `after`
+        return list(_kinds(folder, [name for name in os.listdir(folder) if name > after or name in beginnings]))
+    with os.scandir(folder) as entries:
+        return [
+            f"{entry.name}/" if is_dir else entry.name
+            for entry in entries
+            if (is_dir := entry.is_dir(follow_symlinks=False)) or entry.is_file(follow_symlinks=False)
+        ]
+
+
+def in_order(names: list[str]) -> Iterator[str]:
+    """The names in order, sorted in groups: sorting a million at once would block all other threads for a second. The
+    list is emptied, so that only the remaining names take memory."""
+    parts: dict[str, list[str]] = {}
+    while names:
+        name = names.pop()
+        parts.setdefault(name[:2], []).append(name)
+    for beginning in sorted(parts):
+        yield from sorted(parts.pop(beginning))
+
+
+def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        try:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(mode):
+            yield f"{name}/"
+        elif stat.S_ISREG(mode):
+            yield name
+
+
+def holds_an_object(parent: int, name: str) -> bool:
+    """Whether the folder holds an object, directly or below. Stops at the first one."""
+    try:
+        folder = child_folder(parent, name)
+    except FileNotFoundError:
+        return False
+    try:
+        below = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    below.append(entry.name)
+                elif is_key(entry.name) and entry.is_file(follow_symlinks=False):
+                    return True
+        return any(is_key(name) and holds_an_object(folder, name) for name in below)
+    finally:
+        os.close(folder)

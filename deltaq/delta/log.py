@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from deltaq import errors
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -49,9 +50,11 @@ from deltaq.store import (
     probed,
 )
 
-__all__ = ["Committed", "DeltaLog", "Draft"]
+__all__ = ["Abandoned", "Committed", "DeltaLog", "Draft"]
 
 _log = logging.getLogger("deltaq.delta")
+
+T = TypeVar("T")
 
 _REPLACED = (
     "the log entry before this commit is gone or another one: the folder was removed or replaced while this client "
@@ -89,6 +92,13 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned(Generic[T]):
+    """In place of a draft: the commit ends with `outcome`, and nothing was or will be written."""
+
+    outcome: T
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """A successful commit.
 
@@ -116,11 +126,12 @@ class DeltaLog(LogReader):
         """The token of a commit, for `delta.resolve`."""
         return commit_token(self.folder, version, txn_id)
 
-    def commit(self, write: Callable[[TableState], Draft], deadline: float) -> Committed:
+    def commit(self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float) -> Committed | T:
         """Append one entry: `write(state)` is called for each slot that is tried, and the last draft is committed.
 
-        `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot, and may raise to
-        give up; none of its drafts is then in the log. `deadline` is a time of `clock.monotonic()`.
+        `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot. It may also abandon
+        the commit, whose outcome is then returned, or raise; none of its drafts is in the log in both cases. `deadline`
+        is a time of `clock.monotonic()`.
 
         Raises OutcomeUnknown (the entry may exist now or later; see `delta/resolve.py`), Unavailable (it was not and
         will not be committed), Corrupt, Incompatible.
@@ -135,6 +146,8 @@ class DeltaLog(LogReader):
         started_at = self._read_at if self._contended else self.clock.monotonic()
         while True:
             draft = write(self.state)
+            if isinstance(draft, Abandoned):
+                return draft.outcome
             try:
                 entry = self._fill(draft, deadline)
             except _SlotCleaned as cleaned:

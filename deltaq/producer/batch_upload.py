@@ -195,9 +195,9 @@ class BatchUpload:
             mine = SharedFileId(self._log.writer, place.number)
             path = shared_file_path(mine, segment, definition.topic_id, follows=place.follows)
             if path is not None:
-                self._log.awaited.expect(path, place.as_of)  # before other processes can see the file
+                self._log.pending_shared.expect(path, place.as_of)  # before other processes can see the file
                 if not self._batches.share(batch, replace(segment, path=path)):
-                    self._log.awaited.forget(path)
+                    self._log.pending_shared.forget(path)
                     raise NothingSent("these messages have been reported as failed")
             return path
 
@@ -205,7 +205,7 @@ class BatchUpload:
             return self._put(piece, definition, settings, deadline, place.as_of, shared_name)
         except NothingSent:
             for segment in batch.segments:
-                self._log.awaited.forget(segment.path)
+                self._log.pending_shared.forget(segment.path)
             batch.segments, batch.is_shared = [], False
             raise
 

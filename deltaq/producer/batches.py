@@ -96,7 +96,7 @@ class ProduceBatch:
 class InFlightBatches:
     """The batches of one sender. Callers and readers hold `changed`, which is notified of each change."""
 
-    def __init__(self, clock: Clock, awaited: PendingSharedFiles) -> None:
+    def __init__(self, clock: Clock, pending_shared: PendingSharedFiles) -> None:
         self.changed = clock.condition()
         self.buffers: list[RecordAccumulator] = []  # the source of batches
         self.waiting: deque[ProduceBatch] = deque()  # for their upload or commit, in the order of taking
@@ -104,7 +104,7 @@ class InFlightBatches:
         self.under_way: dict[BatchPart, None] = {}  # parts not reported yet, in the order of taking
         self.is_stopping = False
         self.is_committing = False  # also true while the batches being committed are all reported
-        self._awaited = awaited
+        self._pending_shared = pending_shared
         self._places = 0
 
     def take(self, now: float, *, as_of: int, sharing: bool) -> ProduceBatch:
@@ -180,7 +180,7 @@ class InFlightBatches:
     def forget(self, batch: ProduceBatch) -> None:
         """Stop watching the log for the files of a batch."""
         for segment in batch.segments:
-            self._awaited.forget(segment.path)
+            self._pending_shared.forget(segment.path)
 
 
 def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:

@@ -22,8 +22,8 @@ from deltaq.producer.metadata_cache import TopicDefinitionCache
 from deltaq.producer.uploader import Uploader
 from deltaq.topics.log import (
     Appended,
+    AppendOutcome,
     CommitConflict,
-    CommitOutcome,
     CommittedByPeer,
     SharedTopicLog,
     TopicLog,
@@ -97,9 +97,7 @@ class Committer:
         """Commit `front` and the uploaded batches behind it."""
         taken: list[ProduceBatch] = []
         try:
-            appended = self._append(taken, front)
-        except CommittedByPeer as found:
-            self._committed_by_peer(taken, found)
+            outcome = self._append(taken, front)
         except _TryAgain:
             pass
         except KafkaException as error:
@@ -107,13 +105,16 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
             self.not_appended(taken, defect(error, "committing", self._topic))
         else:
-            self._learn(appended, taken)
-            self._reports.delivered(taken, appended.files)
+            if isinstance(outcome, Appended):
+                self._learn(outcome, taken)
+                self._reports.delivered(taken, outcome.files)
+            elif isinstance(outcome, CommittedByPeer):
+                self._committed_by_peer(taken, outcome)
 
     def _learn(self, appended: Appended, taken: Sequence[ProduceBatch]) -> None:
         now, chance = self._clock.monotonic(), self._clock.random()
         others = sum(appended.others.values())
-        self._policy.learned(now, others + 1, appended.files_seen, contended=others + appended.taken_along > 0)
+        self._policy.learned(now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0)
         self._policy.committed(appended.seconds)
         if not self._policy.is_contended(now):
             self._linger.committed(appended.others, now, appended.seconds, chance)
@@ -121,7 +122,7 @@ class Committer:
 
     # --- appending ---
 
-    def _append(self, taken: list[ProduceBatch], front: ProduceBatch) -> Appended:
+    def _append(self, taken: list[ProduceBatch], front: ProduceBatch) -> AppendOutcome:
         topic_id, deadline, token = front.topic_id, front.deadline, None
 
         def trying(newest: str) -> None:
@@ -148,24 +149,23 @@ class Committer:
                     # A leader can commit only shared files. After a lost race, others are uploaded again as such.
                     is_shared = all(batch.is_shared for batch in taken)
                     if is_shared:
-                        self._let_others_commit(log, take_segments, lost, deadline)
+                        found = self._let_others_commit(log, take_segments, lost, deadline)
+                        if found is not None:
+                            return found
                     shared = self._policy.is_contended(self._clock.monotonic())
                     may_give_way = lost < GIVE_WAY_MAX if is_shared else lost == 0
                     tries = 1 if may_give_way and self._policy.is_busy else None
-                    try:
-                        appended = log.append(
-                            take_segments, topic_id, deadline, shared=shared, tries=tries, trying=trying
-                        )
-                    except CommitConflict:
+                    outcome = log.append(take_segments, topic_id, deadline, shared=shared, tries=tries, trying=trying)
+                    if isinstance(outcome, CommitConflict):
                         lost += 1
                         self._policy.peer_committed(self._clock.monotonic())
                         self._share_again(taken, definition_of(log))
-                    except UploadsExpired as gone:
-                        self._upload_expired_again(taken, gone.paths, definition_of(log), deadline)
+                    elif isinstance(outcome, UploadsExpired):
+                        self._upload_expired_again(taken, outcome.paths, definition_of(log), deadline)
                     else:
-                        if self._maintenance.current is not None:
+                        if isinstance(outcome, Appended) and self._maintenance.current is not None:
                             self._maintenance.current.committed(log.version, log.copied_state)
-                        return appended
+                        return outcome
             finally:
                 self._definitions.saw(definition_of(log) if log.head is not None else None)
 
@@ -185,8 +185,8 @@ class Committer:
 
     def _let_others_commit(
         self, log: TopicLog, take_segments: Callable[[], Sequence[PendingSegment]], lost: int, deadline: float
-    ) -> None:
-        """Wait for the group-commit leader to commit our files. Raises CommittedByPeer, Corrupt, Incompatible."""
+    ) -> CommittedByPeer | None:
+        """Wait for the group-commit leader to commit our files; None if it has not. Raises Corrupt, Incompatible."""
         now = self._clock.monotonic()
         leader_timeout_s = self._policy.leader_timeout_s(now, self._clock.random(), lost, is_ours=log.is_ours)
         until = min(deadline, now + leader_timeout_s)
@@ -195,9 +195,11 @@ class Committer:
             try:
                 log.catch_up()
             except Unavailable:
-                return
-            log.check_taken(take_segments())
+                return None
+            if (found := log.committed_by_peer(take_segments())) is not None:
+                return found
             now = self._clock.monotonic()
+        return None
 
     def _committed_by_peer(self, taken: list[ProduceBatch], found: CommittedByPeer) -> None:
         """Report the batches that a peer has committed, and put back the rest."""
@@ -207,11 +209,11 @@ class Committer:
             others, files = log.others_since()
         self._policy.learned(now, sum(others.values()), files, contended=True)
         self._policy.peer_committed(now)
-        done = [batch for batch in taken if batch.segments[0].path in found.landed]
-        missed = [batch for batch in taken if batch.segments[0].path in found.unseen]
+        done = [batch for batch in taken if batch.segments[0].path in found.committed]
+        missed = [batch for batch in taken if batch.segments[0].path in found.unknown]
         with self._batches.changed:
             self._batches.put_back([batch for batch in taken if batch not in done + missed])
-        self._reports.delivered(done, tuple(found.landed.values()))
+        self._reports.delivered(done, tuple(found.committed.values()))
         if missed:
             reason = "the log was cleaned up before this writer could read it"
             self._fail(missed, Unavailable(reason, retriable=False))
@@ -287,17 +289,17 @@ class Committer:
             reason = error or batch.failure or KafkaException(KafkaError(KafkaError._FAIL))
             if batch not in shared:
                 self._reports.failed(batch.parts, reason)
-            elif outcome is None or batch.segments[0].path in outcome.unseen:
+            elif outcome is None or batch.segments[0].path in outcome.unknown:
                 self._reports.failed(batch.parts, self._unknown(batch, reason))
-            elif batch.segments[0].path in outcome.landed:
-                self._reports.delivered([batch], tuple(outcome.landed.values()))
+            elif batch.segments[0].path in outcome.committed:
+                self._reports.delivered([batch], tuple(outcome.committed.values()))
             else:
                 self._reports.failed(batch.parts, _certain(reason))
         with self._batches.changed:
             self._batches.finished(batches)
 
-    def _revoked(self, shared: Sequence[ProduceBatch]) -> CommitOutcome | None:
-        """Revoke shared files and return their outcome; None if they cannot be revoked now."""
+    def _revoked(self, shared: Sequence[ProduceBatch]) -> CommittedByPeer | None:
+        """Revoke shared files; which of them peers have committed, or None if they cannot be revoked now."""
         segments = [segment for batch in shared for segment in batch.segments]
         try:
             with self._log.lock:

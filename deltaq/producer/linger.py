@@ -67,7 +67,7 @@ class BatchTimes:
     def __init__(self) -> None:
         self._mean_s: float | None = None
 
-    def landed(self, seconds: float) -> None:
+    def committed(self, seconds: float) -> None:
         """Learn that a batch took this long."""
         if self._mean_s is None:
             self._mean_s = seconds

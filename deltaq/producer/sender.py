@@ -42,7 +42,7 @@ class Sender:
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
         self._maintenance = MaintenanceSlot()
-        self._batches = batches = InFlightBatches(clock, self.log.awaited)
+        self._batches = batches = InFlightBatches(clock, self.log.pending_shared)
         self._reports = reports = DeliveryReports(topic, clock, batches)
         self._definitions = definitions = TopicDefinitionCache(topic, self.log, clock, batches)
         policy, linger = GroupCommitPolicy(), AdaptiveLinger()

@@ -175,10 +175,10 @@ class Uploader:
             linger_s = self._batch_times.enough_s(linger_s)
         return linger_s if is_contended else max(linger_s, self._linger.extra_s)
 
-    def learn(self, landed: Sequence[ProduceBatch], now: float) -> None:
+    def learn(self, committed: Sequence[ProduceBatch], now: float) -> None:
         """Learn how long these batches took, which were committed at `now`."""
-        for batch in landed:
-            self._batch_times.landed(now - batch.taken_at)
+        for batch in committed:
+            self._batch_times.committed(now - batch.taken_at)
 
     def recheck_linger(self) -> None:
         """Wake the upload thread after a commit, if records may now linger less than `linger.ms`."""

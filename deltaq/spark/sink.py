@@ -166,7 +166,7 @@ class _RowWriter:
     # --- on the driver ---
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], txn: tuple[str, int] | None) -> None:
-        """Make one commit for each topic. Raises what `TopicLog.append` raises, except AlreadyCommitted."""
+        """Make one commit for each topic. Raises what `TopicLog.append` raises; Unavailable also if files expired."""
         written: dict[str, list[_Written]] = {}
         for message in messages:
             for part in message.written if isinstance(message, _TaskDone) else ():
@@ -186,19 +186,17 @@ class _RowWriter:
             raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted during the write")
         segments = [segment for part in parts for segment in part.segments]
         action = None if txn is None else Txn(txn[0], txn[1], last_updated=_CLOCK.time_ms())
-        try:
-            log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
-        except AlreadyCommitted:
+        outcome = log.append(segments.copy, parts[0].topic_id, _deadline(client), action)
+        if isinstance(outcome, AlreadyCommitted):
             _log.info("batch is committed already topic=%s txn=%s", topic, txn)
-        except UploadsExpired as gone:
+        elif isinstance(outcome, UploadsExpired):
             reason = (
-                f"{len(gone.paths)} files for topic {topic!r} waited for their commit longer than file.delete.delay.ms "
-                "and may have been removed: run the batch again"
+                f"{len(outcome.paths)} files for topic {topic!r} waited for their commit longer than "
+                "file.delete.delay.ms and may have been removed: run the batch again"
             )
-            raise Unavailable(reason) from None
-        else:
-            if client.maintenance_enable:
-                checkpoint_if_due(store, log)
+            raise Unavailable(reason)
+        elif client.maintenance_enable:
+            checkpoint_if_due(store, log)
 
 
 def _deadline(client: ProducerConfig) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -21,7 +22,7 @@ from deltaq.delta.actions import (
     Txn,
     prepared,
 )
-from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.log import Abandoned, Committed, DeltaLog, Draft
 from deltaq.delta.reader import LogCleaned
 from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
@@ -68,10 +69,11 @@ from deltaq.version import __version__
 
 __all__ = [
     "AlreadyCommitted",
+    "AppendOutcome",
     "Appended",
     "CommitConflict",
-    "CommitOutcome",
     "CommittedByPeer",
+    "NotAppended",
     "SharedTopicLog",
     "StalePlan",
     "TopicLog",
@@ -96,48 +98,6 @@ SHARED_FILES_MAX = 256
 """Most shared files of peers in one entry."""
 
 
-class AlreadyCommitted(Exception):
-    """The application transaction (`app_id`, `version`) is already in the topic; nothing was written."""
-
-
-class UploadsExpired(Exception):
-    """Segments were uploaded so long ago that they may have been removed as orphans; nothing was written.
-
-    Upload the files `paths` again.
-    """
-
-    def __init__(self, paths: frozenset[str]) -> None:
-        super().__init__(f"{len(paths)} uploaded files may have been removed as orphans")
-        self.paths = paths
-
-
-@dataclass(frozen=True, slots=True)
-class CommitOutcome:
-    """What the entries read so far say about shared files.
-
-    `landed` are in the log, with their offsets. For the paths in `unseen`, the log can no longer tell.
-    """
-
-    landed: Mapping[str, DataFile]
-    unseen: frozenset[str]
-
-
-class CommittedByPeer(Exception):
-    """Peers have committed some of the segments; nothing was written.
-
-    `landed` and `unseen` are those of `CommitOutcome`.
-    """
-
-    def __init__(self, outcome: CommitOutcome) -> None:
-        super().__init__(f"{len(outcome.landed)} files are in the topic already, {len(outcome.unseen)} may be")
-        self.landed = outcome.landed
-        self.unseen = outcome.unseen
-
-
-class CommitConflict(Exception):
-    """Another writer has taken the slot; nothing was written. It may commit these files as shared files next."""
-
-
 class StalePlan(Exception):
     """The plan does not fit the current topic. Make a new one.
 
@@ -152,18 +112,56 @@ class StalePlan(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """The result of an append: files with offsets, and the cost of the commit.
+    """The outcome of an append: files with offsets, and the cost of the commit.
 
     `others` has the number of appends of each other writer since the last append of this one; empty after the first.
-    `taken_along` counts the shared files of peers in the entry, `files_seen` all files since the last append.
+    `peer_files` counts the shared files of peers in the entry, `files_seen` all files since the last append.
     """
 
     files: tuple[DataFile, ...]
     lost_races: int
     seconds: float
     others: Mapping[str, int]
-    taken_along: int = 0
+    peer_files: int = 0
     files_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedByPeer:
+    """Which shared files of a writer its peers have committed. As the outcome of an append: nothing was written.
+
+    `committed` are in the log, with their offsets. For the paths in `unknown`, the log can no longer tell.
+    """
+
+    committed: Mapping[str, DataFile]
+    unknown: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitConflict:
+    """The outcome of an append whose slot another writer has taken; nothing was written.
+
+    That writer may commit these files as shared files next.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class UploadsExpired:
+    """The outcome of an append of files that may have been removed as orphans; nothing was written.
+
+    Upload the files `paths` again.
+    """
+
+    paths: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyCommitted:
+    """The outcome of an append whose application transaction is in the topic already; nothing was written."""
+
+
+NotAppended: TypeAlias = CommittedByPeer | CommitConflict | UploadsExpired | AlreadyCommitted
+AppendOutcome: TypeAlias = Appended | NotAppended
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ class TopicLog:
         self._between = between
         self._last: TopicHead | None = None
         self.writer = clock.unique_id()[-WRITER_CHARS:]
-        self.awaited = PendingSharedFiles() if beside is None else beside.awaited
+        self.pending_shared = PendingSharedFiles() if beside is None else beside.pending_shared
         self._tracker = SharedFileTracker()
         self._files_seen = 0  # added by appends since our last one
         self._appended_by = ""  # the writer of the newest append
@@ -376,7 +374,8 @@ class TopicLog:
             return
         self._last = None
         self._tracker = SharedFileTracker(state.version)
-        self.awaited.note((state.files[path] for path in self.awaited.paths.copy() if path in state.files), self.folder)
+        pending = self.pending_shared
+        pending.note((state.files[path] for path in pending.paths.copy() if path in state.files), self.folder)
         self.index = OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
             self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
@@ -388,7 +387,7 @@ class TopicLog:
     def advancing(self, entry: Entry, path: str) -> None:
         self._last, self._drafted = self._checked(entry, path), None
         self._tracker.note(entry)
-        self.awaited.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
+        self.pending_shared.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
         writer = writer_of(entry.txn_id)
         if _is_append(entry):
             self._appended_by = writer
@@ -479,30 +478,34 @@ class TopicLog:
         shared: bool = False,
         tries: int | None = None,
         trying: Callable[[str], None] = lambda _: None,
-    ) -> Appended:
+    ) -> AppendOutcome:
         """Append uploaded segments in one commit.
 
         `take_segments()` is called again for each slot tried and may return more than before. `trying` is called before
         it, with the token of the slot tried. `shared`: add the shared files of peers, too.
 
-        Raises UnknownTopic if `topic_id`, the topic that the rows are for, has been replaced; AlreadyCommitted if the
-        topic has the transaction version of `txn` or a later one; UploadsExpired if segments have waited for too long;
-        CommittedByPeer if peers have committed some of these segments; CommitConflict if others have taken as many
-        slots as `tries`; what `DeltaLog.commit` raises.
+        Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction version of `txn` or a
+        later one; UploadsExpired if segments have waited for too long; CommittedByPeer if peers have committed some of
+        these segments; CommitConflict if others have taken as many slots as `tries`.
+
+        Raises UnknownTopic if `topic_id`, the topic that the rows are for, has been replaced; what `DeltaLog.commit`
+        raises.
         """
         txn_id = self._new_token()
         # Bound to the topic id: transactions of an earlier topic of this name do not count.
         own = None if txn is None else replace(txn, app_id=f"{txn.app_id}/{topic_id}")
-        taken_along = 0
+        peer_files = 0
 
-        def write(state: TableState) -> Draft:
-            nonlocal taken_along, tries
+        def write(state: TableState) -> Draft | Abandoned[NotAppended]:
+            nonlocal peer_files, tries
             trying(self._log.token(state.version + 1, txn_id))
             segments = take_segments()
-            self.check_taken(segments)  # first, since segments in the log must not be reported as failed
+            # First, since segments in the log must not be reported as failed.
+            if (found := self.committed_by_peer(segments)) is not None:
+                return Abandoned(found)
             if tries is not None:
                 if tries == 0:
-                    raise CommitConflict
+                    return Abandoned(CommitConflict())
                 tries -= 1
             head = self.live_head
             if head.topic_id != topic_id:
@@ -511,10 +514,11 @@ class TopicLog:
                 )
             if own is not None and (done := state.txns.get(own.app_id)) is not None and done.version >= own.version:
                 self._log.sync()
-                raise AlreadyCommitted
+                return Abandoned(AlreadyCommitted())
+            if expired := _voided(segments, head):
+                return Abandoned(UploadsExpired(expired))
             now = self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
-            _check_uploads(segments, head)
             others = self._shared_by_peers(head) if shared and own is None else []
             rows = [*segments, *others]
             after, actions = appended(head, state.version + 1, rows, now, log_append_time, self._indexed_columns())
@@ -528,14 +532,17 @@ class TopicLog:
                 is_blurred = any(segment.path in later.files for segment in others)
                 return is_blurred or may_have_left(head, after, self._last, later.files.values(), self.folder)
 
-            taken_along = len(others)
-            mine = frozenset(segment.path for segment in segments if segment.path not in self.awaited.paths)
+            peer_files = len(others)
+            pending = self.pending_shared.paths
+            mine = frozenset(segment.path for segment in segments if segment.path not in pending)
             return Draft(info, actions, may_stand, mine)
 
-        committed = self._log.commit(write, deadline)
+        outcome = self._log.commit(write, deadline)
+        if not isinstance(outcome, Committed):
+            return outcome
         others, seen = self.others_since()
-        files = self._files(committed.entry)
-        return Appended(files, committed.lost_races, committed.seconds, others, taken_along, seen)
+        files = self._files(outcome.entry)
+        return Appended(files, outcome.lost_races, outcome.seconds, others, peer_files, seen)
 
     def others_since(self) -> tuple[Mapping[str, int], int]:
         """Appends of each other writer, and files in all appends, since the last call or the last append."""
@@ -548,45 +555,42 @@ class TopicLog:
         """Whether the newest append read so far is by this writer."""
         return self._appended_by == self.writer
 
-    def check_taken(self, segments: Sequence[PendingSegment]) -> None:
-        """Raises CommittedByPeer if peers have committed some of these segments, or if the log can no longer tell;
-        Unavailable if those entries cannot be synced: the peer may not have made them durable yet."""
-        outcome = self._outcome(segments)
-        if outcome.landed:
-            self._log.sync()
-        if outcome.landed or outcome.unseen:
-            raise CommittedByPeer(outcome)
+    def committed_by_peer(self, segments: Sequence[PendingSegment]) -> CommittedByPeer | None:
+        """Which of these segments peers have committed, as read so far; None if they have committed none.
 
-    def revoke(self, segments: Sequence[PendingSegment], deadline: float) -> CommitOutcome:
-        """Revoke shared files of this writer by an entry of its own; their outcome until then.
+        Raises Unavailable if those entries cannot be synced: the peer may not have made them durable yet.
+        """
+        outcome = self._outcome(segments)
+        if outcome.committed:
+            self._log.sync()
+        return outcome if outcome.committed or outcome.unknown else None
+
+    def revoke(self, segments: Sequence[PendingSegment], deadline: float) -> CommittedByPeer:
+        """Revoke shared files of this writer by an entry of its own; which of them peers have committed until then.
 
         Raises what `DeltaLog.commit` raises: the files may still be committed then.
         """
         txn_id = self._new_token()
 
-        def write(_: TableState) -> Draft:
+        def write(_: TableState) -> Draft | Abandoned[CommittedByPeer]:
             outcome = self._outcome(segments)
-            if self._last is None:
-                raise CommittedByPeer(
-                    CommitOutcome(outcome.landed, frozenset())
-                )  # the log was removed, so no writer can add them
-            if len(outcome.landed) + len(outcome.unseen) == len(segments):
+            if self._last is None:  # the log was removed, so no writer can add them
+                return Abandoned(CommittedByPeer(outcome.committed, frozenset()))
+            if len(outcome.committed) + len(outcome.unknown) == len(segments):  # nothing is left to revoke
                 self._log.sync()
-                raise CommittedByPeer(outcome)  # nothing is left to revoke
+                return Abandoned(outcome)
             return Draft(self._info(txn_id, self._now(), _FENCE, blind=True), [])
 
-        try:
-            self._log.commit(write, deadline)
-        except CommittedByPeer as found:
-            return CommitOutcome(found.landed, found.unseen)
-        return self._outcome(segments)
+        outcome = self._log.commit(write, deadline)
+        return outcome if isinstance(outcome, CommittedByPeer) else self._outcome(segments)
 
-    def _outcome(self, segments: Sequence[PendingSegment]) -> CommitOutcome:
+    def _outcome(self, segments: Sequence[PendingSegment]) -> CommittedByPeer:
         """What the entries read so far say about shared files among `segments`."""
-        shared = [segment for segment in segments if segment.path in self.awaited.paths]
-        landed = {path: self.awaited.landed[path] for s in shared if (path := s.path) in self.awaited.landed}
-        unseen = {s.path for s in shared if s.as_of < self._tracker.followed} - landed.keys()
-        return CommitOutcome(landed, frozenset(unseen))
+        pending = self.pending_shared
+        shared = [segment for segment in segments if segment.path in pending.paths]
+        committed = {path: pending.committed[path] for s in shared if (path := s.path) in pending.committed}
+        unknown = {s.path for s in shared if s.as_of < self._tracker.followed} - committed.keys()
+        return CommittedByPeer(committed, frozenset(unknown))
 
     def _shared_by_peers(self, head: TopicHead) -> list[PendingSegment]:
         """Shared files of peers that may be committed next."""
@@ -821,9 +825,9 @@ class SharedTopicLog:
         return self.log.writer
 
     @property
-    def awaited(self) -> PendingSharedFiles:
+    def pending_shared(self) -> PendingSharedFiles:
         """Shared files of the writer whose outcome is open."""
-        return self.log.awaited
+        return self.log.pending_shared
 
     def shared_file_token(self, segment: PendingSegment) -> str | None:
         """See `TopicLog.shared_file_token`."""
@@ -841,12 +845,6 @@ def _has_settings(state: TableState, planned_for: TopicSettings | None) -> bool:
 def _voided(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:
     """The paths of uploads that may have been removed as orphans."""
     return frozenset(segment.path for segment in segments if segment.as_of < head.min_upload_version)
-
-
-def _check_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> None:
-    gone = _voided(segments, head)
-    if gone:
-        raise UploadsExpired(gone)
 
 
 def _is_append(entry: Entry) -> bool:

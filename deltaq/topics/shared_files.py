@@ -223,11 +223,11 @@ class PendingSharedFiles:
     """The shared files of one writer whose outcome is open: paths, and the versions known before their upload.
 
     All positions of a process in the topic's log use one object: the first that reads an entry with such a file notes
-    it in `landed`.
+    it in `committed`.
     """
 
     paths: dict[str, int] = field(default_factory=dict)
-    landed: dict[str, DataFile] = field(default_factory=dict)
+    committed: dict[str, DataFile] = field(default_factory=dict)
 
     def expect(self, path: str, as_of: int) -> None:
         """From now on any writer may commit the file."""
@@ -236,11 +236,11 @@ class PendingSharedFiles:
     def forget(self, path: str) -> None:
         """The outcome of the file has been reported."""
         self.paths.pop(path, None)
-        self.landed.pop(path, None)
+        self.committed.pop(path, None)
 
     def note(self, adds: Iterable[Add], folder: str) -> None:
         """Note files that are or were in the topic."""
         if self.paths:
             for add in adds:
                 if add.path in self.paths:
-                    self.landed[add.path] = data_file(add, folder)
+                    self.committed[add.path] = data_file(add, folder)

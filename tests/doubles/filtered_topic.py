@@ -22,7 +22,7 @@ from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.serde.schema import schema_of
 from deltaq.store import Store, open_store
 from deltaq.topics.columns import columns_of_rows, table_schema
-from deltaq.topics.log import TopicLog
+from deltaq.topics.log import Appended, TopicLog
 from deltaq.topics.metadata import TYPED_PROPERTY, definition_of
 from deltaq.topics.shared_files import SharedFileId, parse_shared_file, shared_file_path
 from deltaq.topics.state import PendingSegment
@@ -260,6 +260,7 @@ class Written:
             about = view.settings, "none", None, FOREVER, SYSTEM_CLOCK, theirs.version
             upload_segment(self.store, "t", columns, *about, named)
             taken = ours.append(list, view.topic_id, FOREVER, shared=True)
+            assert isinstance(taken, Appended)
             assert [parse_shared_file(file.path) is not None for file in taken.files] == [True]
         return self
 

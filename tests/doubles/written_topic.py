@@ -19,7 +19,7 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock, messages_of
 from deltaq.topics.columns import Columns, Headers, columns_of_rows
-from deltaq.topics.log import TopicLog
+from deltaq.topics.log import Appended, AppendOutcome, TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic
 from deltaq.topics.state import DataFile, PendingSegment, TopicChange
 from deltaq.topics.upload import upload_segment
@@ -96,8 +96,12 @@ class WrittenTopic:
         return segment
 
     def commit(self, *segments: PendingSegment) -> tuple[DataFile, ...]:
-        topic_id = self.log.live_head.topic_id
-        return self.log.append(lambda: segments, topic_id, self._deadline()).files
+        appended = self.try_commit(*segments)
+        assert isinstance(appended, Appended)
+        return appended.files
+
+    def try_commit(self, *segments: PendingSegment) -> AppendOutcome:
+        return self.log.append(lambda: segments, self.log.live_head.topic_id, self._deadline())
 
     def append(self, *rows: Row, codec: str = "none") -> tuple[DataFile, ...]:
         return self.commit(self.upload(*rows, codec=codec))

@@ -27,7 +27,7 @@ from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.scheduler import SimulationError
 from deltaq.topics import log as topic_log
 from deltaq.topics import shared_files
-from deltaq.topics.log import CommitOutcome, TopicLog
+from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import SharedFileTracker
 from tests.simulation.play import play
@@ -241,7 +241,7 @@ def calls_a_failure_what_others_added_before_it_was_withdrawn(patch: pytest.Monk
 
     def careless(self, *arguments):
         withdraw(self, *arguments)
-        return CommitOutcome({}, frozenset())
+        return CommittedByPeer({}, frozenset())
 
     patch.setattr(TopicLog, "revoke", careless)
 
@@ -271,7 +271,7 @@ def offers_what_is_behind_something_that_others_do_not_see(patch: pytest.MonkeyP
 
 def does_not_recognise_its_own_file(patch: pytest.MonkeyPatch) -> None:
     """Commits a file that somebody else has committed already."""
-    patch.setattr(TopicLog, "check_taken", lambda self, segments: None)
+    patch.setattr(TopicLog, "committed_by_peer", lambda self, segments: None)
     patch.setattr(topic_log, "check_files", lambda *arguments: None)
 
 

@@ -18,7 +18,7 @@ from deltaq.producer.batches import InFlightBatches
 from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine
-from deltaq.topics.log import CommitOutcome, StalePlan, TopicLog, UploadsExpired
+from deltaq.topics.log import AppendOutcome, CommittedByPeer, StalePlan, TopicLog, UploadsExpired
 from tests.simulation.stage import Stage
 
 __all__ = ["Maintainer", "put_in_order", "witnessed"]
@@ -86,11 +86,16 @@ def witnessed(stage: Stage) -> Iterator[None]:
 
         given_up = "a rewrite was given up since the files were gone"
         put(TopicLog, "rewrite", _counting(TopicLog.rewrite, StalePlan, lambda: count(given_up)))
-        put(TopicLog, "append", _counting(TopicLog.append, UploadsExpired, lambda: count("uploads were void")))
+
+        def count_expired(outcome: AppendOutcome) -> None:
+            if isinstance(outcome, UploadsExpired):
+                count("uploads were void")
+
+        put(TopicLog, "append", _noting(TopicLog.append, count_expired))
         put(Fetcher, "_gone", _counting(Fetcher._gone, None, lambda: count("a file was gone that a reader was in")))
         unknown = Committer._unknown
         put(Committer, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
-        put(TopicLog, "revoke", _noting(TopicLog.revoke, lambda fate: count(_of_a_withdrawal(fate))))
+        put(TopicLog, "revoke", _noting(TopicLog.revoke, lambda outcome: count(_of_a_withdrawal(outcome))))
         place = InFlightBatches.place
         put(
             InFlightBatches,
@@ -108,8 +113,8 @@ def witnessed(stage: Stage) -> Iterator[None]:
         yield
 
 
-def _of_a_withdrawal(fate: CommitOutcome) -> str:
-    return "an offer that had failed was in the log" if fate.landed else "an offer was withdrawn"
+def _of_a_withdrawal(outcome: CommittedByPeer) -> str:
+    return "an offer that had failed was in the log" if outcome.committed else "an offer was withdrawn"
 
 
 def _noting(method: Callable[..., Any], note: Callable[[Any], object]) -> Any:

@@ -14,7 +14,7 @@ from deltaq.maintenance.rewrite import Rewriter
 from deltaq.names import log_entry, orphan_scan_key, orphan_scans_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import FaultyStore, ManualClock
-from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.log import Appended, StalePlan, TopicLog
 from deltaq.topics.state import PendingSegment
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
 
@@ -71,6 +71,7 @@ def appended(topic: WrittenTopic, *segments: PendingSegment, created: bool, mean
     log = TopicLog(store, "t", topic.clock)
     log.load()
     done = log.append(lambda: segments, topic.log.live_head.topic_id, topic.clock.monotonic() + 3600)
+    assert isinstance(done, Appended)
     return [file.batches[0].base_offset for file in done.files]
 
 

@@ -325,7 +325,7 @@ def test_what_a_writer_has_offered_stays_known_when_maintenance_that_has_read_le
     resting = TopicLog(topic.store, "t", topic.clock, indexed=True)
     resting.load()
     offered = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
-    resting.awaited.expect(offered.path, offered.as_of)
+    resting.pending_shared.expect(offered.path, offered.as_of)
     for number in range(4):
         topic.append(Row(b"%d" % number))
     write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
@@ -333,7 +333,7 @@ def test_what_a_writer_has_offered_stays_known_when_maintenance_that_has_read_le
     log.load()
     log.raise_min_upload_version(0, topic.clock.monotonic() + 60)
     assert resting.version == log.version == topic.fresh_log().version
-    resting.check_taken([offered])  # else it would be called unknown
+    assert resting.committed_by_peer([offered]) is None, "else it would be called unknown"
 
 
 class Writing(Throttle):

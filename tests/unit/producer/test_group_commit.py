@@ -19,7 +19,7 @@ from deltaq.producer.sender import Sender
 from deltaq.producer.uploader import BATCHES_AHEAD_MAX
 from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, Rule
-from deltaq.topics.log import TopicLog
+from deltaq.topics.log import Appended, TopicLog
 from deltaq.topics.shared_files import SharedFile, parse_shared_file, writer_of
 from tests.doubles.reading import drain, eventually
 
@@ -126,7 +126,9 @@ class Neighbour:
     def commit(self) -> int:
         """How many files of others are in one commit."""
         self.log.catch_up()
-        return len(self.log.append(list, self.log.live_head.topic_id, FOREVER, shared=True).files)
+        appended = self.log.append(list, self.log.live_head.topic_id, FOREVER, shared=True)
+        assert isinstance(appended, Appended)
+        return len(appended.files)
 
 
 # --- whether ---
@@ -138,7 +140,7 @@ def test_in_company_files_are_offered_and_whoever_commits_takes_them_along():
         for number in range(3):
             producer.produce("t", str(number))
             producer.flush(60)
-        assert writer_in(producer).log.awaited.paths == {}
+        assert writer_in(producer).log.pending_shared.paths == {}
     assert [offer.id.number for offer in offers_in(store)] == [0, 1, 2]
     assert reports.names == [None] * 4
     assert values(store, 4) == [b"first", b"0", b"1", b"2"]
@@ -237,7 +239,7 @@ def test_what_is_there_and_was_never_acknowledged_is_withdrawn_before_it_is_call
         producer.produce("t", "lost")
         producer.flush(60)
         writer = writer_in(producer).log.writer
-        assert writer_in(producer).log.awaited.paths == {}
+        assert writer_in(producer).log.pending_shared.paths == {}
     assert reports.names == [None, "_MSG_TIMED_OUT"]
     assert reports.tokens == [], "it is certain"
     assert len(offers_in(store)) == 1
@@ -352,7 +354,7 @@ def test_what_the_store_refuses_at_once_has_failed_and_nothing_is_withdrawn():
         producer.produce("t", "lost")
         producer.flush(60)
         writer = writer_in(producer).log.writer
-        assert writer_in(producer).log.awaited.paths == {}
+        assert writer_in(producer).log.pending_shared.paths == {}
     assert reports[1][0].code() == KafkaError._TRANSPORT
     assert reports.tokens == []
     assert commits_of(store, writer) == []
@@ -368,7 +370,7 @@ def test_what_was_purged_while_it_was_uploaded_is_not_waited_for():
         store.gates[2].set()
         eventually(lambda: offers_in(store))
         writer = writer_in(producer)
-        eventually(lambda: writer.log.awaited.paths == {})
+        eventually(lambda: writer.log.pending_shared.paths == {})
         producer.produce("t", "next")
         producer.flush(60)
     assert reports.names == [None, "_PURGE_INFLIGHT", None]

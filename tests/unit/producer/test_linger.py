@@ -19,7 +19,7 @@ from deltaq.delta.retry import race_pause_s
 from deltaq.producer.linger import COMMITS_MAX, EXTRA_S_MAX, LONE_MIN, AdaptiveLinger, BatchTimes, LoneRecords
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
-from deltaq.topics.log import TopicLog
+from deltaq.topics.log import Appended, TopicLog
 
 COMMIT_S = 0.005
 
@@ -134,17 +134,17 @@ def test_a_message_waits_for_company_where_messages_come_together(lingering):
 def test_records_wait_as_long_as_flights_take_of_late_while_none_are_on_their_way():
     times = BatchTimes()
     assert times.enough_s(LINGER_S) == LINGER_S, "nothing is known yet"
-    times.landed(0.5)
+    times.committed(0.5)
     assert times.enough_s(LINGER_S) == 0.5
     for _ in range(20):
-        times.landed(0.75)
+        times.committed(0.75)
     assert times.enough_s(LINGER_S) == pytest.approx(0.75, abs=0.01)
 
 
 def test_records_never_wait_longer_than_they_linger_and_a_third_of_it_at_least():
     slow, fast = BatchTimes(), BatchTimes()
-    slow.landed(7.0)
-    fast.landed(0.001)
+    slow.committed(7.0)
+    fast.committed(0.001)
     assert slow.enough_s(LINGER_S) == LINGER_S
     assert fast.enough_s(LINGER_S) == LINGER_S / COMMITS_MAX
     assert fast.enough_s(0.0) == slow.enough_s(0.0) == 0.0
@@ -152,8 +152,8 @@ def test_records_never_wait_longer_than_they_linger_and_a_third_of_it_at_least()
 
 def test_one_flight_that_took_very_long_is_no_reason_to_expect_more_of_them():
     times = BatchTimes()
-    times.landed(0.5)
-    times.landed(3600.0)
+    times.committed(0.5)
+    times.committed(3600.0)
     assert times.enough_s(LINGER_S) == 0.625
 
 
@@ -414,7 +414,9 @@ def test_a_log_tells_how_often_each_other_writer_came_between_two_appends():
         log.load()
 
     def append(log: TopicLog) -> list[int]:
-        return sorted(log.append(list, topic_id, float("inf")).others.values())
+        appended = log.append(list, topic_id, float("inf"))
+        assert isinstance(appended, Appended)
+        return sorted(appended.others.values())
 
     append(theirs)
     assert append(ours) == [], "who wrote before it came need not be there any more"
@@ -438,4 +440,6 @@ def test_maintenance_does_not_count_as_a_writer_that_wants_the_log_for_itself():
     keeper.raise_min_upload_version(1, float("inf"))
     keeper.raise_min_upload_version(2, float("inf"))
     theirs.append(list, topic_id, float("inf"))
-    assert list(ours.append(list, topic_id, float("inf")).others.values()) == [1]
+    appended = ours.append(list, topic_id, float("inf"))
+    assert isinstance(appended, Appended)
+    assert list(appended.others.values()) == [1]

@@ -18,7 +18,7 @@ from deltaq.names import checkpoint_file, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.columns import table_schema
-from deltaq.topics.log import CommitOutcome, CommittedByPeer, TopicLog
+from deltaq.topics.log import Appended, AppendOutcome, CommittedByPeer, TopicLog
 from deltaq.topics.shared_files import SharedFile, SharedFileId, SharedFileTracker, parse_shared_file, shared_file_path
 from deltaq.topics.state import PendingSegment, TopicHead, appended
 
@@ -172,22 +172,26 @@ class Crowd:
         pending = segment(log.version)
         path = shared_file_path(SharedFileId(log.writer, next(self.numbers)), pending, self.topic_id, follows=follows)
         assert path is not None
-        log.awaited.expect(path, log.version)
+        log.pending_shared.expect(path, log.version)
         self.store.put(log.folder + path, b"." * pending.size)
         return replace(pending, path=path)
 
     def append(self, log: TopicLog, *segments: PendingSegment, shared: bool = True) -> list[str]:
-        appended = log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
+        appended = self.try_append(log, *segments, shared=shared)
+        assert isinstance(appended, Appended)
         return [file.path for file in appended.files]
+
+    def try_append(self, log: TopicLog, *segments: PendingSegment, shared: bool = True) -> AppendOutcome:
+        return log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
 
 
 def test_who_commits_takes_along_what_others_have_uploaded_and_they_learn_of_it():
     crowd = Crowd()
     first, second, mine = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True), crowd.offer(crowd.ours)
     assert crowd.append(crowd.ours, mine) == [mine.path, first.path, second.path]
-    with pytest.raises(CommittedByPeer) as taken:
-        crowd.append(crowd.theirs, first, second)
-    offsets = [taken.value.landed[one.path].batches[0].base_offset for one in (first, second)]
+    outcome = crowd.try_append(crowd.theirs, first, second)
+    assert isinstance(outcome, CommittedByPeer)
+    offsets = [outcome.committed[one.path].batches[0].base_offset for one in (first, second)]
     assert offsets == [3, 6]
     assert crowd.theirs.version == crowd.ours.version == 1, "nothing was written"
 
@@ -327,17 +331,16 @@ def test_that_an_offer_is_in_the_table_is_no_proof_of_its_writers_own_commit():
     crowd = Crowd()
     log = away(crowd, lambda: crowd.append(crowd.theirs))
     mine = crowd.offer(log)
-    with pytest.raises(CommittedByPeer) as taken:
-        crowd.append(log, mine)
+    outcome = crowd.try_append(log, mine)
     crowd.theirs.catch_up()
-    assert taken.value.landed == {mine.path: crowd.theirs.index.files[mine.path]}
+    assert outcome == CommittedByPeer({mine.path: crowd.theirs.index.files[mine.path]}, frozenset())
     assert log.version == crowd.theirs.version, "nothing was written"
 
 
 def test_what_is_withdrawn_by_its_writer_is_not_taken_along():
     crowd = Crowd()
     offered = crowd.offer(crowd.theirs)
-    assert crowd.theirs.revoke([offered], FOREVER) == CommitOutcome({}, frozenset())
+    assert crowd.theirs.revoke([offered], FOREVER) == CommittedByPeer({}, frozenset())
     assert crowd.append(crowd.ours) == []
     behind = crowd.offer(crowd.theirs)
     assert crowd.append(crowd.ours) == [behind.path]
@@ -348,8 +351,8 @@ def test_what_was_taken_along_before_it_was_withdrawn_has_its_offsets():
     taken, left = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True)
     crowd.store.delete(crowd.ours.folder + left.path)  # it is not there yet
     assert crowd.append(crowd.ours) == [taken.path]
-    fate = crowd.theirs.revoke([taken, left], FOREVER)
-    assert {path: file.batches[0].base_offset for path, file in fate.landed.items()} == {taken.path: 0}
+    outcome = crowd.theirs.revoke([taken, left], FOREVER)
+    assert {path: file.batches[0].base_offset for path, file in outcome.committed.items()} == {taken.path: 0}
     crowd.store.put(crowd.ours.folder + left.path, b"." * left.size)
     assert crowd.append(crowd.ours) == []
 
@@ -359,7 +362,7 @@ def test_nothing_is_withdrawn_where_all_is_there():
     taken = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
     crowd.theirs.catch_up()
-    assert list(crowd.theirs.revoke([taken], FOREVER).landed) == [taken.path]
+    assert list(crowd.theirs.revoke([taken], FOREVER).committed) == [taken.path]
     assert crowd.theirs.version == 1, "nothing was written"
 
 
@@ -368,8 +371,8 @@ def test_what_cannot_be_seen_any_more_cannot_be_withdrawn():
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
     crowd.theirs._tracker = SharedFileTracker(crowd.ours.version)
-    crowd.theirs.awaited.landed.clear()
-    assert crowd.theirs.revoke([lost], FOREVER) == CommitOutcome({}, frozenset({lost.path}))
+    crowd.theirs.pending_shared.committed.clear()
+    assert crowd.theirs.revoke([lost], FOREVER) == CommittedByPeer({}, frozenset({lost.path}))
 
 
 def test_what_was_missed_cannot_be_told():
@@ -377,7 +380,5 @@ def test_what_was_missed_cannot_be_told():
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
     crowd.theirs._tracker = SharedFileTracker(crowd.ours.version)
-    crowd.theirs.awaited.landed.clear()
-    with pytest.raises(CommittedByPeer) as taken:
-        crowd.theirs.check_taken([lost])
-    assert taken.value.unseen == {lost.path}
+    crowd.theirs.pending_shared.committed.clear()
+    assert crowd.theirs.committed_by_peer([lost]) == CommittedByPeer({}, frozenset({lost.path}))

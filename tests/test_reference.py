@@ -187,9 +187,11 @@ LIMITS = {
     "Reading": (
         Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
         Limit("parquet.segment.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
-        Limit("consumer.fetcher.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"),
+        Limit(
+            "consumer.read_ahead.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"
+        ),
         Limit("delta.reader.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
-        Limit("consumer.fetcher.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
+        Limit("consumer.tail.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
     ),
     "Stores": (
         Limit("store.parallel.REQUESTS_MAX", "", "Concurrent requests of one call that reads many topics"),

@@ -18,7 +18,8 @@ from itertools import chain, repeat
 from typing import Any, TypeAlias
 
 from deltaq.consumer.decoding import DecodedRecords
-from deltaq.consumer.fetcher import Fetcher, PartitionRecords
+from deltaq.consumer.fetch_queue import PartitionRecords
+from deltaq.consumer.fetcher import Fetcher
 from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, Message, TopicPartition
 from deltaq.serde.schema import TopicSchema
@@ -334,10 +335,10 @@ class Assignment:
             return
         if held.paused:
             if held.resume_at is None:
-                held.resume_at = item.fetched.first_offset, item.view.topic_id
+                held.resume_at = item.fetched.first_offset, item.definition.topic_id
             return
-        schema = self._schema_of(item.topic) or item.view.schema
-        records = DecodedRecords(item.topic, item.view.topic_id, item.fetched, schema)
+        schema = self._schema_of(item.topic) or item.definition.schema
+        records = DecodedRecords(item.topic, item.definition.topic_id, item.fetched, schema)
         self._accept(RecordBatch(item, key, records.count, held, records))
 
     def accept_event(self, item: object, topic: str, partition: int, event: Message) -> None:
@@ -369,7 +370,7 @@ class Assignment:
         if not self._accepted:
             return
         # An interrupted call may have left the item in the fetcher's queue, where it would be accepted again.
-        self._fetcher.remove(self._accepted[-1].item)
+        self._fetcher.queue.remove(self._accepted[-1].item)
         self.batch = None
         for batch in self._accepted:
             batch.fold()

@@ -19,7 +19,8 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread, checked_timeout, this_thread
 from deltaq.config import ConsumerConfig, parse_client_config, topic_properties
 from deltaq.consumer.assignment import Assignment, Batch, RecordBatch, Taking
-from deltaq.consumer.fetcher import Fetcher, FetchSettings, PartitionEnd, PartitionError, PartitionRecords
+from deltaq.consumer.fetch_queue import PartitionEnd, PartitionError, PartitionRecords
+from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.subscription import NO_MEMBER, RebalanceCallback, Subscription, Wanted, is_cooperative
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable, UnknownTopic, WrongState
 from deltaq.groups.log import GroupLog
@@ -200,7 +201,7 @@ class Consumer:
         )
         # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
         log = GroupLog(self._store, self._group, self._clock, self._config.client_id, self._maintenance)
-        membership = Membership(self._store, log, member, settings, self._clock, self._running().wake)
+        membership = Membership(self._store, log, member, settings, self._clock, self._running().queue.wake)
         self._parts.add(membership)
         return membership
 
@@ -474,9 +475,9 @@ class Consumer:
             _check_place(tp)
         if cached:
             seen = None if self._fetcher is None else self._fetcher.seen(partition.topic)
-            if seen is None or not 0 <= partition.partition < seen[1].partitions:
+            if seen is None or not 0 <= partition.partition < seen.head.partitions:
                 return OFFSET_INVALID, OFFSET_INVALID
-            head = seen[1]
+            head = seen.head
         else:
             head = self._within(timeout, lambda: self._lookup.head(partition.topic, partition.partition))
         return head.start_offsets[partition.partition], head.next_offsets[partition.partition]
@@ -826,7 +827,7 @@ class Consumer:
 
     def _topic_now(self, topic: str) -> tuple[str, int] | None:
         seen = None if self._fetcher is None else self._fetcher.seen(topic)
-        head = self._head(topic) if seen is None else seen[1]
+        head = self._head(topic) if seen is None else seen.head
         return None if head is None else (head.topic_id, head.partitions)
 
     def _head(self, topic: str) -> TopicHead | None:
@@ -878,7 +879,7 @@ class Consumer:
             if left > 0:
                 self._clock.sleep(left)
             return left > 0
-        item = self._fetcher.first(left)
+        item = self._fetcher.queue.first(left)
         if item is None:
             return left > 0
         if isinstance(item, PartitionRecords):
@@ -892,7 +893,7 @@ class Consumer:
                 self._held.accept_event(item, item.topic, item.partition, message)
         else:
             self._on_store_unavailable(item.error)
-        self._fetcher.remove(item)
+        self._fetcher.queue.remove(item)
         return True
 
     def _concerns(self, held: Assignment, item: PartitionError) -> bool:

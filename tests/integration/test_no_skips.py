@@ -51,7 +51,7 @@ def test_pausing_over_the_re_creation_of_a_topic_skips_no_record_of_the_new_one(
         deadline = time.monotonic() + 20
         while noticed and time.monotonic() < deadline:
             seen = None if consumer._fetcher is None else consumer._fetcher.seen("t")
-            if seen is not None and seen[0].topic_id == new_id:
+            if seen is not None and seen.head.topic_id == new_id:
                 break
         consumer.pause(PARTITION)
         consumer.resume(PARTITION)

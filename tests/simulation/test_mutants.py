@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from deltaq.consumer.fetcher import Fetcher
+from deltaq.consumer.tail import TopicTail
+from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.delta.actions import CommitInfo
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import SlotProof
@@ -64,27 +65,27 @@ def believes_slots_that_clean_up_has_re_opened(patch: pytest.MonkeyPatch) -> Non
 
 
 def forgets_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
-    hand_over = Fetcher._hand_over
+    hand_over = TopicFetcher._hand_over
 
-    def careless(self, topic, followed, cursors, parts):
+    def careless(self, live, cursors, parts):
         parts = [replace(part, rows=part.rows.slice(0, max(1, part.rows.num_rows - 1))) for part in parts]
-        hand_over(self, topic, followed, cursors, parts)
+        hand_over(self, live, cursors, parts)
 
-    patch.setattr(Fetcher, "_hand_over", careless)
+    patch.setattr(TopicFetcher, "_hand_over", careless)
 
 
 def does_not_publish_what_it_read_before_an_error(patch: pytest.MonkeyPatch) -> None:
     """Keeps in mind the version it has read, not the one it has made known."""
-    tail = Fetcher._tail
+    advance = TopicTail.advance
 
-    def forgetful(self, followed):
+    def forgetful(self, *, needs_end):
         try:
-            return tail(self, followed)
+            return advance(self, needs_end=needs_end)
         except Unavailable:
-            followed.published = followed.log.version
+            self.published = self.log.version
             raise
 
-    patch.setattr(Fetcher, "_tail", forgetful)
+    patch.setattr(TopicTail, "advance", forgetful)
 
 
 def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from deltaq import KafkaException
 from deltaq.consumer import consumer
-from deltaq.consumer.fetcher import Fetcher
+from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.producer import group_commit, producer
@@ -92,7 +92,8 @@ def witnessed(stage: Stage) -> Iterator[None]:
                 count("uploads were void")
 
         put(TopicLog, "append", _noting(TopicLog.append, count_expired))
-        put(Fetcher, "_gone", _counting(Fetcher._gone, None, lambda: count("a file was gone that a reader was in")))
+        gone = _counting(TopicFetcher._gone, None, lambda: count("a file was gone that a reader was in"))
+        put(TopicFetcher, "_gone", gone)
         unknown = Committer._unknown
         put(Committer, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
         put(TopicLog, "revoke", _noting(TopicLog.revoke, lambda outcome: count(_of_a_withdrawal(outcome))))

@@ -34,7 +34,7 @@ from deltaq import (
 )
 from deltaq.admin import AdminClient, NewPartitions
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.fetcher import ENTRIES_AT_ONCE
+from deltaq.consumer.tail import ENTRIES_AT_ONCE
 from deltaq.names import last_checkpoint, topic_log
 from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
@@ -609,7 +609,7 @@ def test_records_that_were_ready_when_the_partition_was_paused_come_after_it_is_
     with consumer(root) as reader:
         reader.assign([tp(0, 0), tp(1, 0)])
         fetcher = reader._running()
-        eventually(lambda: len(fetcher._ready) == 10, "everything is prefetched")
+        eventually(lambda: len(fetcher.queue._items) == 10, "everything is prefetched")
         reader.pause([tp(0)])
         assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [(1, offset) for offset in range(5)]
         assert nothing_comes(reader)

@@ -99,7 +99,7 @@ class Rewound:
         reader.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         assert reader._fetcher is not None
         assert reader._held is not None
-        self.reader, self._queue, self._held = reader, reader._fetcher._ready, reader._held
+        self.reader, self._queue, self._held = reader, reader._fetcher.queue._items, reader._held
         eventually(lambda: len(self._queue) == COMMITS)
         self._all = tuple(self._queue)
         self._epoch = self._held._held["t", 0].epoch

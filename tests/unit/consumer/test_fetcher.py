@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,18 +24,12 @@ from deltaq import (
     UnknownTopic,
 )
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer import fetcher
-from deltaq.consumer.fetcher import (
-    FIRST_READ_BYTES,
-    Fetcher,
-    FetchSettings,
-    PartitionEnd,
-    PartitionError,
-    PartitionRecords,
-    StoreUnavailable,
-    _Cursor,
-    _Followed,
-)
+from deltaq.consumer import tail
+from deltaq.consumer.fetch_queue import PartitionEnd, PartitionError, PartitionRecords, StoreUnavailable
+from deltaq.consumer.fetcher import Fetcher, FetchSettings, PollTimer
+from deltaq.consumer.read_ahead import FIRST_READ_BYTES, Cursor
+from deltaq.consumer.tail import TopicTail
+from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.parquet import segment
@@ -106,9 +99,9 @@ class Fetching:
 
     def next(self):
         deadline = time.monotonic() + PATIENCE_S
-        while (item := self.fetcher.first(0.1)) is None:
+        while (item := self.fetcher.queue.first(0.1)) is None:
             assert time.monotonic() < deadline, "nothing comes"
-        self.fetcher.remove(item)
+        self.fetcher.queue.remove(item)
         return item
 
     def records(self, count: int) -> dict[int, list[int]]:
@@ -145,11 +138,11 @@ def test_what_is_held_ready_stays_within_the_budget():
     fill(store, 40, size=10_000)
     with Fetching(store, bytes_max=50_000) as fetching:
         fetching.assign(0)
-        eventually(lambda: fetching.fetcher._ready_bytes >= 50_000)
+        eventually(lambda: fetching.fetcher.queue.room <= 0)
         reads = store.operations["get"]
         for _ in range(20):
             time.sleep(0.001)
-        assert fetching.fetcher._ready_bytes <= 50_000 + 11_000
+        assert fetching.fetcher.queue.room >= -11_000
         assert store.operations["get"] <= reads + 1
         assert fetching.records(40) == {0: list(range(40))}
 
@@ -336,13 +329,22 @@ class NotedLog(TopicLog):
         return super().read_following(count)
 
 
-def looks_until_the_end(fetching, followed) -> list[list[int]]:
+def topic_fetcher(fetching: Fetching, log: TopicLog, cursor: Cursor) -> TopicFetcher:
+    """A fetcher of the topic at the position of `log`, with one partition, and without a thread."""
+    found = fetching.fetcher._topic_fetcher("t", None)
+    found.tail.log, found.tail._is_loaded = log, True
+    found.cursors = {0: cursor}
+    found._publish()
+    return found
+
+
+def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]:
     """What each turn asks for, until one sees the end of the log."""
     turns: list[list[int]] = []
-    while not turns or not followed.is_at_end:
-        followed.log.asked = []
-        fetching.fetcher._read_entries(followed)
-        turns.append(followed.log.asked)
+    while not turns or fetcher.tail._full_reads:
+        log.asked = []
+        fetcher.tail._read_entries(fetcher._needs_end())
+        turns.append(log.asked)
     return turns
 
 
@@ -363,42 +365,37 @@ def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_s
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)
     log.load()
-    followed = _Followed(log, None, loaded=True, cursors={0: _Cursor(offset, 1)})
     with Fetching(store, **settings) as fetching:
-        fetching.fetcher._publish(followed)
+        fetcher = topic_fetcher(fetching, log, Cursor(offset, 1))
         for grown, looks in zip((1, 3, 30, 0), turns, strict=True):
             fill(store, grown)
             before = log.version
-            assert looks_until_the_end(fetching, followed) == looks
+            assert looks_until_the_end(fetcher, log) == looks
             assert log.version == before + grown
 
 
 @pytest.mark.parametrize("far", [True, False])
 @pytest.mark.parametrize("wanted", [OFFSET_END, OFFSET_TAIL_BASE - 5, OFFSET_STORED])
 def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_was_seen(wanted, far, monkeypatch):
-    monkeypatch.setattr(fetcher, "ENTRIES_AT_ONCE", 4)
+    monkeypatch.setattr(tail, "ENTRIES_AT_ONCE", 4)
     store = FarStore(a_store()) if far else a_store()
     fill(store, 1)
     log = TopicLog(store, "t", indexed=True)
     log.load()
     with Fetching(store, reset="latest") as fetching:
-        followed = _Followed(log, None, loaded=True, cursors={0: _Cursor(wanted, 1)})
-        fetching.fetcher._publish(followed)
+        fetcher = topic_fetcher(fetching, log, Cursor(wanted, 1, paused=True))
         fill(store, 20)
         rounds = 0
-        while followed.cursors[0].offset < 0:
-            fetching.fetcher._tail(followed)
-            fetching.fetcher._resolve("t", followed)
+        while fetcher.cursors[0].offset < 0:
+            fetcher.advance()
             rounds += 1
         assert rounds > 1, "it was seen in one look: nothing is tested"
         end = log.live_head.next_offsets[0]
         assert end == 21
-        assert followed.cursors[0].offset == (end - 5 if wanted == OFFSET_TAIL_BASE - 5 else end)
+        assert fetcher.cursors[0].offset == (end - 5 if wanted == OFFSET_TAIL_BASE - 5 else end)
 
 
 def test_looks_grow_rare_only_when_nothing_was_found_for_longer_than_a_steady_producer_lingers():
-    with Fetching(FarStore(a_store())) as fetching:
-        resting = fetching.fetcher
     waits, clock = [], ManualClock()
 
     class SteadyStore(FaultyStore):
@@ -410,12 +407,10 @@ def test_looks_grow_rare_only_when_nothing_was_found_for_longer_than_a_steady_pr
             clock.advance(timeout_s)
             return False
 
-    resting._store = SteadyStore(a_store())
-    resting._settings = replace(resting._settings, wait_max_s=1.0)
-    waiting: Any = Waiting()
-    resting._watch, resting._clock = waiting, clock
+    watch: Any = Waiting()
+    timer = PollTimer(SteadyStore(a_store()), watch, 1.0, clock)
     for found in (True, False, False, False, False, False, True, False):
-        resting._rest(found)
+        timer.wait(found)
     assert waits == [0.005, 0.005, 0.005, 0.005, 0.0075, 0.005]
 
 
@@ -426,11 +421,12 @@ def test_an_end_is_told_only_when_it_was_seen():
     log.load()
     told = []
     with Fetching(store, report_end=True) as fetching:
-        followed = _Followed(log, None, loaded=True, cursors={0: _Cursor(1, 1)})
-        fetching.fetcher._publish(followed)
-        for followed.is_at_end in (False, True):
-            fetching.fetcher._fetch("t", followed)
-            told.append(followed.cursors[0].reported_end)
+        fetcher = topic_fetcher(fetching, log, Cursor(1, 1))
+        assert fetcher.tail.live is not None
+        fetcher.tail._end_reads = 1
+        for fetcher.tail._full_reads in (1, 0):
+            fetcher._fetch(fetcher.tail.live)
+            told.append(fetcher.cursors[0].reported_end)
     assert told == [-1, 1]
 
 
@@ -440,15 +436,14 @@ def test_entries_are_asked_for_as_many_at_once_as_there_were_last_time_where_the
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)
     log.load()
-    followed = _Followed(log, None, loaded=True)
+    following = TopicTail(log, TopicLookup(store, SYSTEM_CLOCK), SYSTEM_CLOCK, is_remote=far)
     looks = []
-    with Fetching(store) as fetching:
-        for grown in (3, 3, 3, 0, 1, 20):
-            fill(store, grown)
-            log.asked, before = [], log.version
-            fetching.fetcher._read_entries(followed)
-            assert log.version == before + grown
-            looks.append(log.asked)
+    for grown in (3, 3, 3, 0, 1, 20):
+        fill(store, grown)
+        log.asked, before = [], log.version
+        following._read_entries(needs_end=True)
+        assert log.version == before + grown
+        looks.append(log.asked)
     if far:
         assert looks == [[1, 1, 2], [3, 1], [3, 1], [3], [1, 1], [1, 1, 2, 4, REQUESTS_MAX, REQUESTS_MAX]]
     else:
@@ -497,7 +492,7 @@ def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
     with Fetching(store) as probe:
         probe.assign(0, 0)
         probe.records(12)
-        path = next(probe.fetcher._topics["t"].log.index.batches(1, 1)).path
+        path = next(probe.fetcher._topics["t"].tail.log.index.batches(1, 1)).path
     store.inner.put(f"topics/t/{path}", b"damaged")
     with Fetching(store) as fetching:
         fetching.assign(0, 0)
@@ -536,7 +531,7 @@ def test_a_file_that_is_lost_stops_the_partition_and_does_not_spin():
     with Fetching(store) as fetching:
         fetching.assign(0)
         fetching.records(3)
-        paths = [batch.path for batch in fetching.fetcher._topics["t"].log.index.batches(0)]
+        paths = [batch.path for batch in fetching.fetcher._topics["t"].tail.log.index.batches(0)]
     lost = f"topics/t/{paths[1]}"
     assert lost in data
     content = store.inner.get(lost)
@@ -549,7 +544,7 @@ def test_a_file_that_is_lost_stops_the_partition_and_does_not_spin():
         assert (error.error.path, error.error.version) == (lost, 2)
         assert "missing" in str(error.error)
         tried = store.operations["get"]
-        assert fetching.fetcher.first(0.2) is None
+        assert fetching.fetcher.queue.first(0.2) is None
         assert store.operations["get"] < tried + 60, "only the tail is followed"
         store.inner.put(lost, content)
         fetching.fetcher.seek("t", 0, 1)
@@ -635,7 +630,7 @@ def test_an_absent_store_is_told_once_until_it_is_back():
             assert isinstance(item, StoreUnavailable)
             assert item.error.args[0].retriable()
             eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 3)
-            eventually(lambda: fetching.fetcher._topics["t"].failures == 0)
+            eventually(lambda: fetching.fetcher._topics["t"]._failures == 0)
 
 
 def test_an_error_that_lasts_is_told_again_only_to_who_has_taken_the_last_one():
@@ -644,14 +639,13 @@ def test_an_error_that_lasts_is_told_again_only_to_who_has_taken_the_last_one():
         broken = fetching.fetcher
         missing = fetching.next()
         assert (missing.topic, missing.partition, missing.error.error.code()) == ("t", -1, refusal.error.code())
-        followed = _Followed(TopicLog(a_store(), "t", SYSTEM_CLOCK, indexed=True), None)
         for topic in ("t", "t", "u", "t"):
-            broken._failed(topic, followed, damage)
-        broken._failed("t", followed, refusal)
+            broken._topic_fetcher(topic, None)._failed(damage)
+        broken._topic_fetcher("t", None)._failed(refusal)
         told = [fetching.next() for _ in range(3)]
         assert [(item.topic, item.error) for item in told] == [("t", damage), ("u", damage), ("t", refusal)]
-        assert broken.first(0) is None
-        broken._failed("t", followed, damage)
+        assert broken.queue.first(0) is None
+        broken._topic_fetcher("t", None)._failed(damage)
         assert fetching.next().error is damage
 
 
@@ -733,7 +727,7 @@ def test_closing_ends_the_thread_even_while_the_budget_is_used_up():
     fill(store, 5, size=1000)
     fetching = Fetching(store, bytes_max=1)
     fetching.assign(0)
-    eventually(lambda: fetching.fetcher._ready_bytes > 0)
+    eventually(lambda: fetching.fetcher.queue.room <= 0)
     done = threading.Thread(target=fetching.fetcher.close)
     done.start()
     done.join(PATIENCE_S)

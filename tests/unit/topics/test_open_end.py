@@ -20,7 +20,8 @@ from deltaq import (
     TopicPartition,
 )
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer import fetcher
+from deltaq.consumer import tail
+from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.errors import UnknownTopic
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
@@ -35,7 +36,7 @@ FUTURE_MS = 10**12
 @pytest.fixture(autouse=True)
 def quiet_topics_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are now and then: what is tested here must not need that."""
-    monkeypatch.setattr(fetcher, "GAP_CHECK_S", (1e9, 1e9))
+    monkeypatch.setattr(tail, "GAP_CHECK_S", (1e9, 1e9))
 
 
 class ListedStore(MemoryStore):
@@ -144,17 +145,17 @@ def test_a_position_that_depends_on_the_end_is_no_position_at_a_gap(position):
 
 @pytest.mark.parametrize("position", [OFFSET_END, COMMITS])
 def test_a_position_set_while_the_log_is_looked_at_waits_until_its_end_is_known(monkeypatch, position):
-    is_end_awaited, looks, is_back = fetcher.Fetcher._is_end_awaited, [0], Event()
+    is_end_awaited, looks, is_back = TopicFetcher._is_end_awaited, [0], Event()
 
-    def late(self, followed):
+    def late(self, live):
         looks[0] += 1
-        return is_back.is_set() and is_end_awaited(self, followed)
+        return is_back.is_set() and is_end_awaited(self, live)
 
     store, key = a_topic(), log_entry(topic_log("t"), 4)
     hidden = store.get(key)
     store.delete(key)
     with a_consumer(store) as consumer:
-        monkeypatch.setattr(fetcher.Fetcher, "_is_end_awaited", late)
+        monkeypatch.setattr(TopicFetcher, "_is_end_awaited", late)
         consumer.assign(at_time(consumer, 2))
         assert next_message(consumer).value() == b"2"
         consumer.seek(TopicPartition("t", 0, position))

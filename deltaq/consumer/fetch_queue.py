@@ -1,0 +1,136 @@
+"""The queue between the fetch thread and the consumer, with a budget of bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from deltaq.clock import Condition
+from deltaq.errors import KafkaException, Unavailable
+from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.scan import Fetched
+
+__all__ = ["FetchItem", "FetchQueue", "PartitionEnd", "PartitionError", "PartitionRecords", "StoreUnavailable"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecords:
+    """Fetched records of one partition. `bytes` is their size in the queue's budget."""
+
+    topic: str
+    epoch: int
+    fetched: Fetched
+    definition: TopicDefinition
+    bytes: int
+
+    @property
+    def partition(self) -> int:
+        return self.fetched.partition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnd:
+    """The fetcher reached the end of the partition. The next record will have `offset`."""
+
+    topic: str
+    partition: int
+    epoch: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionError:
+    """An error to report to the application about a partition; with partition -1, about the topic."""
+
+    topic: str
+    partition: int
+    epoch: int
+    error: KafkaException
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreUnavailable:
+    """The store is temporarily unavailable while reading a topic. The fetcher retries."""
+
+    topic: str
+    error: Unavailable
+
+
+FetchItem: TypeAlias = PartitionRecords | PartitionEnd | PartitionError | StoreUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """An item of the queue, with the total bytes of records ever queued before it, and including it."""
+
+    item: FetchItem
+    bytes_before: int
+    bytes_after: int
+
+
+class FetchQueue:
+    """Items in the order in which the fetch thread found them. Thread-safe, but `first` and `remove` are for one thread
+    at a time.
+
+    `changed` is the lock of the whole fetcher; it is notified of every change that a thread may wait for.
+    """
+
+    def __init__(self, bytes_max: int, changed: Condition) -> None:
+        self._bytes_max = bytes_max
+        self._changed = changed
+        self._items: deque[_Queued] = deque()
+        self._put_bytes = 0  # total size of all records ever queued
+
+    def put(self, item: FetchItem) -> None:
+        """Append an item. The budget is not checked: see `room`."""
+        with self._changed:
+            before = self._put_bytes
+            self._put_bytes += item.bytes if isinstance(item, PartitionRecords) else 0
+            self._items.append(_Queued(item, before, self._put_bytes))
+            self._changed.notify_all()
+
+    def put_until_fixed(self, report: PartitionError) -> None:
+        """Append an error that needs intervention, unless the same error is still queued. So `poll` returns it again
+        and again until it is fixed."""
+        with self._changed:
+            waiting = (
+                queued.item
+                for queued in self._items
+                if isinstance(queued.item, PartitionError) and queued.item.topic == report.topic
+            )
+            if all(item.partition >= 0 or item.error.error.code() != report.error.error.code() for item in waiting):
+                self.put(report)
+
+    def first(self, timeout_s: float) -> FetchItem | None:
+        """The first item, waiting up to `timeout_s` seconds for one. It stays queued until `remove`."""
+        if not self._items and timeout_s > 0:
+            with self._changed:
+                if not self._items:
+                    self._changed.wait(timeout_s)
+        # No lock is needed: only the caller's thread removes items.
+        return self._items[0].item if self._items else None
+
+    def remove(self, item: object) -> None:
+        """Remove `item`, which the consumer has accepted. No effect if it is not the first item."""
+        if not self._items or self._items[0].item is not item:
+            return
+        with self._changed:
+            was_full = self.room <= 0
+            self._items.popleft()
+            if was_full:
+                self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Wake a thread that waits in `first`."""
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def room(self) -> int:
+        """Bytes of the budget that are left; the last item put may have exceeded it."""
+        # Derived from the queue: an interrupted `remove` would leave a separate counter wrong for good.
+        with self._changed:
+            queued = self._items[-1].bytes_after - self._items[0].bytes_before if self._items else 0
+        return self._bytes_max - queued

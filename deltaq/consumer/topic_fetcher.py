@@ -1,0 +1,212 @@
+"""Fetching one topic: its log is followed, positions are resolved, and the next files are read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from deltaq.clock import Clock, Condition
+from deltaq.consumer.fetch_queue import FetchQueue, PartitionEnd, PartitionError, PartitionRecords, StoreUnavailable
+from deltaq.consumer.offset_reset import OffsetReset
+from deltaq.consumer.read_ahead import Cursor, CursorState, ReadAhead
+from deltaq.consumer.tail import LiveTopic, TopicTail
+from deltaq.delta.retry import error_pause_s
+from deltaq.errors import Corrupt, KafkaError, KafkaException, Unavailable, UnknownTopic
+from deltaq.message import OFFSET_BEGINNING
+from deltaq.topics.metadata import NewTopicPlan
+from deltaq.topics.scan import Fetched, FileGone, FileRead
+
+__all__ = ["TopicFetcher"]
+
+_log = logging.getLogger("deltaq.consumer")
+
+
+class TopicFetcher:
+    """Fetches one followed topic. `advance` is for the fetch thread; `cursors` are guarded by `changed`.
+
+    A missing topic is created if there is a `plan`. With `report_end`, the ends of partitions are reported
+    (`enable.partition.eof`). `grown` is called when the topic is created, deleted or gets more partitions.
+    """
+
+    def __init__(
+        self,
+        tail: TopicTail,
+        resets: OffsetReset,
+        reads: ReadAhead,
+        queue: FetchQueue,
+        changed: Condition,
+        clock: Clock,
+        grown: Callable[[], None],
+        plan: NewTopicPlan | None,
+        *,
+        report_end: bool,
+    ) -> None:
+        self.tail = tail
+        self.cursors: dict[int, Cursor] = {}
+        self._topic = tail.log.topic
+        self._resets = resets
+        self._reads = reads
+        self._queue = queue
+        self._changed = changed
+        self._clock = clock
+        self._grown = grown
+        self._plan = plan
+        self._report_end = report_end
+        self._new_from: int | None = None  # partitions from this one on were added after following began
+        self._missing_reported = False
+        self._failures = 0
+        self._retry_at = 0.0
+
+    def advance(self) -> bool:
+        """Read new log entries and fetch from the next files. Returns whether anything was found."""
+        if self._clock.monotonic() < self._retry_at:
+            return False
+        try:
+            return self._advance()
+        except KafkaException as error:
+            self._failed(error)
+        except Exception as error:  # noqa: BLE001 - a bug must not leave the application waiting forever
+            _log.exception("reading failed topic=%r", self._topic)
+            text = f"unexpected {type(error).__name__}: {error}"
+            self._failed(KafkaException(KafkaError(KafkaError._FAIL, text)))
+        return False
+
+    def _advance(self) -> bool:
+        tail = self.tail
+        found = tail.advance(needs_end=self._needs_end())
+        if found:
+            self._publish()
+            found = tail.log.version >= 0
+        if tail.live is None and self._plan is not None:
+            tail.create(self._plan)
+            self._publish()
+        if tail.live is None:
+            self._report_missing()
+            return found
+        if tail.log.is_end_open and self._is_end_awaited(tail.live):
+            tail.log.check_end()
+            self._publish()
+        if tail.live is None:
+            return found
+        self._resets.resolve(self._copied_cursors(), tail.live.head, tail.end, self._new_from or 0)
+        found = self._fetch(tail.live) or found
+        self._failures = 0
+        return found
+
+    def _failed(self, error: KafkaException) -> None:
+        """Report an error to the application, and retry with back-off."""
+        self._failures += 1
+        self._retry_at = self._clock.monotonic() + error_pause_s(self._failures + 3, self._clock.random())
+        _log.warning("reading failed topic=%r error=%s", self._topic, error)
+        if not isinstance(error, Unavailable) or not error.error.retriable():
+            self._queue.put_until_fixed(PartitionError(self._topic, -1, 0, error))
+        elif self._failures == 1:
+            self._queue.put(StoreUnavailable(self._topic, error))
+
+    # --- the topic ---
+
+    def _publish(self) -> None:
+        """Let the application's thread see the topic as read so far."""
+        with self._changed:
+            before = self.tail.live
+            self.tail.publish()
+            live = self.tail.live
+            if self._new_from is None:
+                self._new_from = 0 if live is None else live.head.partitions
+            if before is not None and (live is None or live.head.topic_id != before.head.topic_id):
+                self._missing_reported = False
+                self._new_from = 0
+                # The old topic's offsets have no meaning in the new topic. A position that was set meanwhile and not
+                # resolved yet applies to the new topic.
+                for partition, cursor in self.cursors.items():
+                    is_unresolved = cursor.offset < 0 and cursor.state is not CursorState.STOPPED
+                    offset = cursor.offset if is_unresolved else OFFSET_BEGINNING
+                    self.cursors[partition] = Cursor(offset, cursor.epoch, cursor.paused)
+            if _partitions(before) != _partitions(live):
+                self._grown()
+            if live is not None:
+                self._plan = None  # a topic that is deleted later must not be created again
+            self._changed.notify_all()
+
+    def _report_missing(self) -> None:
+        if not self._missing_reported:
+            self._missing_reported = True
+            self._queue.put(PartitionError(self._topic, -1, 0, UnknownTopic(self._topic)))
+
+    def _needs_end(self) -> bool:
+        """Whether nothing can be fetched before the end of the log is known.
+
+        Fetching does not wait for it if the ends of partitions are not reported and every position is an offset within
+        the known part of the log.
+        """
+        live = self.tail.live
+        if self._report_end or live is None:
+            return True
+        ends = dict(enumerate(live.head.next_offsets))
+        return any(not 0 <= c.offset <= ends[p] for p, c in self._copied_cursors().items() if p in ends)
+
+    def _is_end_awaited(self, live: LiveTopic) -> bool:
+        """Whether some position depends on the end of the log, or has reached it."""
+        ends = dict(enumerate(live.head.next_offsets))
+        return any(not 0 <= cursor.offset < ends.get(p, 0) for p, cursor in self._copied_cursors().items())
+
+    def _copied_cursors(self) -> dict[int, Cursor]:
+        with self._changed:
+            return dict(self.cursors)
+
+    # --- its records ---
+
+    def _fetch(self, live: LiveTopic) -> bool:
+        """Fetch from the next files that some partition needs. Returns whether there were any."""
+        ends = dict(enumerate(live.head.next_offsets))
+        cursors = {
+            partition: cursor
+            for partition, cursor in self._copied_cursors().items()
+            if not cursor.paused and cursor.state is not CursorState.STOPPED
+            if partition in ends and 0 <= cursor.offset <= ends[partition]
+        }
+        reads = self._reads.plan(self.tail.log.index, cursors, self._queue.room)
+        for read, outcome in self._reads.read(reads, live.definition.columns):
+            if isinstance(outcome, FileGone):
+                self._gone(cursors, read)
+                break  # the plan is stale
+            if isinstance(outcome, Corrupt):
+                self._damaged(cursors, read, outcome)
+            else:
+                self._hand_over(live, cursors, outcome)
+        if self._report_end and self.tail.end.is_known:
+            for partition, cursor in cursors.items():
+                self._report_end_of(partition, cursor, ends[partition])
+        return bool(reads)
+
+    def _hand_over(self, live: LiveTopic, cursors: Mapping[int, Cursor], parts: list[Fetched]) -> None:
+        for fetched in parts:
+            cursor = cursors[fetched.partition]
+            if cursor.state is not CursorState.STOPPED:
+                cursor.offset = fetched.next_offset
+                if fetched.rows.num_rows:
+                    size = fetched.rows.nbytes
+                    self._queue.put(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition, size))
+
+    def _gone(self, cursors: Mapping[int, Cursor], read: FileRead) -> None:
+        """Handle a missing file. If it was compacted, the newest snapshot has its records; otherwise it is lost."""
+        self.tail.log.load()
+        self._publish()
+        if self.tail.log.is_lost(read.file):
+            segment = read.file.segment
+            damage = Corrupt("data file is missing", path=segment.key, version=segment.version)
+            self._damaged(cursors, read, damage)
+
+    def _damaged(self, cursors: Mapping[int, Cursor], read: FileRead, damage: Corrupt) -> None:
+        """Stop only the partitions that need a damaged file, so that none of their records is skipped."""
+        for batch, _, _ in read.wanted:
+            self._resets.stop(batch.partition, cursors[batch.partition], damage)
+
+    def _report_end_of(self, partition: int, cursor: Cursor, end: int) -> None:
+        if cursor.state is not CursorState.STOPPED and cursor.offset >= end != cursor.reported_end:
+            cursor.reported_end = end
+            self._queue.put(PartitionEnd(self._topic, partition, cursor.epoch, end))
+
+
+def _partitions(live: LiveTopic | None) -> int:
+    return 0 if live is None else live.head.partitions

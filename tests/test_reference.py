@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from deltaq import Producer, Topic, errors
+from deltaq import Producer, Topic, errors, metrics
 from deltaq.config import config_table
 from deltaq.maintenance import run
 
@@ -305,9 +305,51 @@ def _shown(value: int | float, unit: str) -> str:
     return f"{value:,g} {unit}" if isinstance(value, float) else f"{value:,} {unit}".strip()
 
 
+# --- metrics ---
+
+METRICS = """\
+What clients count about themselves. The names are those of OpenMetrics. `deltaq.metrics.listening`
+passes each event to a function of the program; `deltaq.metrics.Totals` is one that adds them up.
+Nothing is counted while no function listens.
+
+```python
+from deltaq import metrics
+
+totals = metrics.Totals()
+with metrics.listening(totals):
+    ...
+    print(totals.read()["deltaq_producer_expired_uploads_total"])
+```
+
+| Metric | Unit | Labels | Counted when |
+|---|---|---|---|
+"""
+
+
+def metrics_page() -> str:
+    """All counters."""
+    rows = (
+        f"| `{counter.name}` | {counter.unit} | {' '.join(f'`{label}`' for label in counter.labels)} | {counter.when} |"
+        for counter in metrics.COUNTERS
+    )
+    return "\n".join(["# Metrics\n", GENERATED, METRICS + "\n".join(rows)]) + "\n"
+
+
+def test_every_counter_is_on_the_page_and_added_to() -> None:
+    defined = {name: value for name, value in vars(metrics).items() if isinstance(value, metrics.Counter)}
+    code = "".join(path.read_text() for path in (ROOT / "deltaq").rglob("*.py"))
+    assert set(defined.values()) == set(metrics.COUNTERS)
+    assert [name for name in defined if f"metrics.{name}.add(" not in code] == []
+
+
 # --- the pages ---
 
-PAGES: dict[str, Callable[[], str]] = {"config.md": config_page, "errors.md": errors_page, "limits.md": limits_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "config.md": config_page,
+    "errors.md": errors_page,
+    "limits.md": limits_page,
+    "metrics.md": metrics_page,
+}
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from deltaq import metrics
 from deltaq.clock import Clock, Condition
 from deltaq.consumer.fetch_queue import FetchQueue, PartitionEnd, PartitionError, PartitionRecords, StoreUnavailable
 from deltaq.consumer.offset_reset import OffsetReset
@@ -190,6 +191,7 @@ class TopicFetcher:
 
     def _gone(self, cursors: Mapping[int, Cursor], read: FileRead) -> None:
         """Handle a missing file. If it was compacted, the newest snapshot has its records; otherwise it is lost."""
+        metrics.MISSING_FILES.add(topic=self._topic)
         self.tail.log.load()
         self._publish()
         if self.tail.log.is_lost(read.file):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaq import names
+from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.store_errors import unavailable
@@ -104,6 +104,7 @@ class Rewriter:
         try:
             self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before, planned_for)
         except StalePlan as stale:
+            metrics.STALE_REWRITES.add(topic=self._log.topic)
             if not stale.may_have_stood:  # otherwise readers may use the files: orphan removal deletes them later
                 self._discard(uploaded)
             raise

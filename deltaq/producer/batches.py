@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaException
 from deltaq.producer.accumulator import RecordAccumulator, Records
@@ -126,6 +127,8 @@ class InFlightBatches:
         """The next place. Places are given in the order of the records; the log must have reached `as_of` before the
         next place is given."""
         self._places += 1
+        if follows:
+            metrics.PIPELINED_BATCHES.add()
         return SharedFilePlace(self._places - 1, follows, as_of)
 
     def share(self, batch: ProduceBatch, segment: PendingSegment) -> bool:

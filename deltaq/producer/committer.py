@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.producer.batch_upload import BatchUpload
@@ -249,6 +250,7 @@ class Committer:
         self, taken: list[ProduceBatch], gone: frozenset[str], definition: TopicDefinition, deadline: float
     ) -> None:
         """Upload files again that may have been removed as orphans, for instance while the process was suspended."""
+        metrics.EXPIRED_UPLOADS.add(len(gone), topic=self._topic)
         _log.warning("uploading files again that waited too long for their commit topic=%r", self._topic)
         for batch in taken:
             if any(segment.path in gone for segment in batch.segments):
@@ -303,8 +305,9 @@ class Committer:
         segments = [segment for batch in shared for segment in batch.segments]
         try:
             with self._log.lock:
-                log = self._log.log
-                return log.revoke(segments, self._clock.monotonic() + WITHDRAW_S)
+                outcome = self._log.log.revoke(segments, self._clock.monotonic() + WITHDRAW_S)
+            metrics.REVOCATIONS.add(topic=self._topic, outcome="committed" if outcome.committed else "revoked")
+            return outcome
         except KafkaException as error:
             _log.warning("cannot revoke %d shared files topic=%r: %s", len(segments), self._topic, error)
         except Exception as error:  # noqa: BLE001 - a defect must not turn an unknown outcome into a known one
@@ -313,6 +316,7 @@ class Committer:
 
     def _unknown(self, batch: ProduceBatch, error: KafkaException) -> OutcomeUnknown:
         """The error for records that a peer may still commit."""
+        metrics.UNKNOWN_OUTCOMES.add(topic=self._topic)
         return OutcomeUnknown(_reason(error), token=self._log.shared_file_token(batch.segments[0]) or "")
 
 

@@ -18,9 +18,9 @@ LEADER_COMMITS = 32
 
 _INTERVAL_FIRST_S = 0.05
 """Assumed interval between commits until one has been measured."""
-_INTERVAL_MAX_S = 0.06
+INTERVAL_MAX_S = 0.06
 """Longer intervals are cut to this: waiting lengthens intervals, which would lengthen the waits again."""
-_TIMEOUT_INTERVALS = 1.5
+TIMEOUT_INTERVALS = 1.5
 """Least wait for the leader, in intervals. The leader commits about once per interval."""
 _INERTIA = 0.3
 _POLLS = 2.0
@@ -91,7 +91,7 @@ class GroupCommitPolicy:
         """
         if not self.is_contended(now) or (is_ours and self._in_a_row % LEADER_COMMITS):
             return 0.0
-        return self._capped_interval_s * (_TIMEOUT_INTERVALS + chance * (1 + self._files_per_commit / 2) * 2.0**lost)
+        return self._capped_interval_s * (TIMEOUT_INTERVALS + chance * (1 + self._files_per_commit / 2) * 2.0**lost)
 
     @property
     def poll_s(self) -> float:
@@ -100,4 +100,4 @@ class GroupCommitPolicy:
 
     @property
     def _capped_interval_s(self) -> float:
-        return min(self._interval_s, _INTERVAL_MAX_S)
+        return min(self._interval_s, INTERVAL_MAX_S)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from deltaq import KafkaException
-from deltaq.consumer import consumer
-from deltaq.consumer.topic_fetcher import TopicFetcher
+from deltaq import KafkaException, metrics
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
+from deltaq.maintenance import background, groups
 from deltaq.maintenance.run import FAILURES, Maintenance
-from deltaq.producer import group_commit, producer
-from deltaq.producer.batches import InFlightBatches
-from deltaq.producer.committer import Committer
+from deltaq.producer import group_commit
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine
-from deltaq.topics.log import AppendOutcome, CommittedByPeer, StalePlan, TopicLog, UploadsExpired
 from tests.simulation.stage import Stage
 
 __all__ = ["Maintainer", "put_in_order", "witnessed"]
@@ -75,73 +71,36 @@ def _maintenance(stage: Stage, machine: Machine, *, is_strict: bool) -> Callable
     return work
 
 
+_HAPPENED = {
+    metrics.PIPELINED_BATCHES: "an offer was made behind another",
+    metrics.UNKNOWN_OUTCOMES: "an offer had an unknown outcome",
+    metrics.EXPIRED_UPLOADS: "uploads were void",
+    metrics.MISSING_FILES: "a file was gone that a reader was in",
+    metrics.STALE_REWRITES: "a rewrite was given up since the files were gone",
+}
+_REVOKED = {"revoked": "an offer was withdrawn", "committed": "an offer that had failed was in the log"}
+
+
 @contextmanager
 def witnessed(stage: Stage) -> Iterator[None]:
-    """Count what comes to light nowhere but inside of clients, and give their own maintenance its numbers."""
-    count = stage.network.count
-    with ExitStack() as patches:
+    """Count the events of the clients in the run, and give group commit and their maintenance small limits."""
+
+    def count(event: metrics.Event) -> None:
+        if stage.world.scheduler.current() is not None:  # otherwise a client of another test has caused it
+            what = _REVOKED[event.labels["outcome"]] if event.counter is metrics.REVOCATIONS else None
+            stage.network.count(what or _HAPPENED[event.counter])
+
+    with ExitStack() as patches, metrics.listening(count):
 
         def put(target: Any, name: str, value: object) -> None:
             patches.enter_context(patch.object(target, name, value))
 
-        given_up = "a rewrite was given up since the files were gone"
-        put(TopicLog, "rewrite", _counting(TopicLog.rewrite, StalePlan, lambda: count(given_up)))
-
-        def count_expired(outcome: AppendOutcome) -> None:
-            if isinstance(outcome, UploadsExpired):
-                count("uploads were void")
-
-        put(TopicLog, "append", _noting(TopicLog.append, count_expired))
-        gone = _counting(TopicFetcher._gone, None, lambda: count("a file was gone that a reader was in"))
-        put(TopicFetcher, "_gone", gone)
-        unknown = Committer._unknown
-        put(Committer, "_unknown", _counting(unknown, None, lambda: count("an offer had an unknown outcome")))
-        put(TopicLog, "revoke", _noting(TopicLog.revoke, lambda outcome: count(_of_a_withdrawal(outcome))))
-        place = InFlightBatches.place
-        put(
-            InFlightBatches,
-            "place",
-            _noting(place, lambda found: found.follows and count("an offer was made behind another")),
-        )
         if stage.script.company:
             put(group_commit, "CONTENTION_S", 600.0)
             put(group_commit, "LOAD_MIN", 0.0)
-            put(group_commit, "_INTERVAL_MAX_S", 1.0)
-            put(group_commit, "_TIMEOUT_INTERVALS", 0.2)
+            put(group_commit, "INTERVAL_MAX_S", 1.0)
+            put(group_commit, "TIMEOUT_INTERVALS", 0.2)
         if stage.script.caretaking:
-            for module, name in ((producer, "BackgroundTopicMaintenance"), (consumer, "BackgroundGroupMaintenance")):
+            for module, name in ((background, "BackgroundTopicMaintenance"), (groups, "BackgroundGroupMaintenance")):
                 put(module, name, partial(getattr(module, name), settings=stage.script.upkeep))
         yield
-
-
-def _of_a_withdrawal(outcome: CommittedByPeer) -> str:
-    return "an offer that had failed was in the log" if outcome.committed else "an offer was withdrawn"
-
-
-def _noting(method: Callable[..., Any], note: Callable[[Any], object]) -> Any:
-    """`method`, with its results noted."""
-
-    @wraps(method)
-    def noted(*arguments: Any, **named: Any) -> Any:
-        result = method(*arguments, **named)
-        note(result)
-        return result
-
-    return noted
-
-
-def _counting(method: Callable[..., Any], error: type[Exception] | None, count: Callable[[], None]) -> Any:
-    """`method`, with its calls counted; with an `error`, those that raise it."""
-
-    @wraps(method)
-    def counted(*arguments: Any, **named: Any) -> Any:
-        if error is None:
-            count()
-            return method(*arguments, **named)
-        try:
-            return method(*arguments, **named)
-        except error:
-            count()
-            raise
-
-    return counted

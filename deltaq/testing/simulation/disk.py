@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from deltaq.clock import Clock
+from deltaq.store import ObjectMissing
 from deltaq.store.memory import MemoryStore
 
 __all__ = ["Disk"]
@@ -16,18 +19,25 @@ class Disk(MemoryStore):
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__(name, clock)
+        self._now = clock.monotonic
         self.history: dict[str, list[bytes]] = {}
         self.written: dict[str, list[float]] = {}
         self.deleted: dict[str, list[float]] = {}
 
+    def put(self, key: str, data: bytes | memoryview) -> None:
+        super().put(key, data)
+        self._note_written(key, data)
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        super().create(key, data, after)
+        self._note_written(key, data)
+
     def delete(self, key: str) -> None:
-        if key in self._objects:
-            self.deleted.setdefault(key, []).append(self._clock.monotonic())
+        with suppress(ObjectMissing):
+            self.get(key)
+            self.deleted.setdefault(key, []).append(self._now())
         super().delete(key)
 
-    def _write(self, key: str, content: bytes, *, replace: bool) -> bool:
-        written = super()._write(key, content, replace=replace)
-        if written:
-            self.history.setdefault(key, []).append(content)
-            self.written.setdefault(key, []).append(self._clock.monotonic())
-        return written
+    def _note_written(self, key: str, data: bytes | memoryview) -> None:
+        self.history.setdefault(key, []).append(bytes(data))
+        self.written.setdefault(key, []).append(self._now())

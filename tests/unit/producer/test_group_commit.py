@@ -68,8 +68,8 @@ def crowd_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has met somebody else goes on as in a crowd, and waits for nobody."""
     monkeypatch.setattr(group_commit, "CONTENTION_S", 600.0)
     monkeypatch.setattr(group_commit, "LOAD_MIN", 0.0)
-    monkeypatch.setattr(group_commit, "_TIMEOUT_INTERVALS", 0.0)
-    monkeypatch.setattr(group_commit, "_INTERVAL_MAX_S", 0.0)
+    monkeypatch.setattr(group_commit, "TIMEOUT_INTERVALS", 0.0)
+    monkeypatch.setattr(group_commit, "INTERVAL_MAX_S", 0.0)
 
 
 @contextmanager

@@ -112,7 +112,7 @@ def test_the_memory_of_a_steady_load_is_sampled_and_every_message_accounted_for(
 
 
 def test_a_reader_whose_memory_is_watched_notices_what_is_missing_changed_or_doubled(tmp_path, monkeypatch):
-    monkeypatch.setattr(client_cost, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(client_cost, "TIMEOUT_S", 1.0)
     root, payloads, arrivals, ready = str(tmp_path), TimedPayloads(seed=1), Arrivals(), Event()
     client = deltaq_client(root)
     client.create_topic("events")

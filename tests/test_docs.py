@@ -151,7 +151,7 @@ def test_the_python_of_a_page_runs(page: Path, infos: tuple[str, ...], tmp_path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_python_block_runs_or_says_why_not(page: Path) -> None:
+def test_every_python_block_runs_or_gives_a_reason(page: Path) -> None:
     python = [block for block in _blocks(page.read_text()) if block.language.lower() in ("py", "python", "python3")]
     assert [f"line {block.line}: {block.info}" for block in python if not PYTHON_INFOS.fullmatch(block.info)] == []
 

@@ -23,7 +23,7 @@ def test_every_example_has_its_expected_output_here():
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_the_example_runs_and_prints_what_it_promises(name, tmp_path):
+def test_the_example_runs_and_prints_the_expected_output(name, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / name)], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )

@@ -353,7 +353,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+def test_a_generated_page_matches_the_code(name: str) -> None:
     assert (REFERENCE / name).read_text() == PAGES[name](), "run `make docs`"
 
 
@@ -361,7 +361,7 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     ("setting", "value", "left"),
     [("retention.ms", 0, 0), ("retention.ms", -1, 4), ("retention.bytes", 0, 0), ("cleanup.policy", "compact", 1)],
 )
-def test_maintenance_removes_the_records_that_the_page_says(
+def test_maintenance_removes_the_records_listed_on_the_page(
     memory_root: str, setting: str, value: object, left: int
 ) -> None:
     assert f"`{setting}" in CONFIG_OF_TOPICS
@@ -408,7 +408,7 @@ def test_decisions_are_numbered_without_gaps_and_all_in_the_index() -> None:
     assert [name for name in pages if f"({name})" not in index] == []
 
 
-def test_every_module_is_on_the_map() -> None:
+def test_every_module_is_in_the_module_table() -> None:
     """docs/internals/architecture.md names each module, or the folder of those that are described as one."""
     page = (ROOT / "docs/internals/architecture.md").read_text()
     named = set(re.findall(r"`([a-z0-9_/]+)`", page))

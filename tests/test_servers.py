@@ -120,14 +120,14 @@ def test_a_stopped_server_leaves_no_process_and_no_file():
     assert not data.parent.exists()
 
 
-def test_data_in_a_folder_of_ones_own_stays_when_the_server_stops(tmp_path):
+def test_data_in_a_given_folder_stays_when_the_server_stops(tmp_path):
     server = Listener()
     server.start(data=tmp_path / "data")
     server.stop()
     assert (tmp_path / "data").is_dir()
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_last_words_and_leaves_nothing():
+def test_a_server_that_exits_at_once_is_reported_with_its_last_output():
     server = Listener()
     server.source = "raise SystemExit('no such drive')"
     with pytest.raises(ServerFailed, match="no such drive"):
@@ -135,7 +135,7 @@ def test_a_server_that_ends_at_once_is_told_with_its_last_words_and_leaves_nothi
     assert not server.data.parent.exists()
 
 
-def test_a_port_that_is_taken_is_told_when_a_server_starts(server):
+def test_a_port_in_use_is_reported_when_a_server_starts(server):
     second = Listener()
     with pytest.raises(ServerFailed, match=r"(?i)address already in use"):
         second.start(port=server.port)
@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_told_when_a_server_starts(server):
 def test_a_server_whose_port_is_still_held_waits_for_it_when_it_restarts(server):
     server.kill()
     holder = socket.socket()
-    # The killed server's connections keep its port for a minute, but not from one who says that he knows.
+    # The killed server's connections hold its port for a minute, except against SO_REUSEADDR.
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     holder.bind((HOST, server.port))
     holder.listen()
@@ -229,7 +229,7 @@ SAY = "server.start(); print('[%d, \"%s\"]' % (server.pid, server.data), flush=T
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_server_and_its_files_are_gone_when_its_owner_was_ended(how):
+def test_a_server_and_its_files_are_gone_when_its_owner_ended(how):
     process = owner(SAY)
     pid, data = started(process)
     process.send_signal(how)
@@ -238,7 +238,7 @@ def test_a_server_and_its_files_are_gone_when_its_owner_was_ended(how):
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_server_that_runs_alone_tells_how_to_reach_it_and_stops_when_it_is_told_to(how):
+def test_a_standalone_server_prints_its_address_and_stops_on_request(how):
     process = owner("sys.exit(run(server, []))")
     assert process.stdout is not None
     assert process.stdout.readline().startswith("# listener v1, until Ctrl-C")
@@ -248,7 +248,7 @@ def test_a_server_that_runs_alone_tells_how_to_reach_it_and_stops_when_it_is_tol
     assert process.returncode == 128 + how
 
 
-def test_a_server_that_runs_alone_stops_when_the_process_that_started_it_is_gone():
+def test_a_standalone_server_stops_when_its_parent_process_is_gone():
     middle = f"""
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {OWNER.format(then="sys.exit(run(server, []))")!r}], stdout=sys.stdout)
@@ -308,7 +308,7 @@ def test_a_program_is_built_once_from_its_pinned_version_and_again_for_another(g
     ]
 
 
-def test_two_that_build_at_once_build_once(go):
+def test_concurrent_builds_build_once(go):
     calls = go('sleep 0.2; echo built >"$GOBIN/server"')
     threads = [threading.Thread(target=PROGRAM.build) for _ in range(4)]
     for thread in threads:
@@ -325,13 +325,13 @@ def test_a_build_that_fails_leaves_nothing_that_could_pass_for_the_program(go):
     assert not PROGRAM.path.exists()
 
 
-def test_a_machine_without_network_cannot_build_which_is_no_fault_of_the_program(go):
+def test_a_build_without_network_is_reported_as_a_fault_of_the_machine(go):
     go('echo "Get https://proxy.example.org: dial tcp: lookup proxy.example.org: no such host" >&2; exit 1')
     with pytest.raises(CannotBuild, match="no such host"):
         PROGRAM.build()
 
 
-def test_a_machine_without_go_cannot_build_and_is_told_where_to_get_it(go, monkeypatch, tmp_path):
+def test_a_build_without_go_fails_and_says_where_to_get_it(go, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotBuild, match=r"go\.dev/dl"):
         PROGRAM.build()
@@ -346,7 +346,7 @@ def test_a_machine_without_go_cannot_build_and_is_told_where_to_get_it(go, monke
     ],
     ids=["built", "no network", "broken"],
 )
-def test_the_status_tells_a_machine_that_cannot_build_from_a_program_that_does_not(go, script, status, monkeypatch):
+def test_the_exit_status_distinguishes_a_failed_build_from_a_failed_machine(go, script, status, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     go(script)
     assert go_programs.main() == status
@@ -357,7 +357,7 @@ def test_the_status_tells_a_machine_that_cannot_build_from_a_program_that_does_n
 
 @pytest.mark.s3_server
 @pytest.mark.parametrize("kind", [MinioServer, VersityServer])
-def test_what_a_server_acknowledged_is_there_after_it_was_killed(kind):
+def test_acknowledged_objects_survive_a_killed_server(kind):
     if not kind.program.path.exists():
         pytest.skip(f"{kind.program.name} is not built; remedy: make servers")
     with kind() as server:
@@ -394,7 +394,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
     return install
 
 
-def test_jars_are_fetched_once_in_their_pinned_version_without_those_that_are_not_needed(maven):
+def test_only_needed_jars_are_fetched_once_in_their_pinned_version(maven):
     folder = maven("mkdir jars; echo jar >jars/broker.jar")
     path = JAVA_PROGRAM.build()
     assert (path / "broker.jar").read_text() == "jar\n"
@@ -415,7 +415,7 @@ def test_jars_that_cannot_be_fetched_leave_nothing_behind(maven, said, error):
     assert not JAVA_PROGRAM.path.exists()
 
 
-def test_a_machine_without_java_or_maven_cannot_fetch_jars_and_is_told_so(maven, monkeypatch, tmp_path):
+def test_fetching_jars_without_java_or_maven_fails_with_a_reason(maven, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotBuild, match=r"Maven \(mvn\)"):
         JAVA_PROGRAM.build()

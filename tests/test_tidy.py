@@ -317,7 +317,7 @@ def test_no_text_speaks_of_unfinished_work_or_of_one_machine() -> None:
     assert wrong == []
 
 
-def test_no_module_is_named_after_nothing() -> None:
+def test_no_module_has_a_vague_name() -> None:
     assert [path for path in _files() if VAGUE_NAMES & set(path.removesuffix(".py").split("/"))] == []
 
 
@@ -332,7 +332,7 @@ def test_every_function_fits_one_screen() -> None:
     assert long == []
 
 
-def test_every_module_and_public_name_says_what_it_is_for() -> None:
+def test_every_module_and_public_name_has_a_docstring() -> None:
     silent = []
     for path in _modules(*PACKAGES):
         tree = _tree(path)

@@ -43,7 +43,7 @@ def _keys(store: Store, prefix: str = "", start_after: str = "") -> list[str]:
 
 @pytest.mark.parametrize("write", ["put", "create"])
 @pytest.mark.parametrize("content", [b"", b"x", b"\x00\xff\r\n", FIVE_MB], ids=["empty", "x", "binary", "5 MB"])
-def test_what_was_written_is_read_back(store: Store, write: str, content: bytes) -> None:
+def test_a_put_object_is_read_back_unchanged(store: Store, write: str, content: bytes) -> None:
     getattr(store, write)("a/b", content)
     for read in (store.get("a/b"), store.get_impatient("a/b")):
         assert type(read) is bytes
@@ -52,7 +52,7 @@ def test_what_was_written_is_read_back(store: Store, write: str, content: bytes)
 
 
 @pytest.mark.parametrize("write", ["put", "create"])
-def test_a_view_is_as_good_as_bytes_and_may_change_afterwards(store: Store, write: str) -> None:
+def test_put_takes_a_memoryview_that_may_change_afterwards(store: Store, write: str) -> None:
     buffer = bytearray(b"0123456789")
     getattr(store, write)("k", memoryview(buffer)[2:6])
     buffer[:] = b"----------"
@@ -107,7 +107,7 @@ def test_a_deleted_key_can_be_created_again(store: Store) -> None:
     assert store.get("a/b/c") == b"second"
 
 
-def test_deleting_what_is_not_there_is_fine(store: Store) -> None:
+def test_deleting_a_missing_object_succeeds(store: Store) -> None:
     store.delete("nowhere/at/all")
     store.put("k", b"")
     store.delete("k/below")
@@ -115,7 +115,7 @@ def test_deleting_what_is_not_there_is_fine(store: Store) -> None:
 
 
 @pytest.mark.parametrize("key", ["nothing", "no/such/folder/k", "a", "a/b/c/d"])
-def test_reading_what_is_not_there_says_missing(store: Store, key: str) -> None:
+def test_reading_a_missing_object_raises_object_missing(store: Store, key: str) -> None:
     store.put("a/b/c", b"x")
     with pytest.raises(ObjectMissing) as caught:
         store.get(key)
@@ -133,7 +133,7 @@ def test_reading_what_is_not_there_says_missing(store: Store, key: str) -> None:
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=12), start=st.integers(0, 15), length=st.integers(0, 15))
-def test_a_range_is_what_slicing_gives(store: Store, content: bytes, start: int, length: int) -> None:
+def test_a_range_equals_the_slice_of_the_object(store: Store, content: bytes, start: int, length: int) -> None:
     store.put("k", content)
     assert store.get_range("k", start, length) == content[start : start + length]
 
@@ -201,12 +201,12 @@ def test_a_listing_longer_than_a_page_is_complete(store: Store) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "a/", "a/b/", "b/", "b/x/", "c/", "zz/"])
 @pytest.mark.parametrize("start_after", ["", "a", "a/", "a/b/c", "ab/c", "b/x/y", "zzz"])
-def test_a_glance_at_few_objects_shows_what_a_listing_has(listed: Store, prefix: str, start_after: str) -> None:
+def test_list_some_of_few_objects_returns_the_whole_listing(listed: Store, prefix: str, start_after: str) -> None:
     found = sorted(listed.list_some(prefix, start_after), key=lambda entry: entry.key)
     assert found == list(listed.list(prefix, start_after))
 
 
-def test_a_glance_shows_at_once_what_was_written_and_nothing_that_is_gone(store: Store) -> None:
+def test_list_some_sees_writes_and_deletes_at_once(store: Store) -> None:
     assert store.list_some("") == store.list_some("log/") == []
     store.put("log/1", b"1")
     store.create("log/2", b"22")
@@ -216,7 +216,7 @@ def test_a_glance_shows_at_once_what_was_written_and_nothing_that_is_gone(store:
     assert [(entry.key, entry.size) for entry in store.list_some("")] == [("log/2", 2)]
 
 
-def test_a_glance_at_more_than_a_page_shows_some_of_it_and_nothing_else(store: Store) -> None:
+def test_list_some_of_more_than_a_page_returns_only_existing_keys(store: Store) -> None:
     keys = [f"log/{number:020d}.json" for number in range(1100)]
     for key in keys:
         store.put(key, b"")
@@ -226,7 +226,7 @@ def test_a_glance_at_more_than_a_page_shows_some_of_it_and_nothing_else(store: S
     assert set(found) <= set(keys[50:])
 
 
-def test_a_listing_tells_size_and_time_of_change(store: Store) -> None:
+def test_a_listing_has_size_and_modification_time(store: Store) -> None:
     before_ms = int(time.time() * 1000)
     store.put("k", b"12345")
     after_ms = int(time.time() * 1000)
@@ -237,7 +237,7 @@ def test_a_listing_tells_size_and_time_of_change(store: Store) -> None:
     assert abs(entry.modified_ms - before_ms) < 86_400_000
 
 
-def test_every_printable_character_may_stand_in_a_key(store: Store) -> None:
+def test_a_key_may_contain_every_printable_character(store: Store) -> None:
     letters = [chr(code) for code in range(32, 127) if chr(code) not in "/\\"]
     keys = sorted(f"c/x{letter}y" for letter in letters)
     if not store.case_sensitive:
@@ -300,7 +300,7 @@ def test_a_bad_key_is_refused_by_every_operation(store: Store, key: str) -> None
 
 
 @pytest.mark.parametrize("key", ["...", "a/...b", ".hidden", "-", "a=b/c=%20", "x" * 255, "~", "_delta_log/0.json#1"])
-def test_an_unusual_key_is_a_key(store: Store, key: str) -> None:
+def test_unusual_keys_are_accepted(store: Store, key: str) -> None:
     store.create(key, b"content")
     assert store.get(key) == b"content"
     assert _keys(store) == [key]
@@ -317,7 +317,7 @@ def test_a_folder_must_be_named_with_its_slash(store: Store) -> None:
 
 
 @pytest.mark.fault("P11")
-def test_of_many_racing_creators_exactly_one_wins_each_key(store: Store, in_threads) -> None:
+def test_exactly_one_of_many_racing_creators_wins_each_key(store: Store, in_threads) -> None:
     keys = [f"{LOG}{number:020d}.json" for number in range(50)]
     winners: Counter[str] = Counter()
     lock = threading.Lock()
@@ -416,7 +416,7 @@ def test_close_ends_a_wait_and_may_be_repeated(store: Store) -> None:
     assert [watch.wait(30), watch.wait(30)] == [True, True]
 
 
-def test_a_wait_without_news_ends_when_its_time_is_over(store: Store) -> None:
+def test_a_wait_without_changes_ends_at_its_timeout(store: Store) -> None:
     watch = store.watch()
     watch.add(LOG)
     assert watch.wait(0.001) is False
@@ -431,7 +431,7 @@ def test_every_store_passes_its_own_probe_and_leaves_nothing_behind(store: Store
     assert _keys(store) == []
 
 
-def test_the_store_tells_its_pace_url_and_case(store: Store) -> None:
+def test_a_store_reports_its_poll_interval_url_and_case_sensitivity(store: Store) -> None:
     assert 0 < store.poll_interval.busy_s <= store.poll_interval.idle_s <= 1
     assert store.url.startswith(("file:///", "memory://", "s3://"))
     assert repr(store) == f"<{type(store).__name__} {store.url}>"
@@ -445,9 +445,9 @@ PLANTED = ["PLANTEDKEY0123456789", "planted/secret+abcdefghijklmnopqrstuvwxyz", 
 
 def _chain(error: BaseException) -> str:
     """Everything that hangs on an exception, suppressed context included."""
-    told = "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
+    shown = "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
     below = [linked for linked in (error.__cause__, error.__context__) if linked is not None]
-    return told + "".join(map(_chain, below))
+    return shown + "".join(map(_chain, below))
 
 
 @pytest.mark.fault("K5")
@@ -463,7 +463,7 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeyp
             monkeypatch.setenv(f"AWS_{name.upper()}", value)
     for bucket, more in [("no-such-bucket", {}), ("contract", {"endpoint": "http://127.0.0.1:9", "retries": 0})]:
         store = open_store(f"s3://{bucket}/{planted_in}", options | more)
-        told = repr(store) + store.url + str(vars(store))
+        shown = repr(store) + store.url + str(vars(store))
         for operation in (
             lambda store=store: store.get("k"),
             lambda store=store: store.get_range("k", 0, 1),
@@ -476,6 +476,6 @@ def test_no_secret_shows_in_a_store_or_in_its_errors(moto_endpoint: str, monkeyp
         ):
             with pytest.raises((StoreRefused, StoreUnavailable)) as caught:
                 operation()
-            told += _chain(caught.value)
-        assert "no-such-bucket" not in told or "create the bucket first" in told
-        assert [secret for secret in PLANTED if secret in told] == []
+            shown += _chain(caught.value)
+        assert "no-such-bucket" not in shown or "create the bucket first" in shown
+        assert [secret for secret in PLANTED if secret in shown] == []

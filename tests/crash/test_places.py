@@ -49,17 +49,17 @@ class Stopping:
     def create(self, key, data, after=""):
         self._do("create", key, data, after)
 
-def told(error, message):
+def report(error, message):
     print(json.dumps(["ok", message.partition(), message.offset()] if error is None else ["failed", error.str()]))
 
 conf = {"bootstrap.servers": root, "message.timeout.ms": int(timeout_ms), "linger.ms": 0}
-with Producer(conf, store=Stopping(open_store(root)), on_delivery=told) as producer:
+with Producer(conf, store=Stopping(open_store(root)), on_delivery=report) as producer:
     producer.produce("t", "child")
 """
 
 
 class Child:
-    """The producer, standing still where it was told to."""
+    """The producer, which stops at the given operation."""
 
     def __init__(self, root: str, operation: str, when: str, timeout_ms: int = 60_000) -> None:
         command = [sys.executable, "-c", PROGRAM, root, str(timeout_ms), operation, when]
@@ -67,7 +67,7 @@ class Child:
         _, status = os.waitpid(self.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), "it ended before it came to that place"
 
-    def told(self) -> list[Any]:
+    def outcome(self) -> list[Any]:
         """Resume it and return the outcome of its message."""
         os.kill(self.process.pid, signal.SIGCONT)
         said, _ = self.process.communicate("go on\n", timeout=60)
@@ -112,7 +112,7 @@ def data_files(root: str) -> int:
         pytest.param("create", "after", 1, ["child"], marks=pytest.mark.fault("P3")),
     ],
 )
-def test_a_writer_that_is_killed_leaves_its_message_once_or_not_at_all(root, operation, when, uploaded, visible):
+def test_a_killed_writer_leaves_its_message_once_or_not_at_all(root, operation, when, uploaded, visible):
     Child(root, operation, when).kill()
     assert data_files(root) == uploaded
     assert values(root) == visible
@@ -122,26 +122,26 @@ def test_a_writer_that_is_killed_leaves_its_message_once_or_not_at_all(root, ope
 
 @pytest.mark.fault("C2")
 @pytest.mark.parametrize(("operation", "when"), [("put", "before"), ("put", "after"), ("create", "before")])
-def test_a_writer_that_stood_still_commits_behind_what_others_wrote_meanwhile(root, operation, when):
+def test_a_paused_writer_commits_after_the_records_written_meanwhile(root, operation, when):
     child = Child(root, operation, when)
     send(root, "first")
     send(root, "second")
-    assert child.told() == ["ok", 0, 2]
+    assert child.outcome() == ["ok", 0, 2]
     assert values(root) == ["first", "second", "child"]
 
 
 @pytest.mark.fault("C2", "P3")
-def test_a_writer_that_stood_still_after_its_commit_learns_its_offset(root):
+def test_a_writer_paused_after_its_commit_learns_its_offset(root):
     child = Child(root, "create", "after", timeout_ms=300)
     send(root, "second")
-    assert child.told() == ["ok", 0, 0]
+    assert child.outcome() == ["ok", 0, 0]
     assert values(root) == ["child", "second"]
 
 
 @pytest.mark.fault("C2")
 @pytest.mark.parametrize("taken", [False, True], ids=["free slot", "taken slot"])
 @pytest.mark.parametrize(("operation", "when"), [("put", "after"), ("create", "before")])
-def test_a_writer_that_stood_still_past_its_timeout_says_what_the_log_says(root, operation, when, taken):
+def test_a_writer_paused_past_its_timeout_reports_what_the_log_says(root, operation, when, taken):
     child = Child(root, operation, when, timeout_ms=300)
     if taken:
         send(root, "first")
@@ -153,10 +153,10 @@ def test_a_writer_that_stood_still_past_its_timeout_says_what_the_log_says(root,
         return max(entry.modified_ms for entry in stopped_at.list("")) > newest + 600
 
     eventually(is_over, "the end of the timeout")
-    told = child.told()
+    outcome = child.outcome()
     expected = ["first"] if taken else []
-    if told[0] == "ok":
-        assert told == ["ok", 0, len(expected)]
+    if outcome[0] == "ok":
+        assert outcome == ["ok", 0, len(expected)]
         expected.append("child")
     assert values(root) == expected
     send(root, "next")
@@ -169,12 +169,12 @@ import json, sys
 from collections import Counter
 from deltaq import Producer
 
-told = Counter()
+reports = Counter()
 acknowledged = []
 sent = 0
 
 def reported(error, message):
-    told[message.value()] += 1
+    reports[message.value()] += 1
     if error is None:
         acknowledged.append(message.value().decode())
         if len(acknowledged) == 1:
@@ -190,12 +190,12 @@ try:
 except KeyboardInterrupt:
     pass
 producer.close()
-print(json.dumps([sent, len(told), max(told.values()), acknowledged]))
+print(json.dumps([sent, len(reports), max(reports.values()), acknowledged]))
 """
 
 
 @pytest.mark.fault("P14")
-def test_control_c_in_the_middle_of_it_leaves_no_message_without_its_one_outcome(root):
+def test_control_c_during_produce_leaves_each_message_exactly_one_outcome(root):
     process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, root], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scene import Findings, Scene
+from tests.crash.harness import Findings, Harness
 from tests.servers.minio import MinioServer
 
 pytestmark = [
@@ -28,34 +28,34 @@ MESSAGE_TIMEOUT_MS = 5000
 REPORT_EVERY = 10
 
 
-def soak(root: str, folder: Path, faults: dict[str, int], kill_server: Callable[[Scene], None] | None) -> Findings:
+def soak(root: str, folder: Path, faults: dict[str, int], kill_server: Callable[[Harness], None] | None) -> Findings:
     """`KILLS` kills of writers, readers and the server, and pauses between them; `faults` are the weights."""
     seed = int(os.environ.get("DELTAQ_CRASH_SEED", random.randrange(10**6)))
     print(f"\nDELTAQ_CRASH_SEED={seed} DELTAQ_CRASH_KILLS={KILLS}", flush=True)
     begun = time.monotonic()
     done: Counter[str] = Counter()
-    with Scene(root, folder, seed) as scene:
+    with Harness(root, folder, seed) as harness:
         for name in ("w1", "w2", "w3"):
-            scene.writer(name, **{"message.timeout.ms": MESSAGE_TIMEOUT_MS})
+            harness.writer(name, **{"message.timeout.ms": MESSAGE_TIMEOUT_MS})
         for name in ("r1", "r2"):
-            scene.reader(name)
+            harness.reader(name)
         while (kills := sum(count for fault, count in done.items() if fault.startswith("kill"))) < KILLS:
-            (fault,) = scene.chance.choices(list(faults), list(faults.values()))
+            (fault,) = harness.chance.choices(list(faults), list(faults.values()))
             done[fault] += 1
             if fault == "kill writer":
-                scene.kill(scene.chance.choice(scene.writers))
+                harness.kill(harness.chance.choice(harness.writers))
             elif fault == "kill reader":
-                scene.kill(scene.active_reader())
+                harness.kill(harness.active_reader())
             elif fault == "stop writer":
-                scene.pause(scene.chance.choice(scene.writers), MESSAGE_TIMEOUT_MS / 1000)
+                harness.pause(harness.chance.choice(harness.writers), MESSAGE_TIMEOUT_MS / 1000)
             elif fault == "stop reader":
-                scene.pause(scene.active_reader(), 1.5)
+                harness.pause(harness.active_reader(), 1.5)
             elif kill_server is not None:
-                kill_server(scene)
+                kill_server(harness)
             if (kills + 1) % REPORT_EVERY == 0 and fault.startswith("kill"):
                 print(f"[{time.monotonic() - begun:5.0f} s] {dict(done)}", flush=True)
-        scene.resolve()
-        findings = scene.judge()
+        harness.resolve()
+        findings = harness.judge()
     print(f"[{time.monotonic() - begun:5.0f} s] {findings}", flush=True)
     return findings
 
@@ -75,15 +75,15 @@ def test_a_hundred_kills_on_local_disk_lose_double_and_skip_nothing(local_root, 
 
 @pytest.mark.s3_server
 @pytest.mark.fault("P1", "P3", "C2", "C3")
-def test_a_hundred_kills_on_a_server_and_of_it_lose_double_and_skip_nothing(own_server, tmp_path):
+def test_a_hundred_kills_on_and_of_a_server_lose_double_and_skip_nothing(own_server, tmp_path):
     server: MinioServer = own_server
 
-    def kill_server(scene: Scene) -> None:
-        for actor in scene.writers:
-            scene.wait(actor.gets_on, f"progress of {actor.name}")
-        scene.moment()
+    def kill_server(harness: Harness) -> None:
+        for actor in harness.writers:
+            harness.wait(actor.gets_on, f"progress of {actor.name}")
+        harness.moment()
         server.kill()
-        scene.moment()
+        harness.moment()
         server.restart()
 
     faults = {"kill writer": 5, "kill reader": 3, "kill server": 2, "stop writer": 1, "stop reader": 1}

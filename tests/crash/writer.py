@@ -1,7 +1,7 @@
 """A producer that records all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME START HISTORY`.
 
-It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes, and settles what it does
-not know. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input.
+It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes and resolves
+unknown outcomes. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ class Writer:
         """Resolve every commit with unknown outcome."""
         if not self.unknown:
             return
-        with Producer({"bootstrap.servers": self.root}) as settling:
+        with Producer({"bootstrap.servers": self.root}) as resolver:
             for token, sendings in self.unknown.items():
-                stands = settling.resolve(self.topic, token)
+                stands = resolver.resolve(self.topic, token)
                 for sending in sendings:
                     if stands:
                         sending.ok()
                     else:
-                        sending.fail("settled: it does not stand")
+                        sending.fail("resolved: not committed")
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def compact(
 ) -> None:
     """Rewrite a topic's files as one with `_offset` filled in, of the rows that `keep(partition, offset)` says.
 
-    With `discard` the old files are deleted at once, so that whoever still reads them finds nothing.
+    With `discard` the old files are deleted at once, so that a reader that still uses them finds nothing.
     """
     log = TopicLog(store, topic, clock, indexed=True)
     log.load()

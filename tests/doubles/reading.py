@@ -8,23 +8,23 @@ from typing import Any
 
 from deltaq import Consumer
 
-__all__ = ["PATIENCE_S", "drain", "eventually", "next_message", "poll_until_raised", "taken"]
+__all__ = ["TIMEOUT_S", "drain", "eventually", "next_message", "poll_until_raised", "taken"]
 
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 def eventually(condition: Callable[[], object], what: str = "the condition") -> None:
     """Wait until `condition()` is true. Raises AssertionError after a timeout that is generous for any machine."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true within {PATIENCE_S} s"
+        assert time.monotonic() < deadline, f"{what} did not come true within {TIMEOUT_S} s"
         time.sleep(0.002)
 
 
 def next_message(consumer: Consumer) -> Any:
     """The next message or event; typed so that tests can look at it without first proving that it is what it is."""
-    message = consumer.poll(PATIENCE_S)
-    assert message is not None, f"no message within {PATIENCE_S} s"
+    message = consumer.poll(TIMEOUT_S)
+    assert message is not None, f"no message within {TIMEOUT_S} s"
     return message
 
 
@@ -34,7 +34,7 @@ def drain(consumer: Consumer, count: int) -> list[Any]:
 
 
 def poll_until_raised(consumer: Consumer) -> None:
-    """Poll until something is raised; a second time of patience is for the test's own timeout."""
+    """Poll until something is raised; the test's own timeout bounds it."""
     while True:
         consumer.poll(0.01)
 

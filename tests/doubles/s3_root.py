@@ -87,7 +87,7 @@ def produce(producer: Producer, *values: str, partition: int = 0) -> Reports:
 
 
 def values_read(consumer: Consumer, count: int) -> tuple[list[str], list[KafkaError]]:
-    """The next `count` values, and what was told in between."""
+    """The next `count` values, and the errors in between."""
     values: list[str] = []
     errors: list[KafkaError] = []
     while len(values) < count:

@@ -215,14 +215,16 @@ def test_certificates_are_checked_as_the_clients_options_say(
         ),
     ],
 )
-def test_the_bucket_is_asked_for_where_clients_reach_it(options: dict[str, str], address: str, is_aws: bool) -> None:
+def test_the_bucket_is_looked_up_at_the_endpoint_of_the_clients(
+    options: dict[str, str], address: str, is_aws: bool
+) -> None:
     keys = {"access_key_id": "planted-key-id", "secret_access_key": SECRET}
     admin = BucketAdmin("s3://events", "events", object_settings("s3", {**keys, **options}, {}))
     assert admin._client._base_url.build(method="GET", region=admin.region, bucket_name="events").geturl() == address
     assert admin.is_aws == is_aws
 
 
-def test_without_credentials_the_error_says_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_raise_an_error_that_says_where_to_put_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     # Where a container asks for those of its role: nothing answers there.
@@ -231,7 +233,7 @@ def test_without_credentials_the_error_says_where_to_put_them(monkeypatch: pytes
         deltaq.setup("s3://events", {"store.endpoint": f"http://127.0.0.1:{free_port()}"})
 
 
-def test_a_line_for_each_part_says_what_was_made() -> None:
+def test_setup_prints_a_line_for_each_part_it_made() -> None:
     done = bucket_setup.BucketSetup(
         "s3://b", "made", "there", (bucket_setup.RolePolicy("reader", "deltaq-reader-b", "{}", "left to you"),)
     )
@@ -254,7 +256,7 @@ def test_a_folder_is_made_and_found_the_next_time(tmp_path: Path) -> None:
     assert deltaq.setup(folder).bucket == "there"
 
 
-def test_a_root_in_memory_needs_nothing_but_is_tried_out(memory_root: str) -> None:
+def test_a_memory_root_needs_no_setup_but_is_probed(memory_root: str) -> None:
     assert deltaq.setup(memory_root) == bucket_setup.BucketSetup(memory_root, "not needed", "not needed")
 
 
@@ -270,7 +272,7 @@ def test_a_store_that_ignores_create_if_absent_is_refused(memory_root: str, monk
 @pytest.mark.parametrize(
     ("root", "tool"), [("gs://events/prod", "gcloud storage buckets create"), ("az://events", "az storage container")]
 )
-def test_buckets_of_other_providers_are_refused_with_what_makes_them(root: str, tool: str) -> None:
+def test_buckets_of_other_providers_are_refused_with_the_tool_that_makes_them(root: str, tool: str) -> None:
     account = {"store.account_name": "a", "store.account_key": "Zm9v"} if root.startswith("az") else {}
     with pytest.raises(InvalidConfig, match=tool):
         deltaq.setup(root, account)
@@ -288,12 +290,12 @@ def test_buckets_of_other_providers_are_refused_with_what_makes_them(root: str, 
         ("s3://events", {"store.root_certificate": "no certificate", **KEYS}, "PEM"),
     ],
 )
-def test_what_cannot_be_used_is_refused_before_anything_is_asked(root: str, conf: dict[str, Any], reason: str) -> None:
+def test_unusable_arguments_are_refused_before_any_request(root: str, conf: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidConfig, match=reason):
         deltaq.setup(root, conf)
 
 
-def test_without_the_sdk_the_error_names_the_extra() -> None:
+def test_a_missing_sdk_raises_an_error_that_names_the_extra() -> None:
     program = """
 import sys
 sys.modules["minio"] = None  # as if it were not installed

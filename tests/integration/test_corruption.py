@@ -1,4 +1,4 @@
-"""Damage on disk is told with file and version, not one record is skipped or made up, and a repair mends it."""
+"""Damage on disk is reported with file and version, no record is skipped or made up, and a repair ends the error."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_damaged_data_file_is_refused_by_the_table(root, kind):
 
 
 @pytest.mark.fault("B4")
-def test_damage_on_the_way_only_is_read_again(root):
+def test_damage_in_transit_is_read_again(root):
     path = data_file(root)
     content = path.read_bytes()
     conf = {"bootstrap.servers": str(root), "group.id": "g", "auto.offset.reset": "earliest"}
@@ -218,7 +218,7 @@ class DamagingStore(MemoryStore):
 @pytest.mark.fault("B4")
 @pytest.mark.parametrize("ending", [".parquet", f"{1:020d}.json"], ids=["data file", "log entry"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_what_arrives_damaged_is_fetched_once_more_and_then_told(ending, times):
+def test_damage_in_transit_is_fetched_once_more_and_then_reported(ending, times):
     store = DamagingStore("damaging")
     with Producer(bootstrap_servers="memory://damaging", store=store) as producer:
         producer.produce("t", "v")
@@ -237,7 +237,7 @@ def test_what_arrives_damaged_is_fetched_once_more_and_then_told(ending, times):
 
 @pytest.mark.fault("B1")
 @pytest.mark.parametrize("kind", LOG_DAMAGE)
-def test_a_damaged_log_entry_is_told_with_its_version(root, reader, kind):
+def test_a_damaged_log_entry_is_reported_with_its_version(root, reader, kind):
     path = entry(root)
     content = damage(path, LOG_DAMAGE[kind])
     reader.assign([TopicPartition("t", 0, 0)])
@@ -252,7 +252,7 @@ def test_a_damaged_log_entry_is_told_with_its_version(root, reader, kind):
     found: list[int | None] = []
     while len(found) < COMMITS:
         message = next_message(reader)
-        if message.error() is None:  # it was told again and again until the repair
+        if message.error() is None:  # the error is repeated until the repair
             found.append(message.offset())
     assert found == [0, 1, 2, 3, 4]
 

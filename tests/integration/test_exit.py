@@ -44,9 +44,7 @@ main()
 
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("program", [PROGRAM, DROPPED], ids=["held until the end", "dropped just before it"])
-def test_a_program_that_closes_nothing_exits_without_an_abort_and_the_next_one_need_not_wait_for_the_group(
-    tmp_path, program
-):
+def test_a_program_without_close_exits_cleanly_and_leaves_its_group(tmp_path, program):
     for _ in range(5):
         done = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path / "root")], capture_output=True, text=True, timeout=60

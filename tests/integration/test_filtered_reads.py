@@ -24,11 +24,11 @@ from tests.doubles.filtered_topic import (
     Written,
     appended,
     checkpointed,
+    committed_by_peer,
     compacted,
     corrected,
     key_compacted,
     rows_of_files,
-    taken_along,
     wholly_compacted,
 )
 from tests.doubles.filters import Filter
@@ -39,7 +39,7 @@ TABLES: Sequence[Callable[[Path], Written]] = (
     compacted,
     wholly_compacted,
     key_compacted,
-    taken_along,
+    committed_by_peer,
     corrected,
 )
 
@@ -113,12 +113,12 @@ def mismatches(engine: Engine, written: Written, filters: Sequence[Filter]) -> I
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_every_filter_of_another_engine_finds_what_plain_python_finds(tmp_path: Path, engine: Engine) -> None:
+def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path, engine: Engine) -> None:
     assert list(mismatches(engine, appended(tmp_path), FILTERS)) == []
 
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
-def test_filters_find_all_rows_whatever_became_of_their_files(written: Written, engine: Engine) -> None:
+def test_filters_find_all_rows_after_files_were_rewritten(written: Written, engine: Engine) -> None:
     assert len(written.rows) > 40
     assert list(mismatches(engine, written, FEW_FILTERS)) == []
 

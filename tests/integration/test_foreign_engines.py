@@ -44,7 +44,7 @@ def topic(conf) -> Topic:
 
 
 def checksum(table: pa.Table) -> str:
-    """Over what does not depend on who fills `_offset` in: all other columns, in an order of their own."""
+    """Over the columns that do not depend on the writer of `_offset`: all others, in a fixed order."""
     rows = sorted(
         (
             row["_partition"],
@@ -124,7 +124,7 @@ def test_a_vacuum_of_delta_rs_removes_no_live_file(topic, table_path):
     assert topic.to_arrow().num_rows == ROWS
 
 
-def test_a_checkpoint_by_delta_rs_is_welcome(topic, table_path, conf):
+def test_a_checkpoint_by_delta_rs_is_used(topic, table_path, conf):
     DeltaTable(table_path).create_checkpoint()
     assert Topic("events", conf=conf).to_arrow().num_rows == ROWS
     with Producer(conf) as producer:

@@ -1,4 +1,4 @@
-"""What a foreign engine writes when it ignores deltaq's writer feature, put into the log of a topic all the same."""
+"""Entries of a foreign engine that ignores deltaq's writer feature, forced into the log of a topic."""
 
 from __future__ import annotations
 
@@ -101,9 +101,7 @@ def read_on(consumer: Consumer) -> tuple[list[int], KafkaError]:
 
 @pytest.mark.fault("W1", "W2", "W3", "W5")
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-def test_what_a_foreign_engine_wrote_all_the_same_is_refused_by_version_and_nothing_comes_twice(
-    write, conf, table, unprotected
-):
+def test_a_foreign_engines_forced_write_is_refused_by_version_without_duplicates(write, conf, table, unprotected):
     with reading(conf) as consumer:
         assert [next_message(consumer).offset() for _ in range(RECORDS)] == list(range(RECORDS))
         write(unprotected)
@@ -115,10 +113,10 @@ def test_what_a_foreign_engine_wrote_all_the_same_is_refused_by_version_and_noth
                 shutil.copy(file, table)
         foreign.rename(entry(table, RECORDS + 1))  # at once: the consumer is following
 
-        offsets, told = read_on(consumer)
+        offsets, error = read_on(consumer)
     assert offsets == [], "neither new rows with offsets made up nor old ones again"
-    assert told == KafkaError.UNSUPPORTED_VERSION
-    assert f"entry {RECORDS + 1}" in told.str()
+    assert error == KafkaError.UNSUPPORTED_VERSION
+    assert f"entry {RECORDS + 1}" in error.str()
     with pytest.raises(Incompatible, match=f"entry {RECORDS + 1}.*was not written by deltaq"):
         Topic("t", conf=conf).to_arrow()
     with Producer(conf) as producer:
@@ -147,7 +145,7 @@ def forge(table: Path, *lines: dict[str, Any]) -> None:
 
 
 @pytest.mark.fault("W1")
-def test_an_append_that_claims_to_be_deltaqs_but_gives_no_offsets_is_not_delivered(conf, table, unprotected):
+def test_an_append_under_deltaqs_name_without_offsets_is_not_delivered(conf, table, unprotected):
     """Sealed like an entry of deltaq's; the file has no tags."""
     WRITES["append"](unprotected)
     foreign = parse_entry(entry(unprotected, RECORDS + 1).read_bytes(), RECORDS + 1, "")
@@ -158,8 +156,8 @@ def test_an_append_that_claims_to_be_deltaqs_but_gives_no_offsets_is_not_deliver
     with pytest.raises(Incompatible, match="it has no offsets"):
         Topic("t", conf=conf).to_arrow()
     with reading(conf) as consumer:
-        _, told = read_on(consumer)
-    assert told == KafkaError.UNSUPPORTED_VERSION
+        _, error = read_on(consumer)
+    assert error == KafkaError.UNSUPPORTED_VERSION
 
 
 PROTOCOLS = {
@@ -192,7 +190,7 @@ def test_a_file_with_a_deletion_vector_is_corrupt_and_not_read_without_it(conf, 
 
 
 @pytest.mark.fault("W4")
-def test_an_unknown_action_in_an_entry_of_deltaqs_is_passed_over(conf, table):
+def test_an_unknown_action_in_a_deltaq_entry_is_ignored(conf, table):
     """A later deltaq, or a later Delta, may write it; what a reader must not pass over stands in the protocol."""
     with Producer(conf) as producer:
         producer.produce("t", b"more")
@@ -210,7 +208,7 @@ def test_an_unknown_action_in_an_entry_of_deltaqs_is_passed_over(conf, table):
 
 
 @pytest.mark.fault("W4")
-def test_a_full_vacuum_without_retention_removes_neither_live_files_nor_what_is_deltaqs(conf, table):
+def test_a_full_vacuum_without_retention_keeps_live_files_and_deltaq_objects(conf, table):
     store = LocalStore(str(table.parent.parent))
     store.put(log_start_marker("topics/t/", 0), b"")
     before = {path for path in table.rglob("*") if path.is_file()}
@@ -229,15 +227,13 @@ def test_a_table_that_was_dropped_and_made_by_another_engine_is_no_topic(conf, t
     with pytest.raises(Incompatible, match=r"topics/t/.* made by another program.*[Cc]hoose another name"):
         Topic("t", conf=conf).to_arrow()
     with reading(conf) as consumer:
-        offsets, told = read_on(consumer)
+        offsets, error = read_on(consumer)
     assert offsets == []
-    assert told == KafkaError.UNSUPPORTED_VERSION
+    assert error == KafkaError.UNSUPPORTED_VERSION
 
 
 @pytest.mark.fault("W5")
-def test_a_topic_that_was_removed_by_hand_and_made_again_is_another_topic_whose_records_do_not_continue_the_old_one(
-    conf, table
-):
+def test_a_topic_removed_by_hand_and_made_again_does_not_continue_the_old_one(conf, table):
     consumer = reading(conf)
     assert [next_message(consumer).offset() for _ in range(RECORDS)] == list(range(RECORDS))
     old_id = Topic("t", conf=conf).describe().topic_id
@@ -250,17 +246,17 @@ def test_a_topic_that_was_removed_by_hand_and_made_again_is_another_topic_whose_
             producer.produce("t", b"new %d" % number)
             assert producer.flush(20) == 0
     assert Topic("t", store=store).describe().topic_id != old_id
-    offsets, told = read_on(consumer)
+    offsets, error = read_on(consumer)
     consumer.close()
     assert offsets == [], "no record of the new topic at an offset of the old one"
-    assert told == KafkaError._BAD_MSG
+    assert error == KafkaError._BAD_MSG
     with Consumer(again | {"group.id": "h", "auto.offset.reset": "earliest"}, store=store) as fresh:
         fresh.assign([TopicPartition("t", 0)])
         assert [next_message(fresh).value() for _ in range(2)] == [b"new 0", b"new 1"]
 
 
 @pytest.mark.fault("W5")
-def test_a_schema_changed_by_another_engine_is_not_taken_over(conf, table):
+def test_a_schema_change_by_another_engine_is_ignored(conf, table):
     metadata = next(
         action for action in parse_entry(entry(table, 0).read_bytes(), 0, "").actions if isinstance(action, Metadata)
     )

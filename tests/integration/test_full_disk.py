@@ -1,4 +1,4 @@
-"""Clients on a disk that takes no more: told at once, nothing half written, and on they go when there is room again."""
+"""Clients on a full disk: an error at once, nothing half written, and progress once there is room again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ for error, message in reports:
 @pytest.mark.parametrize(
     ("what", "partitions", "size"), [(".parquet", 1, 10_000), ("_delta_log/00000000000000000002.json", 2000, 10)]
 )
-def test_a_file_that_the_disk_does_not_take_fails_its_messages_and_no_others(tmp_path: Path, what, partitions, size):
+def test_a_file_refused_by_a_full_disk_fails_only_its_messages(tmp_path: Path, what, partitions, size):
     root = tmp_path / "root"
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(root), str(partitions), str(size)],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Producer, Topic, TopicPartition
-from tests.doubles.reading import PATIENCE_S, eventually, poll_until_raised
+from tests.doubles.reading import TIMEOUT_S, eventually, poll_until_raised
 
 PARTITIONS = 3
 SESSION = {"session.timeout.ms": 600, "heartbeat.interval.ms": 60}
@@ -71,7 +71,7 @@ class Child:
         """Everything said up to and including the next line of this kind."""
         said: list[list[Any]] = []
         while not said or said[-1][0] != what:
-            said.append(self.lines.get(timeout=PATIENCE_S))
+            said.append(self.lines.get(timeout=TIMEOUT_S))
         return said
 
     def signal(self, number: int) -> None:
@@ -121,7 +121,7 @@ def take_over(consumer: Consumer, count: int) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     while sum(map(len, found.values())) < count:
         try:
-            message = consumer.poll(PATIENCE_S)
+            message = consumer.poll(TIMEOUT_S)
         except GroupInUse:
             continue
         assert message is not None
@@ -130,7 +130,7 @@ def take_over(consumer: Consumer, count: int) -> dict[int, list[int]]:
     return found
 
 
-def test_a_killed_member_is_replaced_and_nothing_it_had_not_committed_is_lost(root, child):
+def test_a_killed_member_is_replaced_and_uncommitted_records_are_redelivered(root, child):
     for _ in range(5):
         child.until("committed")
     with a_member(root) as consumer:
@@ -182,7 +182,7 @@ def test_a_stopped_member_that_comes_back_is_fenced_and_joins_again_later(root, 
     assert found == {partition: list(range(start[partition], 20)) for partition in range(PARTITIONS)}
     consumer.commit(asynchronous=False)
     child.signal(signal.SIGCONT)
-    # It may hand out the record that it has in its hands, as in Kafka; but no commit counts, and then it is told.
+    # It may deliver the record that it has fetched, as in Kafka; but its commits are fenced, and reported so.
     said = child.until("lost")
     assert sum(line[0] == "read" for line in said) <= 2
     while ["error", "Fenced"] not in said and ["error", "GroupInUse"] not in said:
@@ -194,7 +194,7 @@ def test_a_stopped_member_that_comes_back_is_fenced_and_joins_again_later(root, 
     assert ["read", 0, 20] in said or ["read", 1, 20] in said or ["read", 2, 20] in said
 
 
-def test_a_restart_goes_on_where_the_last_one_closed(root):
+def test_a_restarted_member_resumes_at_the_last_close(root):
     read: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
     for count in (1, 7, 20, 32):
         with a_member(root) as consumer:
@@ -206,7 +206,7 @@ def test_a_restart_goes_on_where_the_last_one_closed(root):
 
 
 @pytest.mark.fault("C3")
-def test_a_zombie_cannot_commit_even_if_it_never_noticed(root):
+def test_a_zombie_member_cannot_commit(root):
     zombie, successor = a_member(root), a_member(root)
     zombie.subscribe(["t"])
     take_over(zombie, 10)

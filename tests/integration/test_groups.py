@@ -52,7 +52,7 @@ def eventually(look: Callable[[], object], seconds: float = 20.0) -> None:
         assert time.monotonic() < deadline, "it never happened"
 
 
-def test_a_consumer_goes_on_where_the_one_before_committed(root):
+def test_a_consumer_resumes_at_the_committed_offset(root):
     produced(root, "t", range(10))
     with member(root, **{"enable.auto.commit": False}) as first:
         first.subscribe(["t"])
@@ -63,7 +63,7 @@ def test_a_consumer_goes_on_where_the_one_before_committed(root):
         assert numbers(second.consume(6, 20)) == [4, 5, 6, 7, 8, 9]
 
 
-def test_auto_commit_on_close_commits_what_was_handed_out(root):
+def test_auto_commit_on_close_commits_the_delivered_records(root):
     produced(root, "t", range(10))
     with member(root) as first:
         first.subscribe(["t"])
@@ -73,7 +73,7 @@ def test_auto_commit_on_close_commits_what_was_handed_out(root):
         assert numbers(second.consume(3, 20)) == [7, 8, 9]
 
 
-def test_stored_offsets_are_what_is_committed_where_the_application_stores_them(root):
+def test_only_stored_offsets_are_committed_if_the_application_stores_them(root):
     produced(root, "t", range(10))
     with member(root, **{"enable.auto.offset.store": False}) as first:
         first.subscribe(["t"])
@@ -84,7 +84,7 @@ def test_stored_offsets_are_what_is_committed_where_the_application_stores_them(
         assert numbers(second.consume(8, 20)) == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def test_committed_offsets_are_delta_transactions_that_any_delta_client_reads(root):
+def test_committed_offsets_are_delta_transactions_readable_by_any_delta_client(root):
     produced(root, "t", range(10))
     with member(root) as consumer:
         consumer.subscribe(["t"])
@@ -173,7 +173,7 @@ def test_a_member_that_died_is_put_out_and_can_commit_no_more(root):
     dead.close()
 
 
-def test_a_consumer_that_is_dropped_leaves_its_group_commits_nothing_and_is_gone_with_its_threads(root, caplog):
+def test_a_dropped_consumer_leaves_its_group_without_commit_and_ends_its_threads(root, caplog):
     produced(root, "t", range(3))
     group = f"only-{uuid.uuid4().hex}"
     long = {"session.timeout.ms": 60_000, "heartbeat.interval.ms": 15_000, "auto.commit.interval.ms": 60_000}
@@ -205,7 +205,7 @@ def test_a_consumer_that_is_dropped_leaves_its_group_commits_nothing_and_is_gone
     assert outcomes == []
 
 
-def test_a_consumer_with_partitions_of_its_own_cannot_commit_into_a_group_with_a_member(root):
+def test_a_manually_assigned_consumer_cannot_commit_into_a_group_with_a_member(root):
     produced(root, "t", range(3))
     with member(root) as inside, member(root) as outside:
         inside.subscribe(["t"])
@@ -272,7 +272,7 @@ def test_a_pattern_finds_topics_that_come_later(root):
         assert numbers(consumer.consume(3, 20)) == [10, 11, 12]
 
 
-def test_what_a_rebalance_callback_assigns_counts(root):
+def test_a_rebalance_callback_may_override_the_assignment(root):
     produced(root, "t", range(10))
     calls: list[tuple[str, list[int]]] = []
 
@@ -291,22 +291,22 @@ def test_what_a_rebalance_callback_assigns_counts(root):
     assert calls == [("assign", [0]), ("revoke", [0])]
 
 
-def test_the_outcome_of_a_commit_in_the_background_is_told_to_on_commit(root):
+def test_a_background_commit_reports_its_outcome_to_on_commit(root):
     produced(root, "t", range(3))
-    told: list[tuple[object, int]] = []
+    reports: list[tuple[object, int]] = []
     with member(
         root,
-        on_commit=lambda error, partitions: told.append((error, partitions[0].offset)),
+        on_commit=lambda error, partitions: reports.append((error, partitions[0].offset)),
         **{"enable.auto.commit": False},
     ) as consumer:
         consumer.subscribe(["t"])
         consumer.consume(3, 20)
         assert consumer.commit() is None
-        eventually(lambda: consumer.poll(0.05) is None and told)
-    assert told == [(None, 3)]
+        eventually(lambda: consumer.poll(0.05) is None and reports)
+    assert reports == [(None, 3)]
 
 
-def test_no_offset_and_reset_error_is_told_and_latest_begins_behind_what_was_there(root):
+def test_reset_error_is_reported_and_latest_begins_after_the_existing_records(root):
     produced(root, "t", range(3))
     with member(root, "strict", **{"auto.offset.reset": "error"}) as consumer:
         consumer.subscribe(["t"])

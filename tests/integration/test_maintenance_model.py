@@ -1,7 +1,7 @@
 """Any order of writing, deleting and maintenance leaves to every reader just the records that ought to be there.
 
 After each step the topic is read by a consumer that has just come and by `deltalake`; a third reader was there before
-and goes on. What is allowed to leave, and when it must have left, is told by rules about single records, not by files.
+and goes on. Rules about single records, not files, say which may be removed, and by when they must be.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOUR_MS = 3600 * 1000
 RETENTION_MS = 5 * HOUR_MS
 TOMBSTONES_MS = 3 * HOUR_MS
 YEAR_2262_MS = 9_223_372_036_854
-UPKEEP = replace(SMALL, merge_files=3, in_flight_ms=0)
+SETTINGS = replace(SMALL, merge_files=3, in_flight_ms=0)
 POLICIES = ["delete", "compact", "compact,delete"]
 
 Place = tuple[int, int]
@@ -77,14 +77,14 @@ class Model(RuleBasedStateMachine):
     def begin(self, policy: str) -> None:
         self.policy, self.retention_bytes = policy, -1
         self.topic = WrittenTopic(self.store, self.clock, PARTITIONS, **self.config())
-        self.caretaker = self.topic.maintenance(UPKEEP)
+        self.maintenance = self.topic.maintenance(SETTINGS)
         conf: dict[str, object] = {"bootstrap.servers": self.root, "group.id": "g", "enable.auto.commit": False}
         conf |= {"auto.offset.reset": "error", "enable.partition.eof": True}
         conf |= {"queued.max.messages.kbytes": 1}  # or it would have read all before anything can go
         self.reader = self.cleanup.enter_context(Consumer(conf, store=self.store, clock=self.clock))
         self.reader.assign([TopicPartition("t", partition, 0) for partition in range(PARTITIONS)])
         self.position = [0] * PARTITIONS
-        self.told_end = [-1] * PARTITIONS
+        self.reported_end = [-1] * PARTITIONS
 
     def config(self) -> dict[str, Any]:
         return {
@@ -155,7 +155,7 @@ class Model(RuleBasedStateMachine):
     @rule(hours=st.sampled_from([0, 0, 0.5, 4, 30]), new=st.booleans())
     def maintain(self, hours: float, new: bool) -> None:
         self.clock.advance(hours * 3600)
-        work = self.topic.maintenance(UPKEEP) if new else self.caretaker
+        work = self.topic.maintenance(SETTINGS) if new else self.maintenance
         done = work.run()
         if done["log objects deleted"] == 0 and work.is_waiting():
             self.clock.advance(61)
@@ -199,28 +199,28 @@ class Model(RuleBasedStateMachine):
         log = [entry.key for entry in self.store.list(topic_log("t"))]
         entries = [version for key in log if (version := entry_version(key)) is not None]
         checkpoints = [version for key in log if (version := checkpoint_version(key)) is not None]
-        assert max(entries) - max(checkpoints, default=-1) <= 2 * UPKEEP.checkpoint_interval
+        assert max(entries) - max(checkpoints, default=-1) <= 2 * SETTINGS.checkpoint_interval
 
     # --- reading ---
 
     @rule(count=st.integers(1, 6))
     def go_on(self, count: int) -> None:
-        """The consumer that was there before reads a few more, or until it is told that there are none."""
-        while count and self.told_end != self.ends:
+        """The existing consumer reads a few more records, or until the end of each partition."""
+        while count and self.reported_end != self.ends:
             message = self.next_event()
             partition, error = message.partition(), message.error()
             if error is None:
                 self.check_read(partition, message)
                 count -= 1
             elif error == KafkaError._PARTITION_EOF:
-                self.told_end[partition] = message.offset()
+                self.reported_end[partition] = message.offset()
                 left = range(self.position[partition], message.offset())
                 assert not any((partition, offset) in self.live for offset in left)
             else:
                 assert error == KafkaError._AUTO_OFFSET_RESET, error
                 assert self.position[partition] <= self.starts[partition]
                 self.position[partition] = self.starts[partition]
-                self.told_end[partition] = -1
+                self.reported_end[partition] = -1
                 self.reader.seek(TopicPartition("t", partition, self.starts[partition]))
 
     def next_event(self) -> Any:

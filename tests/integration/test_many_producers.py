@@ -88,7 +88,7 @@ def produce_in_processes(root: str, topic: str, producers: int, count: int, fold
 
 
 @pytest.mark.fault("P11")
-def test_four_processes_write_200_000_records_without_loss_double_or_disorder(root, tmp_path):
+def test_four_processes_write_200_000_records_without_loss_duplicate_or_disorder(root, tmp_path):
     Topic("events", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
     reports = produce_in_processes(root, "events", 4, 50_000, tmp_path)
     assert max(Counter(value for value, _, _ in reports).values()) == 1
@@ -96,7 +96,7 @@ def test_four_processes_write_200_000_records_without_loss_double_or_disorder(ro
 
 
 @pytest.mark.fault("P11")
-def test_sixteen_threads_write_to_memory_without_loss_double_or_disorder(memory_root):
+def test_sixteen_threads_write_to_memory_without_loss_duplicate_or_disorder(memory_root):
     root = memory_root
     count = 5_000
     Topic("events", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()

@@ -1,4 +1,4 @@
-"""Any single change of a stored byte is told, or changes nothing: no record is ever lost, doubled or altered by it."""
+"""Any single change of a stored byte is reported or harmless: no record is lost, doubled or altered by it."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def mutated(data: bytes, kind: str, at: int, more: bytes) -> bytes:
 KINDS = ["insert", "leave out", "exchange", "double", "cut", "flip", "lines", "double a line"]
 
 
-def told_or_harmless(victim: str, data: bytes) -> bool:
-    """Whether the change was told; AssertionError if it was not, and changed what is read."""
+def reported_or_harmless(victim: str, data: bytes) -> bool:
+    """Whether the change was reported; AssertionError if it was not and changed the records read."""
     topic = topic_of(tuple((key, data if key == victim else content) for key, content in written()))
     try:
         rows = topic.to_arrow().to_pylist()
@@ -83,13 +83,13 @@ def keys(suffix: str) -> list[str]:
 @pytest.mark.fault("B1")
 @settings(max_examples=500)
 @given(st.data(), st.sampled_from(KINDS), st.integers(0, 5000), st.binary(min_size=1, max_size=40))
-def test_any_single_change_of_a_log_entry_is_told_or_harmless(data, kind, at, more):
+def test_any_single_change_of_a_log_entry_is_reported_or_harmless(data, kind, at, more):
     victim = data.draw(st.sampled_from(keys(".json")))
-    told_or_harmless(victim, mutated(dict(written())[victim], kind, at, more))
+    reported_or_harmless(victim, mutated(dict(written())[victim], kind, at, more))
 
 
 @pytest.mark.fault("B1")
-def test_every_other_digit_in_the_newest_entry_is_told():
+def test_every_changed_digit_in_the_newest_entry_is_reported():
     """What chance seldom meets: a number that is as good as the one before, such as where a partition starts."""
     victim = keys(".json")[-1]
     entry = dict(written())[victim]
@@ -97,21 +97,21 @@ def test_every_other_digit_in_the_newest_entry_is_told():
     assert len(places) > 50
     for at in places:
         digit = b"%d" % ((int(entry[at : at + 1]) + 1) % 10)
-        assert told_or_harmless(victim, entry[:at] + digit + entry[at + 1 :])
+        assert reported_or_harmless(victim, entry[:at] + digit + entry[at + 1 :])
 
 
 @pytest.mark.fault("B2")
 @settings(max_examples=500)
 @given(st.data(), st.sampled_from(KINDS), st.integers(0, 5000), st.binary(min_size=1, max_size=40))
-def test_any_single_change_of_a_data_file_is_told(data, kind, at, more):
+def test_any_single_change_of_a_data_file_is_reported(data, kind, at, more):
     victim = data.draw(st.sampled_from(keys(".parquet")))
     before = dict(written())[victim]
     after = mutated(before, kind, at, more)
-    assert told_or_harmless(victim, after) == (after != before)
+    assert reported_or_harmless(victim, after) == (after != before)
 
 
 @pytest.mark.fault("B1")
-def test_two_entries_in_each_others_place_are_told():
+def test_swapped_entries_are_reported():
     objects = dict(written())
     second, third = keys(".json")[1:3]
     objects[second], objects[third] = objects[third], objects[second]
@@ -120,7 +120,7 @@ def test_two_entries_in_each_others_place_are_told():
 
 
 @pytest.mark.fault("B1", "B3")
-def test_any_missing_object_is_told_unless_it_is_the_end_of_the_log():
+def test_any_missing_object_is_reported_unless_it_is_the_end_of_the_log():
     """The newest entry alone cannot be missed: the log without it is what it was one commit before."""
     for victim, _ in written():
         objects = tuple((key, data) for key, data in written() if key != victim)

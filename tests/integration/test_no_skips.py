@@ -38,7 +38,7 @@ def values(consumer: Consumer, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["the change was noticed", "the change was not noticed yet"])
-def test_pausing_over_the_re_creation_of_a_topic_skips_no_record_of_the_new_one(noticed, root):
+def test_pausing_while_a_topic_is_recreated_skips_no_record_of_the_new_one(noticed, root):
     fill(root, b"old", 100)
     topic = Topic("t", conf={"bootstrap.servers": root})
     with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
@@ -61,7 +61,7 @@ def test_pausing_over_the_re_creation_of_a_topic_skips_no_record_of_the_new_one(
         assert new == [b"new-%d" % number for number in range(100)]
 
 
-def test_what_consume_has_taken_but_not_returned_is_not_committed(root):
+def test_records_that_consume_has_not_returned_are_not_committed(root):
     fill(root, b"x", 10)
     settings = {"group.id": "g", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 3_600_000}
     with Consumer({"bootstrap.servers": root, **settings}) as consumer:
@@ -79,10 +79,10 @@ def test_what_consume_has_taken_but_not_returned_is_not_committed(root):
         assert (returned, consumer.committed(PARTITION)[0].offset) == ([10], 10)
 
 
-def test_a_defect_in_one_commit_is_told_and_does_not_end_the_commits_that_follow(root):
+def test_a_failed_commit_is_reported_and_later_commits_go_on(root):
     fill(root, b"x", 5)
-    told: list[KafkaError | None] = []
-    settings = {"group.id": "g", "auto.offset.reset": "earliest", "on_commit": lambda error, _: told.append(error)}
+    reports: list[KafkaError | None] = []
+    settings = {"group.id": "g", "auto.offset.reset": "earliest", "on_commit": lambda error, _: reports.append(error)}
     with Consumer({"bootstrap.servers": root, **settings}) as consumer:
         consumer.assign(PARTITION)
         values(consumer, 5)
@@ -91,10 +91,10 @@ def test_a_defect_in_one_commit_is_told_and_does_not_end_the_commits_that_follow
         consumer.commit(offsets=[bad])
         consumer.commit(offsets=[TopicPartition("t", 0, 4)])
         deadline = time.monotonic() + 20
-        while len(told) < 2 and time.monotonic() < deadline:
+        while len(reports) < 2 and time.monotonic() < deadline:
             consumer.poll(0.05)
-        assert told[0] == KafkaError._FAIL
-        assert told[1] is None
+        assert reports[0] == KafkaError._FAIL
+        assert reports[1] is None
         assert consumer.committed(PARTITION)[0].offset == 4
 
 

@@ -88,7 +88,7 @@ def answering(status: int, **more: Any) -> HttpRule:
     return HttpRule(fault="error_before", status=status, **more)
 
 
-# What nobody did: how it is told of reads, put, create and delete.
+# Operations that had no effect, and what reads, put, create and delete then give.
 NOT_DONE: dict[str, tuple[HttpRule, Any, Any, Any, Any]] = {
     "403": (answering(403, code="AccessDenied"), StoreRefused, StoreRefused, StoreRefused, StoreRefused),
     "409": (answering(409), StoreUnavailable, StoreUnavailable, ObjectExists, StoreUnavailable),
@@ -107,12 +107,14 @@ NOT_DONE: dict[str, tuple[HttpRule, Any, Any, Any, Any]] = {
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("operation", READS | WRITES)
 @pytest.mark.parametrize("fault", NOT_DONE)
-def test_what_the_server_did_not_do_is_never_told_as_done(bucket: Bucket, fault: str, operation: str) -> None:
+def test_an_operation_the_server_did_not_do_is_never_reported_as_done(
+    bucket: Bucket, fault: str, operation: str
+) -> None:
     rule, read, put, create, delete = NOT_DONE[fault]
     bucket.stub.set_rules(rule)
     store = bucket.open(timeout_ms=IMPATIENT_MS if fault == "hang" else PATIENT_MS)
-    told = ended(lambda: (READS | WRITES)[operation](store))
-    assert told is {"put": put, "create": create, "delete": delete}.get(operation, read)
+    outcome = ended(lambda: (READS | WRITES)[operation](store))
+    assert outcome is {"put": put, "create": create, "delete": delete}.get(operation, read)
     assert bucket.objects == BEFORE
     assert bucket.stub.effects() == {Effect.HUNG if fault == "hang" else Effect.ERROR_BEFORE: 1}
 
@@ -120,9 +122,7 @@ def test_what_the_server_did_not_do_is_never_told_as_done(bucket: Bucket, fault:
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("operation", READS | WRITES)
 @pytest.mark.parametrize("fault", ["error_after", "reset_after", "hang_after", "late_apply"])
-def test_a_write_that_the_server_did_without_saying_so_is_told_as_unknown(
-    bucket: Bucket, fault: Any, operation: str
-) -> None:
+def test_a_write_without_an_answer_is_reported_as_unknown(bucket: Bucket, fault: Any, operation: str) -> None:
     bucket.stub.set_rules(HttpRule(fault=fault))
     store = bucket.open(timeout_ms=IMPATIENT_MS if fault == "hang_after" else PATIENT_MS)
     assert ended(lambda: (READS | WRITES)[operation](store)) is StoreUnavailable
@@ -133,40 +133,40 @@ def test_a_write_that_the_server_did_without_saying_so_is_told_as_unknown(
 
 @pytest.mark.fault("S1", "P7", "P8")
 @pytest.mark.parametrize("status", [0, 409, 412])
-def test_a_create_that_lands_after_its_refusal_is_not_told_as_impossible(bucket: Bucket, status: int) -> None:
+def test_a_create_that_lands_after_its_refusal_is_not_reported_as_impossible(bucket: Bucket, status: int) -> None:
     bucket.stub.set_rules(HttpRule(fault="late_apply", status=status))
-    told = ended(lambda: WRITES["create"](bucket.open()))
-    assert told is (ObjectExists if status else StoreUnavailable)
+    outcome = ended(lambda: WRITES["create"](bucket.open()))
+    assert outcome is (ObjectExists if status else StoreUnavailable)
     eventually(lambda: bucket.stub.effects() == {Effect.LATE_WRITE_LANDED: 1}, "the late write")
     assert bucket.objects == AFTER["create"]
 
 
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("operation", READS | WRITES)
-def test_what_is_not_there_is_missing_for_reads_only(bucket: Bucket, operation: str) -> None:
+def test_a_not_found_answer_means_missing_for_reads_only(bucket: Bucket, operation: str) -> None:
     bucket.stub.set_rules(answering(404, code="NoSuchKey"))
-    told = ended(lambda: (READS | WRITES)[operation](bucket.open()))
+    outcome = ended(lambda: (READS | WRITES)[operation](bucket.open()))
     # Nothing can be missing for a listing or a write but the bucket; and what is not there need not be deleted.
-    assert told is {"get": ObjectMissing, "get_range": ObjectMissing, "delete": None}.get(operation, StoreRefused)
+    assert outcome is {"get": ObjectMissing, "get_range": ObjectMissing, "delete": None}.get(operation, StoreRefused)
     assert bucket.objects == BEFORE
 
 
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("operation", READS | WRITES)
 @pytest.mark.parametrize("body", [PAGE, "no XML at all", "", "<ListBucketResult><Contents><Key>cut"])
-def test_a_success_that_is_not_the_stores_own_is_no_success(bucket: Bucket, operation: str, body: str) -> None:
+def test_a_success_answer_of_a_proxy_is_no_success(bucket: Bucket, operation: str, body: str) -> None:
     """But for `get`, whose content every reader checks, and for `delete`, which leaves something over."""
     store = bucket.open()
     store.get("old")
     bucket.stub.set_rules(answering(200, body=body))
-    told = ended(lambda: (READS | WRITES)[operation](store))
-    assert told == {"get": body.encode(), "delete": None}.get(operation, StoreUnavailable)
+    outcome = ended(lambda: (READS | WRITES)[operation](store))
+    assert outcome == {"get": body.encode(), "delete": None}.get(operation, StoreUnavailable)
     assert bucket.objects == BEFORE
 
 
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("operation", READS)
-def test_a_body_that_breaks_off_is_not_passed_on(bucket: Bucket, operation: str) -> None:
+def test_a_truncated_body_is_not_returned(bucket: Bucket, operation: str) -> None:
     bucket.stub.set_rules(HttpRule(fault="short_body"))
     assert ended(lambda: READS[operation](bucket.open())) is StoreUnavailable
     assert bucket.stub.effects() == {Effect.TRUNCATED: 1}
@@ -174,7 +174,7 @@ def test_a_body_that_breaks_off_is_not_passed_on(bucket: Bucket, operation: str)
 
 @pytest.mark.fault("S1")
 @pytest.mark.parametrize("operation", READS | WRITES)
-def test_a_slow_answer_is_an_answer(bucket: Bucket, operation: str) -> None:
+def test_a_slow_answer_is_accepted(bucket: Bucket, operation: str) -> None:
     bucket.stub.set_rules(HttpRule(fault="slow", delay_ms=(1, 10)))
     assert ended(lambda: (READS | WRITES)[operation](bucket.open())) == HONEST.get(operation)
     assert bucket.objects == AFTER.get(operation, BEFORE)
@@ -184,7 +184,7 @@ def test_a_slow_answer_is_an_answer(bucket: Bucket, operation: str) -> None:
 @pytest.mark.fault("S1", "S6")
 @pytest.mark.parametrize("operation", [*READS, "put", "delete"])
 @pytest.mark.parametrize("fault", ["error_before", "error_after", "reset_before"])
-def test_what_may_be_repeated_is_repeated_by_the_client_itself(bucket: Bucket, fault: Any, operation: str) -> None:
+def test_the_client_retries_idempotent_operations_itself(bucket: Bucket, fault: Any, operation: str) -> None:
     bucket.stub.set_rules(HttpRule(fault=fault, status=503, code="SlowDown", times=2))
     assert ended(lambda: (READS | WRITES)[operation](bucket.open(retries=3))) == HONEST.get(operation)
     assert bucket.objects == AFTER.get(operation, BEFORE)
@@ -192,8 +192,8 @@ def test_what_may_be_repeated_is_repeated_by_the_client_itself(bucket: Bucket, f
 
 
 @pytest.mark.fault("P5", "S1")
-def test_a_large_object_whose_upload_ends_in_an_error_told_as_success_is_not_taken_for_stored(bucket: Bucket) -> None:
-    """S3 tells some failures of the last step with status 200."""
+def test_a_multipart_error_sent_with_status_200_is_not_taken_for_stored(bucket: Bucket) -> None:
+    """S3 reports some failures of the last step with status 200."""
     content = bytes(17 * 1024 * 1024)
     store = bucket.open()
     bucket.stub.set_rules(
@@ -229,7 +229,7 @@ def test_a_probe_is_not_misled_by_lost_answers(bucket: Bucket, fault: Any) -> No
 
 
 @pytest.mark.fault("S5")
-def test_every_operation_is_refused_without_a_signature_and_says_what_to_do(bucket: Bucket) -> None:
+def test_an_unsigned_operation_is_refused_with_a_remedy(bucket: Bucket) -> None:
     store = bucket.open()
     anonymous = open_store(store.url, {"endpoint": bucket.stub.endpoint, "skip_signature": True, "retries": 0})
     for work in (READS | WRITES).values():

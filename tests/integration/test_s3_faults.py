@@ -76,7 +76,7 @@ def test_a_commit_that_was_stored_without_an_answer_is_acknowledged_and_stands_o
 
 
 @pytest.mark.fault("P5", "P6", "P10")
-def test_a_commit_is_not_told_as_failed_while_nobody_can_look(root: S3Root) -> None:
+def test_a_commit_is_not_reported_as_failed_while_the_log_is_unreadable(root: S3Root) -> None:
     with root.producer(message_timeout_ms=1000) as producer:
         produce(producer, "first")
         root.stub.set_rules(
@@ -86,7 +86,7 @@ def test_a_commit_is_not_told_as_failed_while_nobody_can_look(root: S3Root) -> N
         ((error, _),) = produce(producer, "second")
         assert error == KafkaError._MSG_TIMED_OUT
         token = re.search(r"token (\S+)\)", error.str())
-        assert token is not None, "the outcome is unknown, and told as that"
+        assert token is not None, "the outcome is reported as unknown"
         with pytest.raises(OutcomeUnknown):
             producer.resolve("t", token[1], 0.5)
         root.stub.set_rules()
@@ -95,7 +95,7 @@ def test_a_commit_is_not_told_as_failed_while_nobody_can_look(root: S3Root) -> N
 
 
 @pytest.mark.fault("P7")
-def test_of_a_commit_that_lands_late_and_its_repetition_exactly_one_stands(root: S3Root) -> None:
+def test_exactly_one_of_a_late_commit_and_its_retry_stands(root: S3Root) -> None:
     expected: list[str] = []
     effects: Counter[Effect] = Counter()
     with root.producer() as producer:
@@ -132,7 +132,7 @@ def creates(root: S3Root) -> list[int]:
 
 @pytest.mark.fault("P8")
 @pytest.mark.parametrize("status", [409, 412])
-def test_a_refusal_without_an_object_is_followed_by_another_try_of_the_same_slot(root: S3Root, status: int) -> None:
+def test_a_refusal_of_a_free_slot_is_retried_in_the_same_slot(root: S3Root, status: int) -> None:
     with root.producer() as producer:
         produce(producer, "first")
         root.stub.set_rules(HttpRule(fault="error_before", status=status, times=2, operation="create", key=ENTRY))
@@ -145,7 +145,7 @@ def test_a_refusal_without_an_object_is_followed_by_another_try_of_the_same_slot
 
 @pytest.mark.fault("P8")
 @pytest.mark.parametrize("fault", ["slow", "error_after", "reset_after"])
-def test_a_slot_that_a_stranger_has_is_followed_by_the_next_one(root: S3Root, fault: Any) -> None:
+def test_a_slot_taken_by_another_writer_moves_the_commit_to_the_next(root: S3Root, fault: Any) -> None:
     with root.producer("one") as one, root.producer("other") as other:
         produce(one, "first")
         produce(other, "second")
@@ -184,7 +184,7 @@ def under_fire(seed: int) -> list[HttpRule]:
 
 
 def write(root: S3Root, history: History, name: str) -> None:
-    """Produce one record a commit, as a service that sends again what it was told to have failed."""
+    """Produce one record a commit, as a service that sends failed messages again."""
     with root.producer(name) as producer:
         for number in range(RECORDS):
             value = f"{name}:{number}"
@@ -201,7 +201,7 @@ def write(root: S3Root, history: History, name: str) -> None:
 
 
 @pytest.mark.fault("P5", "P6", "P7", "P8", "P11")
-def test_several_writers_under_fire_have_every_record_there_once_and_in_order(stub: S3Stub) -> None:
+def test_several_writers_with_faults_write_every_record_once_and_in_order(stub: S3Stub) -> None:
     effects: Counter[Effect] = Counter()
     for seed in range(60):
         root, history = S3Root(stub), History()
@@ -219,8 +219,8 @@ def test_several_writers_under_fire_have_every_record_there_once_and_in_order(st
         polling.ok(
             ("t", partition, offset, value) for partition in stored for offset, value in enumerate(stored[partition])
         )
-        told = Counter(operation.outcome for operation in history.operations if operation.kind == "send")
-        assert told == {"ok": WRITERS * RECORDS}, f"seed {seed}"
+        outcomes = Counter(operation.outcome for operation in history.operations if operation.kind == "send")
+        assert outcomes == {"ok": WRITERS * RECORDS}, f"seed {seed}"
         anomalies = check_history(history.operations, drained=True)
         assert not anomalies, f"seed {seed}:\n{report(anomalies)}"
         assert sum(map(len, stored.values())) == WRITERS * RECORDS
@@ -254,7 +254,7 @@ def test_a_throttling_storm_delays_records_and_loses_none(root: S3Root) -> None:
 
 
 @pytest.mark.fault("S6")
-def test_a_throttling_storm_without_end_is_bounded_in_requests_and_in_memory(root: S3Root) -> None:
+def test_endless_throttling_is_bounded_in_requests_and_memory(root: S3Root) -> None:
     with root.producer(message_timeout_ms=2000, queue_buffering_max_messages=50) as producer:
         produce(producer, "before")
         root.stub.set_rules(HttpRule(fault="error_before", status=503, code="SlowDown"))
@@ -278,7 +278,7 @@ def test_a_throttling_storm_without_end_is_bounded_in_requests_and_in_memory(roo
 
 
 @pytest.mark.fault("S2")
-def test_a_store_that_ignores_conditions_gets_no_record_and_is_told_by_its_name(stub: S3Stub) -> None:
+def test_a_store_that_ignores_conditions_is_refused_by_name_and_gets_no_record(stub: S3Stub) -> None:
     stub.set_rules(HttpRule(fault="ignored_condition", operation="create"))
     stub.effects(clear=True)
     prefix = uuid.uuid4().hex
@@ -296,7 +296,7 @@ def test_a_store_that_ignores_conditions_gets_no_record_and_is_told_by_its_name(
 
 @pytest.mark.fault("P5", "P6", "P7", "P8")
 @pytest.mark.parametrize("fault", ["error_before", "error_after", "reset_after", "hang_after", "late_apply"])
-def test_a_topic_is_created_and_deleted_once_whatever_becomes_of_the_answers(root: S3Root, fault: Any) -> None:
+def test_a_topic_is_created_and_deleted_once_despite_lost_answers(root: S3Root, fault: Any) -> None:
     entry = "*/topics/made/_delta_log/*"
     root.timeout_ms = IMPATIENT_MS if fault == "hang_after" else root.timeout_ms
     with AdminClient(root.conf("admin")) as admin:
@@ -312,7 +312,7 @@ def test_a_topic_is_created_and_deleted_once_whatever_becomes_of_the_answers(roo
 
 @pytest.mark.fault("P5", "P6", "P8")
 @pytest.mark.parametrize("fault", ["error_before", "error_after", "reset_after", "hang_after", "late_apply"])
-def test_offsets_are_committed_whatever_becomes_of_the_answers(root: S3Root, fault: Any) -> None:
+def test_offsets_are_committed_despite_lost_answers(root: S3Root, fault: Any) -> None:
     root.timeout_ms = IMPATIENT_MS if fault == "hang_after" else root.timeout_ms
     with root.producer() as producer:
         produce(producer, *"01234")

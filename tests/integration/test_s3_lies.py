@@ -35,7 +35,7 @@ def root(stub: S3Stub) -> Iterator[S3Root]:
 
 @pytest.fixture
 def filled(root: S3Root) -> S3Root:
-    """Ten commits of one record each, values `0` to `9`, in partition 0; and nobody who knows them."""
+    """Ten commits of one record each, values `0` to `9`, in partition 0, unknown to any client."""
     with root.producer("filler") as producer:
         for number in range(10):
             produce(producer, f"{number}")
@@ -60,7 +60,7 @@ LISTS_THAT_LIE = {
 
 @pytest.mark.fault("S3")
 @pytest.mark.parametrize("kind", LISTS_THAT_LIE)
-def test_a_listing_that_lies_neither_hides_nor_doubles_a_record(filled: S3Root, kind: str) -> None:
+def test_a_wrong_listing_neither_hides_nor_doubles_a_record(filled: S3Root, kind: str) -> None:
     filled.stub.set_rules(LISTS_THAT_LIE[kind])
     with filled.consumer("reader") as consumer, filled.producer("newcomer") as producer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -73,7 +73,7 @@ def test_a_listing_that_lies_neither_hides_nor_doubles_a_record(filled: S3Root, 
 
 
 @pytest.mark.fault("S3")
-def test_a_listing_that_is_none_is_not_taken_for_a_topic_that_is_none(filled: S3Root) -> None:
+def test_an_invalid_listing_is_not_taken_for_a_missing_topic(filled: S3Root) -> None:
     page = HttpRule(fault="error_before", status=200, body=PAGE, operation="list*")
     with filled.consumer("reader") as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -89,9 +89,7 @@ def test_a_listing_that_is_none_is_not_taken_for_a_topic_that_is_none(filled: S3
 @pytest.mark.fault("S4")
 @pytest.mark.parametrize("key", [ENTRY, DATA])
 @pytest.mark.parametrize("nth", [1, 4])
-def test_an_object_that_is_denied_once_though_it_is_there_is_read_all_the_same(
-    filled: S3Root, key: str, nth: int
-) -> None:
+def test_an_existing_object_that_is_denied_once_is_still_read(filled: S3Root, key: str, nth: int) -> None:
     filled.stub.set_rules(
         HttpRule(fault="error_before", status=404, code="NoSuchKey", operation="get*", key=key, nth=nth, times=1)
     )
@@ -103,25 +101,23 @@ def test_an_object_that_is_denied_once_though_it_is_there_is_read_all_the_same(
 
 @pytest.mark.fault("S4")
 @pytest.mark.parametrize("key", ["*/_delta_log/*4.json", DATA])
-def test_an_object_that_is_denied_for_good_though_it_is_listed_is_told_and_never_skipped(
-    filled: S3Root, key: str
-) -> None:
+def test_a_listed_object_that_stays_denied_is_reported_and_never_skipped(filled: S3Root, key: str) -> None:
     filled.stub.set_rules(HttpRule(fault="error_before", status=404, code="NoSuchKey", operation="get*", key=key))
-    told: list[KafkaError] = []
-    with filled.consumer("reader", error_cb=told.append) as consumer:
+    errors: list[KafkaError] = []
+    with filled.consumer("reader", error_cb=errors.append) as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
 
-        def is_told() -> bool:
+        def is_reported() -> bool:
             message = consumer.poll(0.01)
             error = None if message is None else message.error()
             assert message is None or error == KafkaError._BAD_MSG
             if error is not None:
-                told.append(error)
-            return bool(told)
+                errors.append(error)
+            return bool(errors)
 
-        eventually(is_told, "an error")
-        # Of the log's entry: asked for in vain again and again; of the data file: damage.
-        assert "4.json' and does not find it" in told[0].str() if key != DATA else ".parquet" in told[0].str()
+        eventually(is_reported, "an error")
+        # A log entry is retried until it can be read; a data file is reported as damaged.
+        assert "4.json' and does not find it" in errors[0].str() if key != DATA else ".parquet" in errors[0].str()
         filled.stub.set_rules()
         consumer.seek(TopicPartition("t", 0, 0))
         assert values_read(consumer, 10)[0] == TEN
@@ -141,7 +137,7 @@ def damaging(kind: Any, **when: Any) -> HttpRule:
 @pytest.mark.fault("B1", "B2", "B4")
 @pytest.mark.parametrize("key", [ENTRY, DATA])
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_what_is_damaged_on_the_way_is_fetched_again(filled: S3Root, kind: Any, key: str) -> None:
+def test_a_read_damaged_in_transit_is_repeated(filled: S3Root, kind: Any, key: str) -> None:
     filled.stub.set_rules(damaging(kind, key=key, nth=3, times=1))
     with filled.consumer("reader") as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
@@ -152,16 +148,14 @@ def test_what_is_damaged_on_the_way_is_fetched_again(filled: S3Root, kind: Any, 
 @pytest.mark.fault("B1", "B2")
 @pytest.mark.parametrize("kind", ["truncate", "flip_bit", "garbage"])
 @pytest.mark.parametrize("key", ["*/_delta_log/*4.json", DATA])
-def test_what_is_always_damaged_is_told_as_damaged_and_nothing_of_it_delivered(
-    filled: S3Root, kind: Any, key: str
-) -> None:
+def test_permanent_damage_is_reported_and_not_delivered(filled: S3Root, kind: Any, key: str) -> None:
     filled.stub.set_rules(damaging(kind, key=key))
     with filled.consumer("reader") as consumer:
         consumer.assign([TopicPartition("t", 0, 0)])
-        told = next_message(consumer).error()
-        assert told is not None
-        assert told.code() == KafkaError._BAD_MSG
-        assert ".parquet" in told.str() if key == DATA else "4.json" in told.str()
+        error = next_message(consumer).error()
+        assert error is not None
+        assert error.code() == KafkaError._BAD_MSG
+        assert ".parquet" in error.str() if key == DATA else "4.json" in error.str()
         filled.stub.set_rules()
         consumer.seek(TopicPartition("t", 0, 0))
         assert values_read(consumer, 10)[0] == TEN
@@ -169,9 +163,7 @@ def test_what_is_always_damaged_is_told_as_damaged_and_nothing_of_it_delivered(
 
 @pytest.mark.fault("P6", "P15")
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_a_commit_whose_answer_was_lost_and_that_is_read_back_damaged_once_is_acknowledged(
-    root: S3Root, kind: Any
-) -> None:
+def test_a_commit_with_lost_answer_and_one_damaged_read_is_acknowledged(root: S3Root, kind: Any) -> None:
     with root.producer() as producer:
         produce(producer, "first")
         root.stub.set_rules(
@@ -187,7 +179,7 @@ def test_a_commit_whose_answer_was_lost_and_that_is_read_back_damaged_once_is_ac
 
 
 @pytest.mark.fault("S5")
-def test_expired_credentials_are_told_as_unavailable_and_nothing_is_lost_when_they_are_back(root: S3Root) -> None:
+def test_expired_credentials_are_reported_and_renewed_ones_lose_nothing(root: S3Root) -> None:
     expired = HttpRule(fault="error_before", status=403, code="ExpiredToken")
     with root.producer() as producer, root.consumer() as consumer:
         consumer.subscribe(["t"])
@@ -197,9 +189,9 @@ def test_expired_credentials_are_told_as_unavailable_and_nothing_is_lost_when_th
         refused = produce(producer, "2", "3")
         assert [error.code() for error, _ in refused] == [KafkaError._TRANSPORT] * 2
         assert all("ExpiredToken" in error.str() and "check the credentials" in error.str() for error, _ in refused)
-        told = next_message(consumer).error()
-        assert told is not None
-        assert told.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
+        error = next_message(consumer).error()
+        assert error is not None
+        assert error.code() in {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}
         assert root.stub.effects()[Effect.ERROR_BEFORE] >= 2
         root.stub.set_rules()
         assert produce(producer, *refused.values(acknowledged=False)).values(acknowledged=True) == ["2", "3"]
@@ -211,13 +203,13 @@ def test_expired_credentials_are_told_as_unavailable_and_nothing_is_lost_when_th
 
 
 @pytest.mark.fault("S5")
-def test_credentials_that_a_container_renews_are_taken_up_without_a_failure(
+def test_credentials_renewed_by_a_container_are_used_without_failure(
     root: S3Root, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     token = tmp_path / "token"
-    token.write_text("who-asks")
+    token.write_text("client-token")
     soon = "2026-01-01T00:00:00Z"  # over: so they are asked for again and again
     address = root.stub.give_credentials("FIRST", soon)
     conf = {key: value for key, value in root.conf("renewing").items() if "access_key" not in key}

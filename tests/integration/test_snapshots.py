@@ -71,7 +71,7 @@ def same(log: TopicLog, other: TopicLog) -> bool:
     )
 
 
-def test_a_topic_opened_from_version_0_is_what_its_writer_saw(store, topic):
+def test_a_topic_opened_from_version_0_equals_the_writers_state(store, topic):
     assert same(opened(store), topic)
     assert topic.live_head.next_offsets == (20, 0, 20)
 
@@ -97,7 +97,7 @@ def test_a_topic_opened_from_a_foreign_checkpoint_is_the_same(store, topic, tabl
         "checkpoint garbage",
     ],
 )
-def test_a_damaged_checkpoint_is_passed_over_while_the_entries_exist(damage, store, topic, table_path):
+def test_a_damaged_checkpoint_is_skipped_while_the_entries_exist(damage, store, topic, table_path):
     DeltaTable(str(table_path)).create_checkpoint()
     append(topic, 10)
     pointer, checkpoint = LOG + "_last_checkpoint", f"{LOG}{10:020d}.checkpoint.parquet"
@@ -111,7 +111,7 @@ def test_a_damaged_checkpoint_is_passed_over_while_the_entries_exist(damage, sto
     assert same(opened(store), topic)
 
 
-def test_without_its_first_entries_a_damaged_checkpoint_is_an_error_that_names_the_log(store, topic, table_path):
+def test_a_damaged_checkpoint_without_its_entries_is_an_error_that_names_the_log(store, topic, table_path):
     DeltaTable(str(table_path)).create_checkpoint()
     store.put(f"{LOG}{10:020d}.checkpoint.parquet", b"")
     for version in range(5):
@@ -141,7 +141,7 @@ def test_a_gap_in_the_log_is_an_error_that_names_the_entry(store, topic):
 
 
 @pytest.mark.fault("B1")
-def test_a_log_start_above_what_can_be_read_is_not_taken_for_an_empty_topic(store, topic):
+def test_a_log_start_above_the_readable_entries_is_not_taken_for_an_empty_topic(store, topic):
     store.create(log_start_marker("topics/t/", 5), b"")
     for version in range(11):
         store.delete(entry(version))
@@ -149,7 +149,7 @@ def test_a_log_start_above_what_can_be_read_is_not_taken_for_an_empty_topic(stor
         opened(store)
 
 
-def test_no_table_is_no_topic(store):
+def test_a_folder_without_a_table_is_no_topic(store):
     log = TopicLog(store, "nothing")
     assert log.load() is False
     assert log.head is None
@@ -213,7 +213,7 @@ def test_every_entry_is_one_that_delta_rs_understands(store, topic, table_path):
     assert json.loads(json.dumps(sorted(live.column("path").to_pylist()))) == sorted(f"{n}.parquet" for n in range(10))
 
 
-def test_a_transaction_of_an_earlier_topic_does_not_count_in_a_later_one_of_its_name(store, topic):
+def test_a_transaction_of_a_deleted_topic_does_not_count_in_its_successor(store, topic):
     deadline = SYSTEM_CLOCK.monotonic() + 60
     topic.delete(deadline)
     topic.create(3, delta_schema(table_schema(None)), topic_properties({}), deadline)
@@ -224,7 +224,7 @@ def test_a_transaction_of_an_earlier_topic_does_not_count_in_a_later_one_of_its_
 
 @pytest.mark.parametrize("timed", [True, False], ids=["records with times", "records without"])
 @pytest.mark.parametrize("rule", ["CreateTime", "LogAppendTime"])
-def test_the_rule_for_timestamps_is_that_of_the_commit_and_no_record_is_left_without_a_time(timed, rule, store, topic):
+def test_the_commits_timestamp_type_applies_and_every_record_has_a_time(timed, rule, store, topic):
     topic.change(
         lambda head, _: TopicChange(head.partitions, {"deltaq.message.timestamp.type": rule}),
         SYSTEM_CLOCK.monotonic() + 60,

@@ -82,7 +82,7 @@ def test_another_reader_sees_offsets_once_a_topic_is_compacted(tmp_path):
     ]
 
 
-def test_what_arrow_produces_another_reader_sees(tmp_path):
+def test_rows_produced_from_arrow_are_seen_by_another_reader(tmp_path):
     topic = Topic("events", partitions=2, bootstrap_servers=str(tmp_path)).create()
     table = pa.table({"value": [f"v{n}" for n in range(100)], "key": [f"k{n}" for n in range(100)]})
     with Producer(bootstrap_servers=str(tmp_path)) as producer:
@@ -105,7 +105,7 @@ def test_a_deleted_topic_is_an_empty_table_to_another_reader(tmp_path):
 
 
 @pytest.mark.parametrize("partitions", [None, [1]])
-def test_settings_and_schema_stand_in_the_table(tmp_path, partitions):
+def test_settings_and_schema_are_stored_in_the_table(tmp_path, partitions):
     topic = Topic(
         "orders", Order, partitions=4, config={"retention.ms": 5000}, bootstrap_servers=str(tmp_path)
     ).create()

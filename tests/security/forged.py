@@ -138,7 +138,7 @@ def as_parquet(table: pa.Table, **options: Any) -> bytes:
 
 
 def read_until_error(store: Store) -> tuple[list[bytes], KafkaError]:
-    """What a consumer gets before it is told of an error, and that error."""
+    """The values that a consumer gets before an error, and that error."""
     conf = {"bootstrap.servers": "memory://forged", "group.id": "g", "auto.offset.reset": "earliest"}
     conf["enable.auto.commit"] = "false"  # so that it can be read again from the start
     found: list[bytes] = []
@@ -150,12 +150,12 @@ def read_until_error(store: Store) -> tuple[list[bytes], KafkaError]:
 
 
 def refusal(store: Store) -> tuple[Exception, KafkaError]:
-    """What a table read raises, and what a consumer is told."""
-    told: Exception | None = None
+    """The errors of a table read and of a consumer."""
+    error_of_table: Exception | None = None
     try:
         table: pa.Table = Topic("t", store=store).to_arrow()
     except Exception as error:  # noqa: BLE001 - which one is for the test to judge
-        told = error
-    assert told is not None, f"read {table.num_rows} rows"
+        error_of_table = error
+    assert error_of_table is not None, f"read {table.num_rows} rows"
     _, error_of_consumer = read_until_error(store)
-    return told, error_of_consumer
+    return error_of_table, error_of_consumer

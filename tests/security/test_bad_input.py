@@ -1,4 +1,4 @@
-"""Whatever is wrong with a call is told before the store is asked for anything, with the value and what to do."""
+"""A wrong call raises before any store request, with the value and the remedy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROOT = {"bootstrap.servers": "memory://untouched"}
 
 
 class UntouchableStore:
-    """A store that nobody may ask for anything; `touched` tells what was asked all the same."""
+    """A store that refuses every request; `touched` lists the requests."""
 
     url = "memory://untouched"
     poll_interval = PollInterval(0.001, 0.001)
@@ -47,7 +47,7 @@ class UntouchableStore:
 
     def _touch(self, operation: str, key: str) -> NoReturn:
         self.touched.append(f"{operation} {key}")
-        raise AssertionError(f"{operation} of {key!r} before the arguments were looked at")
+        raise AssertionError(f"{operation} of {key!r} before the arguments were checked")
 
     def get(self, key: str) -> bytes:
         self._touch("get", key)
@@ -260,8 +260,8 @@ def table(calls: list[Call]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("call", "error", "text"), [call[1:] for call in calls], ids=[c[0] for c in calls])
 
 
-def settled(answer: object) -> None:
-    """Wait for what an admin client does in the background; raises what it raised."""
+def wait_for(answer: object) -> None:
+    """Wait for the background work of an admin client; raises its errors."""
     for future in answer.values() if isinstance(answer, dict) else ():
         future.result(20)
 
@@ -269,7 +269,7 @@ def settled(answer: object) -> None:
 def refused(store: UntouchableStore, client: object, call: Callable[[Any], object], error: type[Exception], text: str):
     """The call, or the future that it gives, raises the error with that text, and the store was not touched."""
     with pytest.raises(error) as caught:
-        settled(call(client))
+        wait_for(call(client))
     assert store.touched == []
     assert re.search(text, str(caught.value)), str(caught.value)
 
@@ -304,7 +304,7 @@ def test_a_wrong_call_of_a_topic_is_refused_before_any_io(store, call, error, te
     refused(store, Topic("t", store=store), call, error, text)
 
 
-def test_the_store_of_these_tests_does_notice_io(store):
+def test_the_untouchable_store_notices_io(store):
     with pytest.raises(AssertionError, match="before the arguments"):
         Topic("t", store=store).exists()
     assert store.touched

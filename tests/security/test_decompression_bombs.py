@@ -133,15 +133,15 @@ BOMBS: dict[str, tuple[Callable[[], bytes], int, str]] = {
 
 
 @pytest.mark.parametrize(("build", "rows", "reason"), BOMBS.values(), ids=BOMBS.keys())
-def test_a_data_file_that_stands_for_more_than_the_limit_is_corrupt_before_it_is_decoded(store, build, rows, reason):
+def test_a_data_file_that_decodes_beyond_the_limit_is_corrupt_before_decoding(store, build, rows, reason):
     data = build()
     assert len(data) < LIMIT / 20
     replace_file(store, data, rows)
     with at_most(LIMIT):
-        told, error = refusal(store)
-    assert isinstance(told, Corrupt)
-    assert re.search(reason, str(told))
-    assert (told.path.endswith(".parquet"), told.version) == (True, 3)
+        raised, error = refusal(store)
+    assert isinstance(raised, Corrupt)
+    assert re.search(reason, str(raised))
+    assert (raised.path.endswith(".parquet"), raised.version) == (True, 3)
     assert error.code() == KafkaError._BAD_MSG
 
 
@@ -180,7 +180,7 @@ def test_columns_that_the_table_does_not_have_are_not_decoded(store, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["value.more", "_partition.more"])
-def test_columns_that_arrow_takes_for_parts_of_those_read_are_counted(store, name):
+def test_columns_that_arrow_reads_as_subcolumns_are_counted(store, name):
     replace_file(store, with_long_values_in(name), ROWS)
     with at_most(LIMIT), pytest.raises(Corrupt, match="bytes of memory"):
         Topic("t", store=store).to_arrow()
@@ -198,7 +198,7 @@ def test_columns_that_arrow_takes_for_parts_of_those_read_are_counted(store, nam
     ],
     ids=str,
 )
-def test_files_of_other_writers_are_read_whatever_their_pages_are_like(store, options):
+def test_files_of_other_writers_are_read_with_any_page_layout(store, options):
     values = [None if number % 7 == 0 else b"value %d" % number for number in range(300)]
     table = pa.table({"value": pa.array(values, pa.large_binary())})
     replace_file(store, as_segment(table, 300, **options), 300)
@@ -207,14 +207,14 @@ def test_files_of_other_writers_are_read_whatever_their_pages_are_like(store, op
     assert found.schema.field("value").type == pa.binary()
 
 
-def test_a_footer_that_stands_for_very_many_columns_is_corrupt_before_it_is_parsed(store):
+def test_a_footer_with_very_many_columns_is_corrupt_before_it_is_parsed(store):
     """Arrow takes some 700 bytes for a column chunk of three."""
     chunks = 30_000
     schema = b"\x48\x01a\x15\x02\x00" + b"\x15\x02\x25\x02\x18\x01a\x00"
     row_group = b"\x19\xfc" + varint(chunks) + b"\x26\x00\x00" * chunks + b"\x16\x00\x16\x02\x00"
     footer = b"\x15\x04\x19\x2c" + schema + b"\x16\x02\x19\x1c" + row_group + b"\x00"
     replace_file(store, b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1", 1)
-    told, error = refusal(store)
-    assert isinstance(told, Corrupt)
-    assert "footer would take more memory" in str(told)
+    raised, error = refusal(store)
+    assert isinstance(raised, Corrupt)
+    assert "footer would take more memory" in str(raised)
     assert error.code() == KafkaError._BAD_MSG

@@ -128,7 +128,7 @@ WAYS: list[Callable[[MemoryStore], Exception]] = [
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("columns", "reason"), WRONG.values(), ids=WRONG.keys())
-def test_a_file_with_other_columns_than_its_table_is_corrupt_by_file_and_column(way, columns, reason):
+def test_a_file_with_other_columns_than_its_table_is_reported_by_file_and_column(way, columns, reason):
     store = topic_of_three()
     replace_file(store, as_segment(pa.table(columns), 1), 1)
     error = way(store)
@@ -156,7 +156,7 @@ def test_a_column_that_occurs_twice_is_corrupt():
     assert "column 'value' occurs 2 times" in str(by_table(store))
 
 
-def test_the_times_of_a_file_with_null_timestamps_are_corrupt_when_asked_for():
+def test_reading_null_timestamps_of_a_file_reports_corruption():
     store = topic_of_three()
     replace_file(store, as_segment(pa.table(VALUE | {"_timestamp": pa.nulls(1, TIME)}), 1), 1)
     forge(store, in_tag("deltaq.file", lambda tag: json.dumps(json.loads(tag) | {"timestamps": [0, 2**42]})))
@@ -164,7 +164,7 @@ def test_the_times_of_a_file_with_null_timestamps_are_corrupt_when_asked_for():
         offset_for_time(store, _log(store), 0, 2**41)
 
 
-def test_null_timestamps_are_the_time_of_the_commit_where_the_log_has_one():
+def test_null_timestamps_become_the_commit_time_if_the_log_has_one():
     store = topic_of_three()
     replace_file(store, as_segment(pa.table(VALUE | {"_timestamp": pa.nulls(1, TIME)}), 1), 1)
     forge(store, in_tag("deltaq.file", lambda tag: tag[:-1] + ',"append_time":5}'))
@@ -247,7 +247,7 @@ def test_a_typed_column_of_another_type_is_corrupt(way, columns, reason):
     assert error.args[0].code() == KafkaError._BAD_MSG
 
 
-def test_types_that_arrow_notes_in_a_file_for_itself_make_no_difference():
+def test_the_arrow_schema_embedded_in_a_file_is_ignored():
     store = topic_of_three(SCHEMA)
     columns = {
         "at": pa.array(

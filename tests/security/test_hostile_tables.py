@@ -78,12 +78,12 @@ FORGERIES: dict[str, Change] = {
 
 @pytest.mark.fault("B1", "B2", "K6")
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
-def test_an_entry_that_says_what_cannot_be_is_corrupt_though_it_is_sealed(store, forgery):
+def test_a_sealed_entry_with_impossible_values_is_corrupt(store, forgery):
     forge(store, forgery)
-    told, error = refusal(store)
-    assert isinstance(told, Corrupt), repr(told)
+    raised, error = refusal(store)
+    assert isinstance(raised, Corrupt), repr(raised)
     assert error.code() == KafkaError._BAD_MSG
-    assert "topics/t/" in told.path
+    assert "topics/t/" in raised.path
 
 
 HOSTILE_PATHS = [
@@ -111,7 +111,7 @@ HOSTILE_PATHS = [
 
 @pytest.mark.fault("K4")
 @pytest.mark.parametrize("path", HOSTILE_PATHS, ids=ascii)
-def test_a_path_out_of_the_topic_is_refused_and_nothing_is_asked_of_the_store(store, path, monkeypatch):
+def test_a_path_out_of_the_topic_is_refused_without_a_store_request(store, path, monkeypatch):
     forge(store, in_add(lambda add: replace(add, path=path)))
     asked: list[str] = []
     get = MemoryStore.get
@@ -121,12 +121,12 @@ def test_a_path_out_of_the_topic_is_refused_and_nothing_is_asked_of_the_store(st
         return get(self, key)
 
     monkeypatch.setattr(MemoryStore, "get", noted)
-    told, error = refusal(store)
-    assert isinstance(told, Corrupt)
+    raised, error = refusal(store)
+    assert isinstance(raised, Corrupt)
     assert error.code() == KafkaError._BAD_MSG
     assert asked, "the log was read"
     assert [key for key in asked if not key.startswith(("topics/t/_delta_log/", "groups/g/"))] == []
-    assert str(told).isprintable(), "what the path holds is escaped"
+    assert str(raised).isprintable(), "what the path holds is escaped"
 
 
 @pytest.mark.fault("K4")
@@ -174,14 +174,14 @@ POINTERS = {
 
 @pytest.mark.fault("K4", "K6")
 @pytest.mark.parametrize("pointer", POINTERS.values(), ids=POINTERS.keys())
-def test_a_hostile_pointer_to_a_checkpoint_is_passed_over(checkpointed, pointer):
+def test_a_hostile_checkpoint_pointer_is_ignored(checkpointed, pointer):
     checkpointed.put("topics/t/_delta_log/_last_checkpoint", pointer)
     assert Topic("t", store=checkpointed).to_arrow().num_rows == 4
 
 
 @pytest.mark.fault("K4")
 @pytest.mark.parametrize("action", ["sidecar", "checkpointMetadata"])
-def test_a_checkpoint_that_keeps_its_actions_elsewhere_is_passed_over_and_no_file_is_forgotten(checkpointed, action):
+def test_a_checkpoint_with_sidecars_is_skipped_without_losing_files(checkpointed, action):
     """It is sound but for that: without the files that its sidecars name, the topic would look empty."""
     key = f"topics/t/_delta_log/{LAST:020d}.checkpoint.parquet"
     rows = pq.read_table(pa.BufferReader(checkpointed.get(key)))
@@ -194,7 +194,7 @@ def test_a_checkpoint_that_keeps_its_actions_elsewhere_is_passed_over_and_no_fil
 
 
 @pytest.mark.fault("X4")
-def test_a_checkpoint_that_would_decode_to_too_much_memory_is_passed_over(checkpointed, monkeypatch):
+def test_a_checkpoint_that_decodes_to_too_much_memory_is_skipped(checkpointed, monkeypatch):
     key = f"topics/t/_delta_log/{LAST:020d}.checkpoint.parquet"
     sink = io.BytesIO()
     pq.write_table(bomb(), sink, store_schema=False)
@@ -211,15 +211,15 @@ def test_a_checkpoint_that_would_decode_to_too_much_memory_is_passed_over(checkp
 
 
 @pytest.mark.fault("X4")
-def test_a_small_file_that_stands_for_gigabytes_is_corrupt_before_the_memory_is_spent(store):
+def test_a_small_file_that_decodes_to_gigabytes_is_corrupt_before_decoding(store):
     rows = 200_000
     data = as_segment(bomb(rows), rows)
     assert len(data) < 1_000_000
     replace_file(store, data, rows)
     peak = pa.default_memory_pool().max_memory()
-    told, error = refusal(store)
-    assert isinstance(told, Corrupt)
-    assert re.search(r"20\d{9} bytes of memory", str(told))
+    raised, error = refusal(store)
+    assert isinstance(raised, Corrupt)
+    assert re.search(r"20\d{9} bytes of memory", str(raised))
     assert error.code() == KafkaError._BAD_MSG
     assert pa.default_memory_pool().max_memory() < peak + 200_000_000
 
@@ -246,7 +246,7 @@ def test_long_values_below_a_list_are_counted_too(store, whole, monkeypatch):
 
 
 @pytest.mark.fault("X4")
-def test_few_long_values_that_are_referred_to_often_but_fit_are_read(store, monkeypatch):
+def test_often_referenced_long_values_that_fit_are_read(store, monkeypatch):
     """The worst case is far beyond the limit, what the rows refer to is not: counting must tell the two apart."""
     rows = 1000
     value = pa.DictionaryArray.from_arrays(
@@ -271,7 +271,7 @@ def test_a_footer_with_an_absurd_number_of_rows_is_corrupt_before_anything_is_de
 
 
 class Trap:
-    """Unpickling it is told."""
+    """Records that it was unpickled."""
 
     sprung = False
 
@@ -328,7 +328,7 @@ def test_an_extension_type_in_a_file_runs_no_code(store):
     ],
     ids=lambda text: text[:20],
 )
-def test_json_that_readers_understand_differently_is_refused(text, why):
+def test_ambiguous_json_is_refused(text, why):
     with pytest.raises(ValueError, match=why):
         strict_json(text)
 
@@ -346,7 +346,7 @@ def test_a_schema_with_a_key_twice_is_refused():
 
 
 @pytest.mark.fault("K6")
-def test_a_negative_committed_offset_is_not_taken_for_a_place_such_as_the_end():
+def test_a_negative_committed_offset_is_not_taken_for_a_logical_offset():
     state = TableState(version=4, txns={"t/id/0": Txn("t/id/0", -1)})
     with pytest.raises(Corrupt, match="negative"):
         committed_offset(state, "t", "id", 0)
@@ -354,7 +354,7 @@ def test_a_negative_committed_offset_is_not_taken_for_a_place_such_as_the_end():
 
 @pytest.mark.fault("K6")
 @pytest.mark.parametrize("notes", ["{", DEEP, '{"a":1,"a":2}'], ids=["cut", "deep", "a key twice"])
-def test_damaged_notes_of_committed_offsets_are_corrupt(notes):
+def test_damaged_metadata_of_committed_offsets_is_corrupt(notes):
     state = TableState(version=4, txns={"t/id/0": Txn("t/id/0", 5)}, domains={"deltaq.offset_metadata": notes})
     with pytest.raises(Corrupt, match="notes"):
         committed_offset(state, "t", "id", 0)
@@ -366,9 +366,9 @@ def test_offsets_in_a_file_that_contradict_the_log_stop_the_consumer_at_that_off
     sink = io.BytesIO()
     pq.write_table(table.set_column(1, "_offset", pa.array([2, 4])), sink, store_schema=False)
     replace_file(store, sink.getvalue(), 2)
-    told, _ = refusal(store)
-    assert isinstance(told, Corrupt)
-    assert told.version == LAST
+    raised, _ = refusal(store)
+    assert isinstance(raised, Corrupt)
+    assert raised.version == LAST
     found, error = read_until_error(store)
     assert found == [b"value 0", b"value 1"]
     assert "offsets contradict the log" in error.str()
@@ -388,9 +388,9 @@ def test_partitions_in_a_file_that_contradict_the_log_stop_the_consumer_at_that_
 @pytest.mark.fault("B1")
 def test_an_entry_in_two_slots_is_delivered_once(store):
     store.put(entry_key(LAST + 1), store.get(entry_key(LAST)))
-    told, error = refusal(store)
-    assert isinstance(told, Corrupt)
-    assert (told.version, error.code()) == (LAST + 1, KafkaError._BAD_MSG)
+    raised, error = refusal(store)
+    assert isinstance(raised, Corrupt)
+    assert (raised.version, error.code()) == (LAST + 1, KafkaError._BAD_MSG)
 
 
 @pytest.mark.fault("B1")

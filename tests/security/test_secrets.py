@@ -71,8 +71,8 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def told() -> Iterator[list[str]]:
-    """What is logged by anybody at any level, as it would stand in a file."""
+def log_lines() -> Iterator[list[str]]:
+    """Every log record at any level, as it would stand in a file."""
     lines: list[str] = []
 
     class Listener(logging.Handler):
@@ -104,7 +104,7 @@ def said(call: Callable[[], object]) -> str:
     """What a call returns or raises, in full."""
     try:
         answer = call()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must not tell
+    except Exception as error:  # noqa: BLE001 - no error of any class may show a secret
         return everything(error)
     if isinstance(answer, dict) and all(hasattr(future, "exception") for future in answer.values()):
         return "".join(everything(future.exception(30)) for future in answer.values())
@@ -112,24 +112,24 @@ def said(call: Callable[[], object]) -> str:
 
 
 def session(conf: dict[str, Any]) -> list[str]:
-    """Everything a program might do, and all that it is told."""
-    told = []
+    """Everything a program might do, and every answer that it gets."""
+    answers = []
     reports: list[str] = []
     fast = {"message.timeout.ms": 200, "linger.ms": 0, "error_cb": lambda error: reports.append(repr(error))}
     with Producer(conf | fast, on_delivery=lambda error, message: reports.append(f"{error} {message}")) as producer:
-        told += [said(lambda: producer.produce("t", b"v", b"k")), said(lambda: producer.flush(5)), repr(producer)]
-        told += [said(lambda: producer.list_topics(timeout=5)), said(producer.cluster_id), repr(vars(producer))]
-        told.append(said(lambda: pickle.dumps(producer)))
+        answers += [said(lambda: producer.produce("t", b"v", b"k")), said(lambda: producer.flush(5)), repr(producer)]
+        answers += [said(lambda: producer.list_topics(timeout=5)), said(producer.cluster_id), repr(vars(producer))]
+        answers.append(said(lambda: pickle.dumps(producer)))
     with AdminClient(conf) as admin:
-        told += [
+        answers += [
             said(lambda: admin.create_topics([NewTopic("u")])),
             said(lambda: admin.delete_topics(["u"])),
             repr(admin),
         ]
-        told += [said(lambda: admin.describe_topics(TopicCollection(["t"]))), said(admin.list_topics)]
-        told.append(said(lambda: admin.describe_cluster().result(5)))
+        answers += [said(lambda: admin.describe_topics(TopicCollection(["t"]))), said(admin.list_topics)]
+        answers.append(said(lambda: admin.describe_cluster().result(5)))
     topic = Topic("t", conf=conf)
-    told += [
+    answers += [
         said(topic.exists),
         said(topic.to_arrow),
         said(topic.describe),
@@ -140,11 +140,11 @@ def session(conf: dict[str, Any]) -> list[str]:
     consumer = Consumer(conf | reading | {"session.timeout.ms": 6000})
     consumer.assign([TopicPartition("t", 0)])
     for _ in range(3):
-        told.append(said(lambda: consumer.poll(0.1)))
-    told += [said(lambda: consumer.committed([TopicPartition("t", 0)])), repr(consumer), repr(vars(consumer))]
-    told += [said(lambda: consumer.commit(asynchronous=False)), said(lambda: pickle.dumps(consumer))]
-    told.append(said(consumer.close))
-    return told + reports
+        answers.append(said(lambda: consumer.poll(0.1)))
+    answers += [said(lambda: consumer.committed([TopicPartition("t", 0)])), repr(consumer), repr(vars(consumer))]
+    answers += [said(lambda: consumer.commit(asynchronous=False)), said(lambda: pickle.dumps(consumer))]
+    answers.append(said(consumer.close))
+    return answers + reports
 
 
 def found_in(texts: list[str]) -> list[str]:
@@ -161,7 +161,7 @@ ENVIRONMENTS = {
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("status", [403, 500])
 @pytest.mark.parametrize("planted_in", ["options", *ENVIRONMENTS])
-def test_a_session_with_a_bucket_that_refuses_shows_no_secret(endpoint, told, monkeypatch, planted_in, status):
+def test_a_session_with_a_bucket_that_refuses_shows_no_secret(endpoint, log_lines, monkeypatch, planted_in, status):
     Mirror.status = status
     conf: dict[str, Any] = {"bootstrap.servers": "s3://bucket/pre", "store.endpoint": endpoint, "store.retries": 0}
     conf |= {"store.region": "us-east-1"}
@@ -170,14 +170,14 @@ def test_a_session_with_a_bucket_that_refuses_shows_no_secret(endpoint, told, mo
     for name, value in ENVIRONMENTS.get(planted_in, {}).items():
         monkeypatch.setenv(name, value)
     texts = session(conf)
-    assert found_in(texts + told) == []
+    assert found_in(texts + log_lines) == []
     assert any(KEY_ID in request for request in Mirror.quoted), "the keys were used"
     assert sum(str(status) in text for text in texts) > 5, "the refusals were seen"
 
 
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("kind", ["memory", "local"])
-def test_a_session_on_this_machine_shows_and_writes_no_secret(told, monkeypatch, kind, tmp_path):
+def test_a_session_on_local_disk_shows_and_writes_no_secret(log_lines, monkeypatch, kind, tmp_path):
     for name, value in [(name, value) for names in ENVIRONMENTS.values() for name, value in names.items()]:
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", SAS)
@@ -185,7 +185,7 @@ def test_a_session_on_this_machine_shows_and_writes_no_secret(told, monkeypatch,
     texts = session({"bootstrap.servers": root})
     store = open_store(root)
     written = [store.get(entry.key).decode("latin-1") + entry.key for entry in store.list("")]
-    assert found_in(texts + told + written) == []
+    assert found_in(texts + log_lines + written) == []
     assert any("commitInfo" in text for text in written), "entries were written"
 
 
@@ -219,17 +219,17 @@ MISTAKES: list[dict[str, Any]] = [
 
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("url", URLS, ids=range(len(URLS)))
-def test_a_root_with_credentials_is_refused_and_not_repeated(told, url):
+def test_a_root_with_credentials_is_refused_and_not_repeated(log_lines, url):
     texts = [said(lambda: Producer({"bootstrap.servers": url})), said(lambda: Topic("t", bootstrap_servers=url))]
     assert all("Traceback" in text for text in texts), "it is refused"
-    assert found_in([re.sub(r"File .*\n.*\n", "", text) for text in texts] + told) == []
+    assert found_in([re.sub(r"File .*\n.*\n", "", text) for text in texts] + log_lines) == []
 
 
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("mistake", MISTAKES, ids=range(len(MISTAKES)))
-def test_a_mistake_beside_a_secret_does_not_show_it(told, mistake):
+def test_a_configuration_error_does_not_show_a_secret_beside_it(log_lines, mistake):
     conf = {"bootstrap.servers": "s3://bucket/pre", "store.region": "us-east-1"} | mistake
-    assert found_in([said(lambda: Producer(conf)), said(lambda: AdminClient(conf)), *told]) == []
+    assert found_in([said(lambda: Producer(conf)), said(lambda: AdminClient(conf)), *log_lines]) == []
 
 
 # --- what others chose the text of ---
@@ -240,7 +240,7 @@ def shows_a_forged_line(text: str) -> bool:
 
 
 @pytest.mark.fault("K7")
-def test_an_answer_of_a_server_forges_no_line_of_a_log(endpoint, caplog):
+def test_a_server_answer_cannot_forge_a_log_line(endpoint, caplog):
     Mirror.message = FORGED
     conf: dict[str, Any] = {"bootstrap.servers": "s3://bucket/pre", "store.endpoint": endpoint, "store.retries": 0}
     conf |= OPTIONS | {"store.region": "us-east-1"}
@@ -282,7 +282,7 @@ def resolved(token: str) -> None:
 
 @pytest.mark.fault("K7")
 @pytest.mark.parametrize("show", TEXTS.values(), ids=TEXTS.keys())
-def test_a_chosen_text_is_escaped_where_it_is_shown(show):
+def test_user_chosen_text_is_escaped_in_messages(show):
     try:
         text = str(show())
     except (KafkaException, ValueError, TypeError) as error:
@@ -292,7 +292,7 @@ def test_a_chosen_text_is_escaped_where_it_is_shown(show):
 
 
 @pytest.mark.fault("K7")
-def test_a_foreign_file_with_a_forged_name_is_told_in_one_line(tmp_path: Path, caplog):
+def test_a_foreign_file_with_a_forged_name_is_reported_in_one_line(tmp_path: Path, caplog):
     conf = {"bootstrap.servers": str(tmp_path)}
     with Producer(conf) as producer:
         producer.produce("t", b"v")

@@ -61,7 +61,7 @@ def _run_alone(server: LocalServer, parent: int) -> int:
     print(f"# {server.program.name} {server.program.version}, until Ctrl-C. For another shell:")
     for name, value in server.environment.items():
         print(f"export {name}={value}", flush=True)
-    # Without the one who started us, nobody could stop us any more.
+    # An orphaned server could not be stopped any more.
     while os.getppid() == parent:
         if _has_ended(server):
             raise ServerFailed(f"{server.program.name} ended by itself")

@@ -105,7 +105,7 @@ PROGRAMS = (MINIO, VERSITYGW)
 
 @contextmanager
 def one_at_a_time(name: str) -> Iterator[None]:
-    """Whoever comes second waits for the build of the first, and finds it done."""
+    """A lock: a second builder waits for the first, and finds the program built."""
     TOOLS.mkdir(exist_ok=True)
     with (TOOLS / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -74,7 +74,7 @@ class LocalServer(ABC):
 
     @abstractmethod
     def _environment(self) -> dict[str, str]:
-        """Its configuration, keys among it: arguments could be seen by everybody on this machine."""
+        """Its configuration, with the keys: arguments are visible to every user of the machine."""
 
     @abstractmethod
     def _answers(self) -> bool:
@@ -142,9 +142,9 @@ class LocalServer(ABC):
 
     # --- one process of it ---
 
-    def _run(self, executable: Path, patience_s: float = 0.0) -> None:
-        """Until it answers. `patience_s`: how long to try again while its port is held by what was killed."""
-        give_up_at = time.monotonic() + patience_s
+    def _run(self, executable: Path, port_timeout_s: float = 0.0) -> None:
+        """Start it and wait for its answer. `port_timeout_s`: how long to retry while its port is in use."""
+        give_up_at = time.monotonic() + port_timeout_s
         while True:
             self._spawn(executable)
             if self._answers():
@@ -192,7 +192,7 @@ class LocalServer(ABC):
 
 
 def free_port() -> int:
-    """A port that nobody listens on. Raises ServerFailed."""
+    """A port without a listener. Raises ServerFailed."""
     for port in random.sample(PORTS, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -28,7 +28,7 @@ from tests.simulation.upkeep import Maintainer, put_in_order, witnessed
 
 __all__ = ["Verdict", "play"]
 
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 """Simulated seconds after the end of the faults within which the run must end: nothing may wait for ever."""
 
 
@@ -122,7 +122,7 @@ def _drain(stage: Stage) -> None:
         stage.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in partitions})
         consumer.assign(partitions)
         ends: set[int] = set()
-        deadline = machine.clock.monotonic() + PATIENCE_S
+        deadline = machine.clock.monotonic() + TIMEOUT_S
         while len(ends) < len(partitions):
             polling = stage.history.poll(machine.name)
             message = consumer.poll(1.0)

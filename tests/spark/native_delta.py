@@ -30,15 +30,15 @@ CONF = {
 
 def rows(spark: SparkSession, table: str, *, anew: bool = True) -> list[list[object]]:
     """All rows of a table as [partition, offset, epoch milliseconds, key, value, keys of the headers], bytes as Base64.
-    `anew`: as somebody who has never seen the table, and not as one who looks for what is new."""
+    `anew`: without the cached table state of an earlier read."""
     if anew:
         jvm = spark.sparkContext._jvm
         assert jvm is not None
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    return told(spark.read.format("delta").load(table))
+    return cells(spark.read.format("delta").load(table))
 
 
-def told(frame: DataFrame) -> list[list[object]]:
+def cells(frame: DataFrame) -> list[list[object]]:
     columns = col("_partition"), col("_offset"), unix_millis("_timestamp"), base64("_key"), base64("value")
     return [list(row) for row in frame.select(*columns, col("_headers.key")).collect()]
 
@@ -52,7 +52,7 @@ def go_on(spark: SparkSession, table: str, scratch: str) -> None:
 
 def streamed(spark: SparkSession, scratch: str) -> list[list[object]]:
     """All that the stream has taken so far."""
-    return told(spark.read.parquet(f"{scratch}/rows"))
+    return cells(spark.read.parquet(f"{scratch}/rows"))
 
 
 def history(spark: SparkSession, table: str) -> int:

@@ -44,7 +44,7 @@ class NativeSpark:
         self._process = process
 
     def rows(self, table: str | Path, *, anew: bool = True) -> list[NativeRow]:
-        """All rows of a table. Not `anew`: as one who has read the table before and now looks for what is new."""
+        """All rows of a table. `anew`: without the cached table state of an earlier read."""
         return list(_native_rows(self._ask("rows", table=str(table), anew=anew)))
 
     def go_on(self, table: str | Path, scratch: Path) -> None:

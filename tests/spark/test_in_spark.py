@@ -53,7 +53,7 @@ def log_entries(root: str, topic: str) -> list[Path]:
     return sorted(Path(root, "topics", topic, "_delta_log").glob("*.json"))
 
 
-def test_spark_finds_the_format_by_itself_and_gives_kafkas_columns(spark: SparkSession, root: str) -> None:
+def test_spark_finds_the_format_and_returns_kafkas_columns(spark: SparkSession, root: str) -> None:
     rows = spark.range(100).selectExpr("cast(id as string) key", "cast(2 * id as string) value")
     rows.write.format("deltaq").option("topic", "orders").option("kafka.num.partitions", "3").mode("append").save(root)
     frame = spark.read.format("deltaq").options(subscribe="orders", includeHeaders="true").load(root)
@@ -69,7 +69,7 @@ def test_spark_finds_the_format_by_itself_and_gives_kafkas_columns(spark: SparkS
         assert offsets == list(range(len(offsets)))
 
 
-def test_a_wrong_option_is_told_with_the_right_one(spark: SparkSession, root: str) -> None:
+def test_a_wrong_option_is_reported_with_the_right_one(spark: SparkSession, root: str) -> None:
     with pytest.raises(AnalysisException, match='did you mean "startingOffsets"'):
         spark.read.format("deltaq").options(subscribe="orders", startingOffset="earliest").load(root)
 
@@ -87,7 +87,7 @@ def test_a_stream_takes_what_its_limit_allows_and_each_record_once(
 
 
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}], ids=str)
-def test_a_query_started_on_a_busy_topic_reads_each_record_from_then_on(
+def test_a_query_started_on_a_busy_topic_reads_each_later_record(
     spark: SparkSession, root: str, written_throughout: WrittenThroughout, tmp_path: Path, trigger: dict[str, Any]
 ) -> None:
     orders = spark.readStream.format("deltaq").option("subscribe", "orders").load(root).select("value")
@@ -138,7 +138,7 @@ def test_a_query_killed_in_its_first_micro_batch_begins_where_it_did_before(
 
 
 @pytest.mark.fault("P3")
-def test_a_query_that_died_between_its_commit_and_spark_noting_it_writes_nothing_twice(
+def test_a_query_killed_after_its_commit_writes_nothing_twice(
     spark: SparkSession, root: str, produce: Produce, written_throughout: WrittenThroughout, tmp_path: Path
 ) -> None:
     produce("orders", [b"1", b"2"])
@@ -161,7 +161,7 @@ def test_a_query_that_died_between_its_commit_and_spark_noting_it_writes_nothing
     assert wanted <= len(rest) <= writer.count
 
 
-def test_a_query_goes_on_only_with_the_topic_it_has_read(
+def test_a_query_continues_only_with_the_topic_it_has_read(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:
     produce("orders", [b"old"])
@@ -191,7 +191,7 @@ def test_a_typed_topic_has_its_own_columns_in_a_stream(spark: SparkSession, root
     assert [(row.item, row._offset, row._topic) for row in tags.collect()] == [("tea", 7, "sales")]
 
 
-def test_the_session_is_one_for_small_machines(spark: SparkSession) -> None:
+def test_the_session_has_settings_for_small_machines(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.sparkContext.uiWebUrl is None

@@ -23,9 +23,9 @@ from tests.spark.native_spark import NativeSpark
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-class Story:
-    """A random life of the model's topic; after each step all its readers look, and Spark's own Delta too: in turns as
-    one who comes anew and as one who has read the table before."""
+class RandomRun:
+    """Random operations on the model's topic. After each step all readers check it, among them Spark's own Delta:
+    alternately with and without the table state of an earlier read."""
 
     def __init__(self, native: NativeSpark, policy: str, seed: int) -> None:
         self._native, self._chance, self._policy = native, random.Random(f"{policy} {seed}"), policy
@@ -81,8 +81,8 @@ class Story:
 
 @pytest.mark.fault("W2")
 @pytest.mark.parametrize("policy", POLICIES)
-def test_after_each_step_native_delta_sees_what_a_model_says_is_left(native: NativeSpark, policy: str) -> None:
-    story = Story(native, policy, seed=1)
+def test_native_delta_agrees_with_the_model_after_each_step(native: NativeSpark, policy: str) -> None:
+    story = RandomRun(native, policy, seed=1)
     story.play(steps=9)
     assert min(story.seen[what] for what in ("rows", "rows that say their offset", "records that have left")) > 0
 
@@ -90,10 +90,10 @@ def test_after_each_step_native_delta_sees_what_a_model_says_is_left(native: Nat
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_native_delta_agrees_with_the_model_in_many_long_stories(native: NativeSpark, policy: str) -> None:
+def test_native_delta_agrees_with_the_model_in_many_long_runs(native: NativeSpark, policy: str) -> None:
     for seed in range(2, 12):
         print(f"{policy}: story {seed} of 2 to 11", flush=True)
-        Story(native, policy, seed).play(steps=30)
+        RandomRun(native, policy, seed).play(steps=30)
 
 
 @pytest.mark.fault("W2")
@@ -101,7 +101,7 @@ def test_native_delta_agrees_with_the_model_in_many_long_stories(native: NativeS
 def test_a_native_stream_takes_each_record_once_across_maintenance(
     native: NativeSpark, policy: str, tmp_path: Path
 ) -> None:
-    """Rewrites are no news to it; of removals it is told to think nothing."""
+    """Rewrites change no data; `ignoreDeletes` covers removals."""
     clock, chance = ManualClock(auto_advance=True), random.Random(policy)
     topic = WrittenTopic(
         store := BackdatedStore(str(tmp_path), clock),

@@ -86,7 +86,7 @@ def test_native_delta_streams_the_topic_and_knows_its_history(
     "operation",
     ["append", "overwrite", "insert", "delete", "update", "merge", "optimize", "alter", "restore", "vacuum"],
 )
-def test_whatever_native_delta_tries_to_change_is_refused(refused: Mapping[str, str], operation: str) -> None:
+def test_every_change_by_native_delta_is_refused(refused: Mapping[str, str], operation: str) -> None:
     assert "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE" in refused[operation]
 
 

@@ -79,8 +79,8 @@ def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]
 def run_until(reached: Callable[[], bool], root: str, folder: Path, environment: dict[str, str]) -> None:
     """Run the pipeline until that is so, and kill it.
 
-    Spark gives each new Python worker ten seconds, whatever else the machine does. A pipeline that ends for one that
-    came too late is started again, as whoever supervises it would do.
+    Spark gives each new Python worker ten seconds, whatever else the machine does. A pipeline that ends because
+    one came too late is started again, as a supervisor would do.
     """
     log = folder / "pipeline.log"
     until = time.monotonic() + DEADLINE_S
@@ -96,7 +96,7 @@ def run_until(reached: Callable[[], bool], root: str, folder: Path, environment:
 
 @pytest.mark.spark
 @pytest.mark.timeout(DEADLINE_S)
-def test_both_clocks_become_one_with_the_fraction_of_a_millisecond_kept(
+def test_both_clocks_are_merged_with_microseconds_kept(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:
     chance = random.Random(0)
@@ -141,7 +141,7 @@ def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
 @pytest.mark.parametrize(
     "place", [None, pytest.param("s3_server_root", marks=pytest.mark.s3_server)], ids=["in a folder", "on an S3 server"]
 )
-def test_the_programs_wait_for_each_other_and_end_with_the_same_file(
+def test_concurrent_programs_end_with_the_same_file(
     place: str | None, request: pytest.FixtureRequest, tmp_path: Path, child_environment: dict[str, str]
 ) -> None:
     root = [] if place is None else ["--root", request.getfixturevalue(place)]

@@ -40,7 +40,7 @@ from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_st
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import KNOWN_S, TopicLookup
-from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message, taken
+from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, taken
 from tests.doubles.written_topic import Row, WrittenTopic
 
 T0 = 1_700_000_000_000
@@ -924,19 +924,19 @@ class SilentStore(MemoryStore):
         self.speaks = threading.Event()
 
     def get(self, key: str) -> bytes:
-        self.speaks.wait(PATIENCE_S)
+        self.speaks.wait(TIMEOUT_S)
         return super().get(key)
 
     def get_impatient(self, key: str) -> bytes:
-        self.speaks.wait(PATIENCE_S)
+        self.speaks.wait(TIMEOUT_S)
         return super().get_impatient(key)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        self.speaks.wait(PATIENCE_S)
+        self.speaks.wait(TIMEOUT_S)
         return super().list(prefix, start_after)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
-        self.speaks.wait(PATIENCE_S)
+        self.speaks.wait(TIMEOUT_S)
         return super().list_folders(prefix)
 
 
@@ -969,5 +969,5 @@ def test_a_question_with_a_time_limit_ends_when_the_store_is_silent_and_can_be_a
         with pytest.raises(TypeError, match="timeout"):
             ask(consumer, "soon")
         store.speaks.set()
-        assert ask(consumer, PATIENCE_S) == expected
+        assert ask(consumer, TIMEOUT_S) == expected
         assert ask(consumer, -1) == expected

@@ -29,7 +29,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.interrupts import Interrupted, Outcome, interrupted
-from tests.doubles.reading import PATIENCE_S, eventually
+from tests.doubles.reading import TIMEOUT_S, eventually
 
 COMMITS = 4
 ROWS = 2
@@ -45,7 +45,7 @@ def filled() -> str:
         for commit in range(COMMITS):
             for row in range(ROWS):
                 producer.produce("t", b"%d" % (commit * ROWS + row), partition=0)
-            assert producer.flush(PATIENCE_S) == 0
+            assert producer.flush(TIMEOUT_S) == 0
     return root
 
 
@@ -85,7 +85,7 @@ def rest(reader: Consumer) -> list[int]:
     """All that is left of the topic."""
     found: list[int] = []
     while not found or found[-1] != RECORDS - 1:
-        message = reader.poll(PATIENCE_S)
+        message = reader.poll(TIMEOUT_S)
         assert message is not None, f"nothing comes after {found}"
         assert message.error() is None
         found += returned(message)
@@ -117,9 +117,9 @@ def is_of_deltaq(outcome: Outcome) -> bool:
 
 
 CALLS: dict[str, Callable[[Consumer], Any]] = {
-    "poll": lambda reader: reader.poll(PATIENCE_S),
-    "consume": lambda reader: reader.consume(ROWS + 1, PATIENCE_S),
-    "consume_arrow": lambda reader: reader.consume_arrow(ROWS, PATIENCE_S),
+    "poll": lambda reader: reader.poll(TIMEOUT_S),
+    "consume": lambda reader: reader.consume(ROWS + 1, TIMEOUT_S),
+    "consume_arrow": lambda reader: reader.consume_arrow(ROWS, TIMEOUT_S),
     "iteration": lambda reader: next(iter(reader)),
 }
 
@@ -134,7 +134,7 @@ def test_an_interrupted_call_skips_nothing_returns_nothing_twice_and_stores_noth
         def begin_again() -> None:
             rewound.rewind()
             for _ in range(already):
-                reader.poll(PATIENCE_S)
+                reader.poll(TIMEOUT_S)
 
         places = set()
         first = list(range(already))
@@ -180,7 +180,7 @@ def test_reading_goes_on_where_it_was_or_is_to_be_after_a_change_that_was_interr
             at_start(reader)
             if how == "incremental_unassign":
                 reader.incremental_assign([TopicPartition("t", 1)])
-            assert returned(reader.poll(PATIENCE_S)) == [0]
+            assert returned(reader.poll(TIMEOUT_S)) == [0]
             if how == "resume":
                 reader.pause([TopicPartition("t", 0)])
 
@@ -204,7 +204,7 @@ def test_an_interrupted_commit_leaves_what_is_stored_to_the_next_one(filled):
             if at == RECORDS:
                 at_start(reader)
                 at = 0
-            assert returned(reader.poll(PATIENCE_S)) == [at]
+            assert returned(reader.poll(TIMEOUT_S)) == [at]
             at += 1
 
         for outcome in at_every_place(lambda: reader.commit(asynchronous=False), read_one, step=11):
@@ -218,7 +218,7 @@ def test_partitions_that_an_interrupted_poll_was_to_be_given_are_read_by_the_nex
     with consumer(filled, **{"session.timeout.ms": 30_000}) as reader:
         given: list[int] = []
         reader.subscribe(["t"], on_assign=lambda reader, partitions: given.append(len(partitions)))
-        assert returned(reader.poll(PATIENCE_S)) == [0]
+        assert returned(reader.poll(TIMEOUT_S)) == [0]
         subscription = reader._subscription
         assert subscription is not None
 
@@ -227,7 +227,7 @@ def test_partitions_that_an_interrupted_poll_was_to_be_given_are_read_by_the_nex
             subscription._held.set([])
             subscription._session, subscription._partitions = None, []
 
-        for outcome in at_every_place(lambda: reader.poll(PATIENCE_S), give_back, step=7):
+        for outcome in at_every_place(lambda: reader.poll(TIMEOUT_S), give_back, step=7):
             assert rest(reader)[-1] == RECORDS - 1, outcome.place
         assert given
 
@@ -241,7 +241,7 @@ def test_an_interrupted_subscribe_leaves_no_member_behind(filled):
 
     for outcome in at_every_place(lambda: made[0].subscribe(["t"]), make, step=13):
         made[0].subscribe(["t"])
-        assert returned(made[0].poll(PATIENCE_S)) == [0], outcome.place
+        assert returned(made[0].poll(TIMEOUT_S)) == [0], outcome.place
         made[0].close()
         eventually(lambda: left_behind(filled, made[0]._group) == (1, 0), outcome.place)
     made[0].close()
@@ -251,7 +251,7 @@ def test_an_interrupted_subscribe_leaves_no_member_behind(filled):
 def test_the_exception_of_a_time_limit_comes_out_of_close_though_a_failed_commit_would_not(filled, monkeypatch):
     reader = consumer(filled)
     at_start(reader)
-    assert returned(reader.poll(PATIENCE_S)) == [0]
+    assert returned(reader.poll(TIMEOUT_S)) == [0]
 
     def out_of_time(*_: object, **__: object) -> None:
         assert threading.current_thread() is threading.main_thread()
@@ -294,7 +294,7 @@ def test_a_handler_that_closes_the_consumer_inside_a_call_ends_and_so_does_the_c
     def make() -> None:
         made[:] = [consumer(filled)]
         at_start(made[0])
-        assert returned(made[0].poll(PATIENCE_S)) == [0]
+        assert returned(made[0].poll(TIMEOUT_S)) == [0]
 
     step = 31 if how in CALLS or how == "asynchronous commit" else 211
     outcomes = at_every_place(lambda: ENDED[how](made[0]), make, step, first=3, instead=lambda: made[0].close())
@@ -320,7 +320,7 @@ def test_a_handler_that_closes_a_member_of_a_group_inside_a_call_leaves_the_grou
     def make() -> None:
         made[:] = [consumer(filled)]
         made[0].subscribe(["t"], on_revoke=commit_anew)
-        assert returned(made[0].poll(PATIENCE_S)) == [0]
+        assert returned(made[0].poll(TIMEOUT_S)) == [0]
 
     outcomes = at_every_place(lambda: calls[how](made[0]), make, step=151, first=3, instead=lambda: made[0].close())
     for outcome in outcomes:
@@ -338,7 +338,7 @@ def slow_commit(filled: str) -> Iterator[tuple[Consumer, FaultyStore]]:
     conf = {"bootstrap.servers": filled, "group.id": uuid.uuid4().hex, "auto.commit.interval.ms": 3_600_000}
     with Consumer(conf, store=store) as reader:
         at_start(reader)
-        assert returned(reader.poll(PATIENCE_S)) == [0]
+        assert returned(reader.poll(TIMEOUT_S)) == [0]
         store.add(Rule("create", "groups/*", Fault.slow()))
         yield reader, store
 
@@ -400,4 +400,4 @@ def test_what_would_wait_for_the_call_that_a_signal_came_into_says_so(slow_commi
     with_a_signal(store, call_again, lambda: reader.commit(asynchronous=False))
     assert set(refused) == {KafkaError(KafkaError._STATE)}
     assert len(refused) == 8
-    assert returned(reader.poll(PATIENCE_S)) == [5]
+    assert returned(reader.poll(TIMEOUT_S)) == [5]

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from deltaq import OFFSET_INVALID, Consumer, Producer, Topic, TopicPartition
 from tests.doubles.compaction import compact
-from tests.doubles.reading import PATIENCE_S
+from tests.doubles.reading import TIMEOUT_S
 
 PARTITIONS = 3
 partitions = st.integers(0, PARTITIONS - 1)
@@ -45,7 +45,7 @@ class ConsumerAgainstList(RuleBasedStateMachine):
             self.count += 1
             self.values[partition].append(value)
             self.producer.produce("t", value, partition=partition)
-        assert self.producer.flush(PATIENCE_S) == 0
+        assert self.producer.flush(TIMEOUT_S) == 0
 
     def waiting(self) -> int:
         """Records that the consumer has to hand out now."""
@@ -66,14 +66,14 @@ class ConsumerAgainstList(RuleBasedStateMachine):
     @rule()
     def poll(self) -> None:
         if self.waiting():
-            self.took(self.consumer.poll(PATIENCE_S))
+            self.took(self.consumer.poll(TIMEOUT_S))
         else:
             assert self.consumer.poll(0.002) is None
 
     @rule(count=st.integers(1, 6))
     def consume(self, count: int) -> None:
         count = min(count, self.waiting())
-        messages = self.consumer.consume(count, PATIENCE_S)
+        messages = self.consumer.consume(count, TIMEOUT_S)
         assert len(messages) == count
         for message in messages:
             self.took(message)

@@ -30,7 +30,7 @@ from deltaq.groups.state import Member
 from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
-from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message, poll_until_raised
+from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, poll_until_raised
 
 EVER = None
 SHORT = {"session.timeout.ms": 400, "heartbeat.interval.ms": 40, "max.poll.interval.ms": 60_000}
@@ -267,7 +267,7 @@ def test_an_exception_during_consume_loses_no_message(root):
         assert [m.offset() for m in drain(reader, 1)] == [0]
         topic(root, "b")
         with pytest.raises(ValueError, match="mine"):
-            reader.consume(100, PATIENCE_S)
+            reader.consume(100, TIMEOUT_S)
         assert sorted(m.offset() for m in drain(reader, 2)) == [1, 2]
 
 

@@ -48,7 +48,7 @@ heads = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 500)), min_size=1,
 
 
 @given(heads)
-def test_what_a_checkpoint_keeps_is_read_back_equal(topic: TopicHead) -> None:
+def test_offsets_round_trip_through_a_checkpoint(topic: TopicHead) -> None:
     kept = available({"orders": topic, "b": topic}, Subscription(("orders", "b")))
     assert from_json(json.loads(json.dumps(as_json(kept)))) == kept
 
@@ -75,7 +75,7 @@ def test_the_checkpoint_of_another_source_is_refused(body: Mapping[str, object])
         (Moment(1000), (6, 4)),
     ],
 )
-def test_a_query_begins_where_its_option_says(bound: Bound, expected: tuple[int, int]) -> None:
+def test_a_query_begins_at_the_position_of_its_option(bound: Bound, expected: tuple[int, int]) -> None:
     def look_up(topic: str, partition: int, time_ms: int) -> int | None:
         assert (topic, time_ms) == ("orders", 1000)
         return 6 if partition == 0 else None  # no record of partition 1 is that late
@@ -123,7 +123,7 @@ def test_a_limited_micro_batch_is_as_large_as_the_limit_allows(
 
 
 @given(heads, st.integers(6, 1000))
-def test_every_partition_with_news_gets_its_share(topic: TopicHead, rows_max: int) -> None:
+def test_every_partition_with_new_records_gets_a_share(topic: TopicHead, rows_max: int) -> None:
     cut = limited({}, available({"orders": topic}, ALL), {"orders": topic}, rows_max)["orders"].next_offsets
     for partition, (start, end) in enumerate(zip(topic.start_offsets, topic.next_offsets, strict=True)):
         assert start == end or cut[partition] > start
@@ -203,7 +203,7 @@ def test_lost_records_end_the_query_with_the_option_that_accepts_it(
 
 
 @pytest.mark.parametrize(("start", "end", "topic", "ranges", "reason"), LOSSES)
-def test_accepted_loss_is_told_in_a_warning_and_the_rest_is_read(
+def test_accepted_loss_is_reported_as_a_warning_and_the_rest_is_read(
     start: SourceOffset,
     end: SourceOffset,
     topic: TopicHead | None,

@@ -52,7 +52,7 @@ def test_a_list_of_brokers_as_root_is_refused_with_what_to_write_instead() -> No
         parse_source_options({"kafka.bootstrap.servers": "one:9092,two:9092", "subscribe": "orders"})
 
 
-def test_names_are_compared_without_case_as_spark_hands_them_over() -> None:
+def test_option_names_are_compared_without_case() -> None:
     options = parse_source_options({**READ, "INCLUDEHEADERS": "TRUE", "maxoffsetspertrigger": "7"})
     assert (options.headers, options.offsets_per_trigger) == (True, 7)
 
@@ -80,11 +80,11 @@ def test_an_option_of_reading_is_unknown_to_writing() -> None:
     "name",
     ["groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "checkpointLocation", "queryName"],
 )
-def test_what_only_brokers_or_spark_itself_need_is_passed_over(name: str) -> None:
+def test_options_that_only_brokers_or_spark_need_are_ignored(name: str) -> None:
     assert parse_source_options({**READ, name: "x"}) == parse_source_options(READ)
 
 
-def test_what_stands_behind_kafka_is_configuration_of_the_client() -> None:
+def test_options_with_the_kafka_prefix_configure_the_client() -> None:
     client = parse_sink_options({**WRITE, "kafka.compression.type": "zstd", "kafka.num.partitions": "8"}).client
     assert (client.compression_type, client.num_partitions) == ("zstd", 8)
     with pytest.raises(InvalidConfig, match=r"compression\.tipe"):
@@ -132,7 +132,7 @@ def test_offsets_are_words_or_json_for_each_partition(text: str, bound: object) 
     assert options.starting == options.ending == bound
 
 
-def test_a_time_says_where_to_start_unless_offsets_do_too() -> None:
+def test_starting_offsets_win_over_a_starting_time() -> None:
     assert parse_source_options({**READ, "startingTimestamp": "1700000000000"}).starting == Moment(1_700_000_000_000)
     with pytest.raises(InvalidConfig, match="not both"):
         parse_source_options({**READ, "startingTimestamp": "1", "startingOffsets": "earliest"})
@@ -161,7 +161,7 @@ def test_a_time_says_where_to_start_unless_offsets_do_too() -> None:
         ("subscribe", " , "),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_option(name: str, value: str) -> None:
+def test_an_invalid_value_is_refused_with_the_name_of_its_option(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match=f'option "{name}" cannot be'):
         parse_source_options({**READ, name: value})
 
@@ -184,6 +184,6 @@ def test_a_topic_name_is_checked_before_anything_is_read() -> None:
         parse_sink_options({"path": "/data", "topic": "../b"})
 
 
-def test_a_write_may_leave_the_topic_to_its_rows() -> None:
+def test_a_write_may_take_the_topic_from_its_rows() -> None:
     options = parse_sink_options({"path": "/data", "txnAppId": "nightly", "txnVersion": "20"})
     assert (options.topic, options.txn_app_id, options.txn_version) == (None, "nightly", 20)

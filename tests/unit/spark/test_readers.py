@@ -86,7 +86,7 @@ def expected(first: int, count: int, partition: int = 0) -> list[Row]:
 # --- batch ---
 
 
-def test_a_batch_reads_all_there_is(root: str, produce: Produce) -> None:
+def test_a_batch_reads_all_records(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 5), partitions=2)
     produce("orders", numbers(0, 3), to=1)
     produce("orders", numbers(5, 5))
@@ -108,7 +108,7 @@ def test_a_batch_of_an_empty_topic_has_no_rows(root: str) -> None:
         ({"endingTimestamp": "5000"}, 0, 10),
     ],
 )
-def test_a_batch_begins_and_ends_where_it_is_told(
+def test_a_batch_begins_and_ends_at_the_given_offsets(
     root: str, produce: Produce, options: dict[str, str], first: int, last: int
 ) -> None:
     produce("orders", numbers(0, 10), timestamps=range(1000, 1010))
@@ -124,7 +124,7 @@ def test_a_batch_begins_and_ends_where_it_is_told(
         {"endingOffsets": '{"orders":{"0":-2}}'},
     ],
 )
-def test_a_batch_that_could_read_nothing_is_refused(root: str, options: dict[str, str]) -> None:
+def test_a_batch_with_an_empty_range_is_refused(root: str, options: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig, match="would read nothing"):
         batch(root, subscribe="orders", **options)
 
@@ -188,7 +188,7 @@ def test_a_schema_that_the_topic_does_not_have_is_refused(root: str, produce: Pr
 # --- stream ---
 
 
-def test_a_stream_begins_with_what_comes_next_unless_told_otherwise(root: str, produce: Produce) -> None:
+def test_a_stream_begins_with_new_records_by_default(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 5))
     latest = stream(root, subscribe="orders")
     earliest = stream(root, subscribe="orders", startingOffsets="earliest")
@@ -216,7 +216,7 @@ def test_a_stream_follows_the_log_and_plans_each_record_once(root: str, produce:
     assert found == expected(0, 50)
 
 
-def test_a_limit_cuts_what_waits_into_micro_batches(root: str, produce: Produce) -> None:
+def test_a_limit_cuts_the_backlog_into_micro_batches(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 20))
     reader = stream(root, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger="8")
     assert reader.getDefaultReadLimit() == ReadMaxRows(8)
@@ -269,7 +269,7 @@ def test_a_stream_that_would_begin_behind_the_end_is_refused(root: str, produce:
         begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":6}}', failOnDataLoss="false"))
 
 
-def test_a_start_that_no_end_explains_is_refused(root: str, produce: Produce) -> None:
+def test_a_checkpoint_without_first_offsets_is_refused(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 5))
     reader = stream(root, subscribe="orders")
     end = begun(reader)
@@ -366,7 +366,7 @@ def first_of(options: Mapping[str, str], written: int) -> int:
 
 @pytest.mark.parametrize("crash", ["never", "before a plan", "before reading", "after reading"])
 @pytest.mark.parametrize("options", STARTS, ids=str)
-def test_a_query_on_a_busy_topic_reads_each_record_once_from_where_it_began(
+def test_a_query_on_a_busy_topic_reads_each_record_once_from_its_start(
     root: str, orders: Producer, options: dict[str, str], crash: str
 ) -> None:
     query = Query(root, orders, **options)
@@ -489,7 +489,7 @@ def test_a_task_whose_topic_ended_meanwhile_says_so(root: str, produce: Produce)
 # --- columns ---
 
 
-def test_a_record_keeps_everything_it_was_produced_with(root: str, produce: Produce) -> None:
+def test_a_record_keeps_all_its_produced_fields(root: str, produce: Produce) -> None:
     headers = [[{"key": "a", "value": b"1"}, {"key": "a", "value": None}], None]
     produce("orders", [b"x", None], keys=[b"k", None], timestamps=[1_700_000_000_123, 0], headers=headers)
     data_source = source(root, subscribe="orders", includeHeaders="true")
@@ -506,7 +506,7 @@ def test_a_record_keeps_everything_it_was_produced_with(root: str, produce: Prod
     assert (second["key"], second["value"], second["offset"]) == (None, None, 1)
 
 
-def test_times_given_by_the_log_are_told_apart(root: str, produce: Produce) -> None:
+def test_log_append_times_are_distinguished_from_create_times(root: str, produce: Produce) -> None:
     config = {"message.timestamp.type": "LogAppendTime"}
     Topic("orders", config=config, bootstrap_servers=root).create()
     produce("orders", [b"x"], timestamps=[1000])
@@ -548,7 +548,7 @@ def test_a_typed_topic_is_read_as_its_own_columns(root: str) -> None:
     }
 
 
-def test_a_typed_topic_has_no_value_to_be_read_as_kafka_has(root: str) -> None:
+def test_a_typed_topic_has_no_kafka_value_column(root: str) -> None:
     Topic("sales", TYPED, bootstrap_servers=root).create()
     data_source = source(root, subscribe="sales")
     reader = data_source.reader(data_source.schema())
@@ -559,7 +559,7 @@ def test_a_typed_topic_has_no_value_to_be_read_as_kafka_has(root: str) -> None:
         reader.partitions()
 
 
-def test_topics_with_different_columns_are_not_read_as_one(root: str, produce: Produce) -> None:
+def test_topics_with_different_columns_are_not_read_together(root: str, produce: Produce) -> None:
     Topic("sales", TYPED, bootstrap_servers=root).create()
     Topic("orders", bootstrap_servers=root).create()
     with pytest.raises(InvalidConfig, match="cannot be read with column"):

@@ -44,7 +44,7 @@ def test_spark_runs_the_python_of_the_session_unless_another_is_named() -> None:
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_a_python_that_the_environment_names_is_kept(
+def test_a_python_named_by_the_environment_is_kept(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, python(tmp_path))
@@ -52,9 +52,7 @@ def test_a_python_that_the_environment_names_is_kept(
     assert named() == {"PYSPARK_PYTHON": sys.executable} | {variable: python(tmp_path)}
 
 
-def test_a_python_named_by_a_setting_goes_before_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_python_named_by_a_setting_wins_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
     choose_interpreter({"spark.pyspark.python": python(tmp_path)})
     assert named() == {"PYSPARK_PYTHON": python(tmp_path)}

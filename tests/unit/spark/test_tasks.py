@@ -54,7 +54,7 @@ def test_every_offset_is_in_one_task_and_in_order(rows_of_files: list[list[int]]
 
 
 @given(files, st.integers(2, 20))
-def test_there_are_as_many_tasks_as_asked_for_if_there_are_rows_enough(
+def test_the_requested_number_of_tasks_is_made_if_there_are_enough_rows(
     rows_of_files: list[list[int]], tasks_min: int
 ) -> None:
     tasks = in_tasks({TOPIC: file_reads(rows_of_files)}, tasks_min)
@@ -67,13 +67,13 @@ def test_small_files_share_a_task_and_large_ones_do_not() -> None:
     assert len(in_tasks({TOPIC: file_reads(large, row_bytes=TASK_BYTES // 1000)})) == 3
 
 
-def test_very_many_small_files_are_shared_out_since_each_costs_a_request() -> None:
+def test_very_many_small_files_are_spread_over_tasks() -> None:
     tasks = in_tasks({TOPIC: file_reads([[1]] * 1000)})
     assert max(len(task) for task in tasks) <= TASK_BYTES // FILE_COST_BYTES
     assert len(tasks) > 30
 
 
-def test_asking_for_few_tasks_makes_none_larger() -> None:
+def test_a_low_minimum_of_tasks_makes_no_task_larger() -> None:
     reads = file_reads([[1000]] * 5, row_bytes=TASK_BYTES // 1000)
     assert in_tasks({TOPIC: reads}, 2) == in_tasks({TOPIC: reads})
 

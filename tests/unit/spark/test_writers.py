@@ -97,9 +97,7 @@ def test_two_queries_with_the_same_numbers_do_not_disturb_each_other(root: str) 
     assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"one", b"two"]
 
 
-def test_a_micro_batch_that_was_cut_short_between_two_topics_is_completed(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_micro_batch_interrupted_between_two_topics_is_completed(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = pa.table({"topic": ["a", "b", "a"], "value": [b"1", b"2", b"3"]})
     writer = stream_writer(root, rows)
     done = task_results(writer, [rows])
@@ -135,7 +133,7 @@ def test_a_failed_write_leaves_the_topic_as_it_was(root: str) -> None:
     assert [row["value"] for row in topic_rows(root, "orders", "value")] == [b"1"]
 
 
-def test_a_batch_with_a_number_happens_once(root: str) -> None:
+def test_a_numbered_batch_is_written_once(root: str) -> None:
     for _ in range(3):
         append(root, values(b"1"), topic="orders", txnAppId="nightly", txnVersion="20")
     append(root, values(b"2"), topic="orders", txnAppId="nightly", txnVersion="21")
@@ -176,7 +174,7 @@ def test_a_row_keeps_its_key_headers_time_and_partition(root: str) -> None:
     assert (second["value"], second["_headers"]) == (None, None)
 
 
-def test_keys_meet_the_partitions_that_a_producer_would_choose(root: str) -> None:
+def test_keys_get_the_partitions_that_a_producer_would_choose(root: str) -> None:
     keys = [b"%d" % number for number in range(50)]
     append(root, pa.table({"key": keys, "value": keys}), topic="orders", **{"kafka.num.partitions": "5"})
     written = topic_rows(root, "orders", "_partition", "_key")
@@ -202,7 +200,7 @@ def test_own_columns_make_a_typed_topic(root: str) -> None:
     assert described is not None
 
 
-def test_the_files_of_every_task_have_the_statistics_that_other_engines_filter_by(root: str) -> None:
+def test_files_of_every_task_have_statistics_for_other_engines(root: str) -> None:
     tasks = [pa.table({"id": pa.array(range(first, first + 5), pa.int64())}) for first in (0, 10)]
     append(root, *tasks, topic="orders", columns="table")
     dataset = DeltaTable(f"{root}/topics/orders").to_pyarrow_dataset()
@@ -226,7 +224,7 @@ def test_rows_of_a_typed_topic_can_be_written_to_another_as_they_are(root: str) 
     assert topic_rows(root, "copy", *columns) == topic_rows(root, "sales", *columns)
 
 
-def test_a_value_alone_makes_a_topic_of_bytes_whatever_the_columns_are_called(root: str) -> None:
+def test_a_value_column_alone_makes_an_untyped_topic(root: str) -> None:
     append(root, values(b"1"), topic="orders", columns="table")
     assert Topic("orders", bootstrap_servers=root).describe().schema is None
 
@@ -267,7 +265,7 @@ def test_a_topic_is_never_overwritten(root: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["txnAppId", "txnVersion"])
-def test_half_of_a_batch_number_is_refused(root: str, option: str) -> None:
+def test_application_id_and_batch_number_are_required_together(root: str, option: str) -> None:
     with pytest.raises(InvalidConfig, match="belong together"):
         batch_writer(root, values(b"1"), **{"topic": "orders", option: "1"})
 
@@ -277,7 +275,7 @@ def test_a_stream_numbers_its_batches_itself(root: str) -> None:
         stream_writer(root, values(b"1"), topic="orders", txnVersion="1")
 
 
-def test_a_topic_is_not_made_where_that_is_forbidden(root: str) -> None:
+def test_a_topic_is_not_created_if_creation_is_disabled(root: str) -> None:
     with pytest.raises(UnknownTopic, match="does not exist, and auto"):
         append(root, values(b"1"), topic="orders", **{"kafka.auto.create.topics.enable": "false"})
 
@@ -308,7 +306,7 @@ def test_rows_for_a_topic_that_was_recreated_meanwhile_are_not_appended(root: st
 
 
 @pytest.mark.fault("M5")
-def test_rows_that_waited_until_their_files_may_be_gone_are_refused_and_can_be_written_again(root: str) -> None:
+def test_rows_with_possibly_expired_files_are_refused_and_can_be_written_again(root: str) -> None:
     """An executor was done days before the driver came to its commit."""
     Topic("orders", bootstrap_servers=root).create()
     writer = batch_writer(root, values(b"1"), topic="orders")

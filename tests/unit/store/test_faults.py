@@ -31,7 +31,7 @@ from deltaq.groups.state import CommittedOffset
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from deltaq.topics.log import TopicLog
-from tests.doubles.reading import PATIENCE_S, drain, eventually, next_message
+from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message
 
 ENTRY = "*_delta_log/*.json"
 DATA = "*.parquet"
@@ -223,7 +223,7 @@ def filled(count: int = 6) -> MemoryStore:
     with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store) as producer:
         for number in range(count):
             producer.produce("t", b"%d" % number)
-            producer.flush(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
     return store
 
 
@@ -322,7 +322,7 @@ def test_a_listing_that_is_stale_or_repeats_itself_hides_no_entry(fault, effect)
     with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=inner) as producer:
         for number in range(2, 7):
             producer.produce("t", b"%d" % number)
-            producer.flush(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
     log.check_end()
     assert log.live_head.next_offsets == (7,)
     assert store.effects == {effect: 1}

@@ -273,20 +273,20 @@ class Peeked:
         return len(self.server.requests)
 
 
-PATIENCE_S = 0.2
+TIMEOUT_S = 0.2
 """How long `get_impatient` waits in tests, in seconds: a busy machine needs more than six milliseconds a request."""
 
 
 @pytest.fixture
 def unhurried(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server, and peeks that wait longer for its answers than they do elsewhere."""
-    monkeypatch.setattr(objects, "IMPATIENT_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(objects, "IMPATIENT_TIMEOUT_S", TIMEOUT_S)
     return server
 
 
 def test_who_peeks_asks_again_when_a_quick_server_is_slow(unhurried) -> None:
     server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
-    peeked.clock.step_s = PATIENCE_S
+    peeked.clock.step_s = TIMEOUT_S
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=2))
     assert peeked.store.get_impatient("k") == b"written"
     assert server.stub.effects() == {Effect.HUNG: 2}
@@ -294,7 +294,7 @@ def test_who_peeks_asks_again_when_a_quick_server_is_slow(unhurried) -> None:
 
 def test_who_has_peeked_in_vain_often_enough_waits(unhurried) -> None:
     server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
-    peeked.clock.step_s = PATIENCE_S
+    peeked.clock.step_s = TIMEOUT_S
     server.stub.set_rules(
         HttpRule(fault="hang_before", operation="get", times=IMPATIENT_ATTEMPTS),
         HttpRule(fault="slow", operation="get", delay_ms=(300, 300)),
@@ -313,7 +313,7 @@ def test_a_server_that_takes_its_time_is_asked_once_until_it_has_become_quicker(
     for _ in range(20):
         peeked.store.get_impatient("k")
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=1))
-    peeked.clock.step_s = PATIENCE_S
+    peeked.clock.step_s = TIMEOUT_S
     assert peeked.store.get_impatient("k") == b"written"
     assert server.stub.effects()[Effect.HUNG] == 1
 

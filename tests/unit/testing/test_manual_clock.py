@@ -154,7 +154,7 @@ def test_no_leap_is_missed_by_who_is_about_to_wait(clock, start):
 
 
 def test_waiting_for_threads_that_never_come_ends_with_an_error(clock, monkeypatch):
-    monkeypatch.setattr(manual_clock, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(manual_clock, "TIMEOUT_S", 0.01)
     with pytest.raises(TimeoutError, match="0 threads wait for the clock"):
         clock.until_waiting()
 

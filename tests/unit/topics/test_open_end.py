@@ -27,7 +27,7 @@ from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore
 from deltaq.topics.lookup import TopicLookup
-from tests.doubles.reading import PATIENCE_S, eventually, next_message
+from tests.doubles.reading import TIMEOUT_S, eventually, next_message
 
 COMMITS = 6
 FUTURE_MS = 10**12
@@ -57,7 +57,7 @@ def a_topic(lost: int | None = None) -> ListedStore:
     with Producer(conf, store=store) as producer:
         for number in range(COMMITS):
             producer.produce("t", str(number), timestamp=number + 1, partition=0)
-            assert producer.flush(PATIENCE_S) == 0
+            assert producer.flush(TIMEOUT_S) == 0
     if lost is not None:
         store.delete(log_entry(topic_log("t"), lost + 1))
     store.listings = 0
@@ -185,6 +185,6 @@ def test_records_that_come_later_are_read_from_a_log_whose_end_is_open():
         consumer.assign(at_time(consumer, 0))
         for number in range(COMMITS, COMMITS + 3):
             producer.produce("t", str(number), partition=0)
-            assert producer.flush(PATIENCE_S) == 0
+            assert producer.flush(TIMEOUT_S) == 0
         messages = [next_message(consumer) for _ in range(COMMITS + 3)]
     assert [message.value() for message in messages] == [b"%d" % number for number in range(COMMITS + 3)]

@@ -28,13 +28,13 @@ from deltaq.store import open_store
 from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
 from deltaq.topics.shared_files import parse_shared_file, writer_of
 
-__all__ = ["PARTITIONS", "Actor", "Findings", "Scene"]
+__all__ = ["PARTITIONS", "Actor", "Findings", "Harness"]
 
 TOPIC = "events"
 GROUP = "readers"
 PARTITIONS = 3
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """Maximum seconds to wait for something that must happen, on a busy machine."""
 
 MOMENT_S = 0.4
@@ -110,7 +110,7 @@ class Actor:
         """Ask it to end and wait. AssertionError if its exit status is not 0."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(PATIENCE_S) == 0, f"{self.name} did not end well: {self.said()}"
+        assert self.process.wait(TIMEOUT_S) == 0, f"{self.name} did not end well: {self.said()}"
 
     def said(self) -> str:
         """The end of its standard error."""
@@ -122,9 +122,9 @@ _ROOT_FOLDER = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Findings:
-    """What a scene came to. `kills`: how many of those of writers found records on their way in which place.
+    """The counts of a run. `kills`: kills of writers by the stage in which they hit records.
 
-    `taken_along`: the files that another writer has committed than the one that uploaded them.
+    `committed_by_peers`: the files committed by another writer than their uploader.
     """
 
     sends: Counter[str] = field(default_factory=Counter)
@@ -132,17 +132,21 @@ class Findings:
     kills: Counter[str] = field(default_factory=Counter)
     stored: int = 0
     orphans: int = 0
-    taken_along: int = 0
+    committed_by_peers: int = 0
 
     def __str__(self) -> str:
-        parts = {"records": self.stored, "orphan files": self.orphans, "files taken along": self.taken_along}
+        parts = {
+            "records": self.stored,
+            "orphan files": self.orphans,
+            "files committed by peers": self.committed_by_peers,
+        }
         counts = [f"{name} {count}" for name, count in parts.items()]
         counts += [f"{count} sends {outcome}" for outcome, count in sorted(self.sends.items())]
         counts += [f"{count} offset commits {outcome}" for outcome, count in sorted(self.commits.items())]
         return ", ".join(counts + [f"{count} kills {place}" for place, count in sorted(self.kills.items())])
 
 
-class Scene:
+class Harness:
     """One topic below `root`, and all processes that use it. A context manager that leaves no process behind."""
 
     def __init__(self, root: str, folder: Path, seed: int) -> None:
@@ -153,7 +157,7 @@ class Scene:
         self.readers: list[Actor] = []
         Topic(TOPIC, partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> Harness:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -223,9 +227,9 @@ class Scene:
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         """Wait until a condition is true."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not condition():
-            assert time.monotonic() < deadline, f"{what} did not come within {PATIENCE_S:g} s"
+            assert time.monotonic() < deadline, f"{what} did not come within {TIMEOUT_S:g} s"
             time.sleep(0.01)
 
     # --- the end ---
@@ -273,8 +277,8 @@ class Scene:
         named = dict(self._named_files())
         uploaded = [self._values(path) for path in set(self._data_files()) - named.keys()]
         findings.orphans = len(uploaded)
-        offers = {path: found for path in named if (found := parse_shared_file(path.removeprefix(topic_folder(TOPIC))))}
-        findings.taken_along = sum(named[path] != offer.id.writer for path, offer in offers.items())
+        shared = {path: found for path in named if (found := parse_shared_file(path.removeprefix(topic_folder(TOPIC))))}
+        findings.committed_by_peers = sum(named[path] != file.id.writer for path, file in shared.items())
         self._phases(findings, operations, {value for *_, value in stored}, set().union(*uploaded))
         return findings
 
@@ -329,7 +333,7 @@ class Scene:
                 yield entry.key
 
     def _named_files(self) -> Iterator[tuple[str, str]]:
-        """Each file that the log has added, with the writer whose entry it is in."""
+        """Each file that the log has added, with the writer of its entry."""
         store = open_store(self.root)
         for entry in store.list(topic_log(TOPIC)):
             version = entry_version(entry.key)

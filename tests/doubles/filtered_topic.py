@@ -36,11 +36,11 @@ __all__ = [
     "Written",
     "appended",
     "checkpointed",
+    "committed_by_peer",
     "compacted",
     "corrected",
     "key_compacted",
     "rows_of_files",
-    "taken_along",
     "wholly_compacted",
 ]
 
@@ -235,7 +235,7 @@ class Written:
             columns = columns.append_column(f"_{name}", pa.array(column))
         producer.produce_arrow("t", columns)
 
-    def offer_and_take_along(self, files: Sequence[Values]) -> Written:
+    def share_and_commit_by_peer(self, files: Sequence[Values]) -> Written:
         """Upload each of `files` as one writer, to be committed by another one."""
         theirs, ours = (TopicLog(self.store, "t", indexed=True) for _ in range(2))
         for number, values in enumerate(files):
@@ -250,12 +250,12 @@ class Written:
                 list(values),
                 view.schema,
             )
-            offer = SharedFileId(theirs.writer, number)
+            shared = SharedFileId(theirs.writer, number)
 
             def named(
-                segment: PendingSegment, offer: SharedFileId = offer, topic_id: str = view.topic_id
+                segment: PendingSegment, shared: SharedFileId = shared, topic_id: str = view.topic_id
             ) -> str | None:
-                return shared_file_path(offer, segment, topic_id, follows=False)
+                return shared_file_path(shared, segment, topic_id, follows=False)
 
             about = view.settings, "none", None, FOREVER, SYSTEM_CLOCK, theirs.version
             upload_segment(self.store, "t", columns, *about, named)
@@ -320,7 +320,7 @@ def compacted(root: Path) -> Written:
 
 
 def wholly_compacted(root: Path) -> Written:
-    """One file, of which the odd values leave no bounds to be told."""
+    """One file, of which the odd values have no bounds."""
     written = appended(root)
     assert written.maintain(MERGE_ALL)["files merged"] == len(rows_of_files())
     return written
@@ -336,10 +336,10 @@ def key_compacted(root: Path) -> Written:
     return written
 
 
-def taken_along(root: Path) -> Written:
-    """Half of the files are offers that another writer has committed."""
+def committed_by_peer(root: Path) -> Written:
+    """Half of the files are shared files that another writer has committed."""
     files = rows_of_files()
-    return Written(root).create().append(files[::2]).offer_and_take_along(files[1::2])
+    return Written(root).create().append(files[::2]).share_and_commit_by_peer(files[1::2])
 
 
 def corrected(root: Path) -> Written:

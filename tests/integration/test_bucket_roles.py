@@ -37,7 +37,7 @@ from tests.doubles.reading import drain, eventually
 
 pytestmark = pytest.mark.s3_server
 
-CLUELESS = {"store.access_key_id": "nobody-at-all", "store.secret_access_key": "not-a-secret-at-all"}
+CLUELESS = {"store.access_key_id": "unknown-user", "store.secret_access_key": "not-a-secret-at-all"}
 READY = replace(
     DEFAULT_SETTINGS, checkpoint_interval=5, checkpoint_rest_s=0.0, background_interval_s=0.0, merge_files=4
 )
@@ -123,12 +123,12 @@ def root(server: Server) -> Iterator[Root]:
 
 
 def produce(root: Root, role: str, *values: bytes, **more: Any) -> list[KafkaError | None]:
-    told: list[KafkaError | None] = []
+    reports: list[KafkaError | None] = []
     with Producer(root.client(role, **{"linger.ms": 0, **more})) as producer:
         for value in values:
-            producer.produce("t", value, on_delivery=lambda error, _: told.append(error))
+            producer.produce("t", value, on_delivery=lambda error, _: reports.append(error))
             assert producer.flush(30) == 0
-    return told
+    return reports
 
 
 def refused(store: Store, key: str) -> set[str]:
@@ -172,7 +172,7 @@ def test_a_second_setup_changes_nothing(root: Root, server: Server) -> None:
     assert list(root.store("root").list("")) == [], "the probe's object is gone"
 
 
-def test_a_policy_of_ours_that_was_another_is_replaced_and_said_so(root: Root, server: Server) -> None:
+def test_a_differing_policy_of_ours_is_replaced_and_reported(root: Root, server: Server) -> None:
     theirs = json.loads(root.done.policy("producer").document)
     server.admin.policy_add(root.done.policy("reader").name, policy=theirs)
     again = deltaq.setup(root.url, server.conf)
@@ -197,7 +197,7 @@ def test_setup_names_the_step_that_was_refused(root: Root, server: Server) -> No
 # --- reader ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_reads_and_commits_and_goes_on_where_it_was(root: Root) -> None:
+def test_a_reader_reads_commits_and_resumes(root: Root) -> None:
     assert produce(root, "root", b"one", b"two") == [None, None]
     conf = root.client("reader", **{"group.id": "billing", "auto.offset.reset": "earliest"})
     for value in (b"one", b"two"):
@@ -230,7 +230,7 @@ def test_a_reader_cannot_write_to_a_topic(root: Root) -> None:
     probe(root.store("reader"))
 
 
-def test_without_the_statements_that_write_a_reader_still_reads_by_assignment(root: Root, server: Server) -> None:
+def test_a_reader_without_write_statements_still_reads_by_assignment(root: Root, server: Server) -> None:
     assert produce(root, "root", b"one", b"two") == [None, None]
     document = json.loads(root.done.policy("reader").document)
     document["Statement"] = [
@@ -261,7 +261,7 @@ def test_a_producer_uploads_a_file_in_parts(root: Root) -> None:
     assert root.store("reader").get("topics/t/large.parquet") == large
 
 
-def test_a_producer_cannot_delete_data_nor_write_what_belongs_to_groups_and_maintenance(root: Root) -> None:
+def test_a_producer_cannot_delete_data_or_write_group_and_maintenance_objects(root: Root) -> None:
     assert produce(root, "producer", b"one", **{"maintenance.enable": False}) == [None]
     data, *_ = (entry.key for entry in root.store("root").list("topics/t/") if entry.key.endswith(".parquet"))
     log = topic_log("t")
@@ -276,12 +276,12 @@ def test_a_producer_cannot_delete_data_nor_write_what_belongs_to_groups_and_main
     assert not list(root.store("root").list("_deltaq/probe/"))
 
 
-def test_maintenance_in_a_producer_is_refused_once_in_words_while_its_messages_go_on(
+def test_refused_maintenance_in_a_producer_is_logged_once_and_messages_go_on(
     root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     care = background.BackgroundTopicMaintenance
     monkeypatch.setattr("deltaq.maintenance.background.BackgroundTopicMaintenance", partial(care, settings=READY))
-    told: list[KafkaError | None] = []
+    reports: list[KafkaError | None] = []
 
     def refusals() -> list[logging.LogRecord]:
         return [record for record in caplog.records if record.getMessage().startswith("maintenance of topic 't'")]
@@ -290,7 +290,7 @@ def test_maintenance_in_a_producer_is_refused_once_in_words_while_its_messages_g
         return [entry.key for entry in root.store("root").list("topics/t/") if "checkpoint.parquet" in entry.key]
 
     def has_come_so_far() -> bool:
-        producer.produce("t", b"x", on_delivery=lambda error, _: told.append(error))
+        producer.produce("t", b"x", on_delivery=lambda error, _: reports.append(error))
         assert producer.flush(30) == 0
         return len(refusals()) >= 3 and bool(checkpoints())
 
@@ -299,7 +299,7 @@ def test_maintenance_in_a_producer_is_refused_once_in_words_while_its_messages_g
         Producer(root.client("producer", **{"linger.ms": 0})) as producer,
     ):
         eventually(has_come_so_far, "three refusals, and a checkpoint, which a producer may write,")
-    assert set(told) == {None}
+    assert set(reports) == {None}
     assert [record.levelname for record in refusals()].count("WARNING") == 1
     assert "maintenance.enable" in refusals()[0].getMessage()
     assert not list(root.store("root").list("_deltaq/"))
@@ -308,7 +308,7 @@ def test_maintenance_in_a_producer_is_refused_once_in_words_while_its_messages_g
 # --- maintainer ------------------------------------------------------------------------------------------------------
 
 
-def test_a_maintainer_merges_and_removes_what_producers_and_readers_leave(root: Root) -> None:
+def test_a_maintainer_merges_and_removes_the_files_of_producers_and_readers(root: Root) -> None:
     values = [b"%d" % number for number in range(40)]
     assert set(produce(root, "producer", *values, **{"maintenance.enable": False})) == {None}
     conf = root.client("reader", **{"group.id": "g", "auto.offset.reset": "earliest"})

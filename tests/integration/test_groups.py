@@ -144,7 +144,7 @@ def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it
     second.close()
 
 
-def test_a_member_that_died_is_put_out_and_can_commit_no_more(root):
+def test_a_dead_member_is_removed_and_cannot_commit(root):
     produced(root, "t", range(10))
     dead, heir = member(root, **{"enable.auto.commit": False}), member(root)
     dead.subscribe(["t"])

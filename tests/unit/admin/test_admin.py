@@ -105,7 +105,7 @@ def test_the_default_number_of_partitions_is_the_clients(root):
         assert counts(admin) == {"t": 3}
 
 
-def test_a_topic_handle_brings_its_schema_along(admin, root):
+def test_a_topic_handle_passes_its_schema(admin, root):
     schema = pa.schema([("id", pa.int64())])
     assert created(admin, Topic("orders", schema, partitions=2)) == [None]
     description = admin.describe_topics(TopicCollection(["orders"]))["orders"].result(30)
@@ -185,7 +185,7 @@ def test_the_cluster_is_one_node_that_is_its_own_controller(admin, root):
     assert cluster.authorized_operations is None
 
 
-def test_topics_are_listed_and_looking_creates_none(admin):
+def test_listing_topics_creates_none(admin):
     created(admin, NewTopic("t", 3))
     metadata = admin.list_topics("nope", timeout=30)
     assert list(metadata.topics) == ["nope"]
@@ -248,7 +248,7 @@ def test_offsets_are_listed_as_kafka_lists_them(admin, root, spec, expected):
         pytest.param(lambda admin: admin.elect_leaders("preferred"), id="elect_leaders"),
     ],
 )
-def test_what_a_log_in_a_store_does_not_have_is_unsupported_and_says_why(admin, ask):
+def test_broker_only_operations_are_unsupported_with_a_reason(admin, ask):
     error = ask(admin).exception(30)
     assert error.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
     assert len(error.args[0].str()) > 30
@@ -331,7 +331,7 @@ def test_a_request_that_makes_no_sense_is_refused_at_once(admin, ask, error):
 # --- futures ---
 
 
-def test_a_call_returns_before_anything_is_done_and_leaving_waits_for_it():
+def test_calls_run_in_the_background_and_close_waits_for_them():
     gate = FaultyStore(MemoryStore("gate"), Rule("get", "*", Fault.slow()))
     with AdminClient(bootstrap_servers="memory://unused", store=gate) as admin:
         future = admin.create_topics([NewTopic("t")])["t"]
@@ -355,7 +355,7 @@ def test_a_call_returns_before_anything_is_done_and_leaving_waits_for_it():
         ),
     ],
 )
-def test_a_store_that_refuses_is_told_by_the_future(ask: Callable[[AdminClient], Future[Any]]):
+def test_a_store_refusal_is_raised_by_the_future(ask: Callable[[AdminClient], Future[Any]]):
     store = FaultyStore(
         MemoryStore("refusing"), *(Rule(op, "*", Fault.refused(), times=None) for op in ("get", "list"))
     )

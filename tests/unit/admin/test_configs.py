@@ -94,7 +94,7 @@ def test_settings_are_set_appended_subtracted_and_deleted_one_by_one(admin):
         (("partitions", None, DELETE), KafkaError.INVALID_CONFIG),
     ],
 )
-def test_a_change_that_cannot_be_made_leaves_all_settings_as_they_were(admin, change, code):
+def test_an_invalid_change_leaves_all_settings_unchanged(admin, change, code):
     before = described(admin)
     assert changed(admin, ("retention.bytes", "5", SET), change) == code
     assert described(admin) == before
@@ -123,7 +123,7 @@ def test_altering_all_settings_resets_those_that_are_not_named(admin, root):
     assert (description.settings.retention_bytes, description.settings.partitions) == (7, 2)
 
 
-def test_two_that_append_at_once_both_have_their_way(admin, root):
+def test_concurrent_appends_to_a_setting_both_apply(admin, root):
     assert changed(admin, ("cleanup.policy", None, DELETE)) is None
     others = [AdminClient(bootstrap_servers=root) for _ in range(6)]
     names = ["retention.ms", "retention.bytes", "segment.bytes", "flush.ms", "segment.ms", "delete.retention.ms"]
@@ -177,7 +177,7 @@ def test_resources_are_equal_and_ordered_by_type_and_name():
         [("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")],
     ],
 )
-def test_a_topic_cannot_be_told_to_keep_files_or_entries_for_too_short(admin, changes):
+def test_retention_of_files_and_entries_below_the_minimum_is_refused(admin, changes):
     before = described(admin)
     assert changed(admin, *((name, value, SET) for name, value in changes)) == KafkaError.INVALID_CONFIG
     assert {name: entry.value for name, entry in described(admin).items()} == {
@@ -187,6 +187,6 @@ def test_a_topic_cannot_be_told_to_keep_files_or_entries_for_too_short(admin, ch
         admin.create_topics([NewTopic("another", config=dict(changes))])["another"].result(30)
 
 
-def test_files_and_entries_can_be_kept_for_longer_together(admin):
+def test_retention_of_files_and_entries_can_be_raised_together(admin):
     assert changed(admin, ("file.delete.delay.ms", "172800000", SET)) is None
     assert changed(admin, ("metadata.max.retention.ms", "172800000", SET)) is None

@@ -89,7 +89,7 @@ def test_records_before_an_offset_are_gone_and_watermarks_move_as_in_kafka(root,
 
 
 @pytest.mark.fault("M3")
-def test_a_consumer_before_the_new_start_is_told_or_reset_as_it_wishes(root, admin):
+def test_a_consumer_before_the_new_start_gets_an_error_or_is_reset(root, admin):
     deleted(admin, 4)
     assert read_from(root, 1, "earliest") == [(offset, None) for offset in range(4, 10)]
     assert read_from(root, 1, "latest") == []
@@ -130,7 +130,7 @@ def one_file_topics(store: MemoryStore, count: int = 1) -> list[str]:
     return topics
 
 
-def test_no_answer_waits_for_files_to_be_rewritten_however_many_topics_are_asked_about():
+def test_delete_records_of_many_topics_returns_before_files_are_rewritten():
     store = HookedStore("slow")
     topics = one_file_topics(store, REQUESTS_MAX + 1)
     may_go_on = Event()
@@ -148,7 +148,7 @@ def test_no_answer_waits_for_files_to_be_rewritten_however_many_topics_are_asked
         assert sum(file.segment.rows for file in log.index.files.values()) == 2
 
 
-def test_whatever_keeps_files_from_being_rewritten_the_records_are_deleted_and_the_log_says_so(caplog):
+def test_records_are_deleted_and_a_warning_logged_if_files_cannot_be_rewritten(caplog):
     store = HookedStore("odd")
     (topic,) = one_file_topics(store)
 
@@ -165,7 +165,7 @@ def test_whatever_keeps_files_from_being_rewritten_the_records_are_deleted_and_t
     assert [record[4] for record in seen_by_consumers(store, topic)] == [b"b", b"c"]
 
 
-def test_the_end_of_the_program_stops_the_rewriting_of_files_and_waits_for_it(monkeypatch):
+def test_program_exit_stops_the_rewrite_of_files_and_waits_for_it(monkeypatch):
     store = HookedStore("ending")
     (topic,) = one_file_topics(store)
     admin = AdminClient({"bootstrap.servers": store.url}, store=store)
@@ -191,7 +191,7 @@ def test_the_end_of_the_program_stops_the_rewriting_of_files_and_waits_for_it(mo
     assert {entry.key for entry in store.list(names.topic_log(topic))} == before
 
 
-def test_what_key_compaction_has_cleaned_is_still_clean_when_it_is_trimmed():
+def test_delete_records_keeps_the_progress_of_key_compaction():
     """Its tombstones would stay for longer, and it would be cleaned again."""
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock, cleanup_policy="compact,delete")
@@ -232,7 +232,7 @@ def test_a_compacted_topic_refuses_and_one_with_both_policies_does_not(root, adm
 
 
 @pytest.mark.parametrize("wrong", [None, "t", [("t", 0, 1)], (TopicPartition("t", 0, 1),)])
-def test_what_is_no_list_of_partitions_is_refused_at_once(admin, wrong):
+def test_an_invalid_list_of_partitions_is_refused_at_once(admin, wrong):
     with pytest.raises(TypeError):
         admin.delete_records(wrong)
     with pytest.raises(ValueError, match="negative"):

@@ -152,7 +152,7 @@ CHOICES = [s for s in CLIENT_SETTINGS.values() if s.kind == "choice" and s.name 
 
 
 @pytest.mark.parametrize("setting", CHOICES, ids=lambda s: s.name)
-def test_the_real_client_takes_every_choice_and_no_other(setting: Setting) -> None:
+def test_choices_are_exactly_those_of_the_real_client(setting: Setting) -> None:
     for choice in (*setting.choices, *setting.synonyms):
         assert "Invalid value" not in peer_refusal({setting.name: choice})
     assert "Invalid value" in peer_refusal({setting.name: "something.else"})
@@ -206,7 +206,7 @@ def test_defaults_are_those_of_librdkafka(name: str, default: object) -> None:
 @pytest.mark.parametrize(
     "setting", [*CLIENT_SETTINGS.values(), *TOPIC_SETTINGS.values()], ids=lambda s: f"{s.clients}-{s.name}"
 )
-def test_every_setting_is_explained_and_takes_its_own_default(setting: Setting) -> None:
+def test_every_setting_has_a_description_and_accepts_its_own_default(setting: Setting) -> None:
     assert setting.doc.endswith(".")
     if setting.kind not in ("callable", "logger") and setting.default is not None:
         assert setting.parse(setting.default) == setting.default
@@ -224,7 +224,7 @@ def test_a_config_has_exactly_the_settings_that_have_an_effect(kind: str, config
     assert attributes == honoured - {"bootstrap_servers"}
 
 
-def test_every_setting_that_is_said_to_have_an_effect_is_read_by_the_code() -> None:
+def test_every_honoured_setting_is_read_by_the_code() -> None:
     package = Path(client_module.__file__).parent.parent
     modules = [path for path in package.rglob("*.py") if path.parent != package / "config"]
     nodes = [node for path in modules for node in ast.walk(ast.parse(path.read_text()))]
@@ -316,7 +316,7 @@ def test_integers_may_be_written_as_strings(value: object, expected: int) -> Non
     ["x", "", "12abc", "6e3", 6000.7, True, math.nan, math.inf, b"5", [5], "1_000", "\u0661", "9" * 5000, object()],
     ids=lambda v: repr(v)[:20],
 )
-def test_what_is_no_integer_is_refused(value: object) -> None:
+def test_a_non_integer_is_refused(value: object) -> None:
     error = refusal(batch__size=value)
     assert "batch.size" in error.error.str()
     assert len(error.error.str()) < 200
@@ -367,7 +367,7 @@ def test_none_is_the_default() -> None:
     ],
     ids=repr,
 )
-def test_every_way_to_say_where_to_start_is_understood(value: str, expected: str) -> None:
+def test_every_spelling_of_auto_offset_reset_is_accepted(value: str, expected: str) -> None:
     assert consumer(auto__offset__reset=value).auto_offset_reset == expected
 
 
@@ -402,13 +402,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, hint: str) -> 
 
 
 @pytest.mark.parametrize("key", ["x", 3, "store.", "", "group.id.\n", "error_cb.builder"])
-def test_a_key_like_no_other_is_refused_without_a_guess(key: Any) -> None:
+def test_an_unknown_key_without_a_similar_one_is_refused_without_suggestion(key: Any) -> None:
     with pytest.raises(InvalidConfig, match="No such configuration property"):
         parse_client_config("producer", {"bootstrap.servers": "memory://test", key: 1})
 
 
 @pytest.mark.parametrize("conf", [None, 5, "bootstrap.servers=x", [("acks", 1)]])
-def test_what_is_no_dict_is_a_type_error(conf: Any) -> None:
+def test_a_config_that_is_no_dict_raises_type_error(conf: Any) -> None:
     with pytest.raises(TypeError, match="expected configuration dict"):
         parse_client_config("producer", conf)
     with pytest.raises(TypeError, match=r"default\.topic\.config must be a dict"):
@@ -471,7 +471,7 @@ def test_contradictions_are_refused_as_the_real_client_does(conf: dict[str, obje
     assert ours == theirs
 
 
-def test_what_was_not_given_adapts_to_what_was() -> None:
+def test_defaults_adapt_to_the_given_settings() -> None:
     transactional = producer(transactional__id="t", transaction__timeout__ms=9_000)
     assert transactional.message_timeout_ms == 9_000
     assert producer(message__timeout__ms=2).linger_ms < 2
@@ -539,7 +539,7 @@ def warnings_logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCapt
         yield caplog
 
 
-def test_a_setting_without_effect_is_mentioned_once(warnings_logged: pytest.LogCaptureFixture) -> None:
+def test_a_setting_without_effect_is_logged_once(warnings_logged: pytest.LogCaptureFixture) -> None:
     for _ in range(3):
         producer(socket__timeout__ms=1_000, security__protocol="ssl", sasl__password="hunter2")
     texts = [record.getMessage() for record in warnings_logged.records]
@@ -549,7 +549,7 @@ def test_a_setting_without_effect_is_mentioned_once(warnings_logged: pytest.LogC
 
 
 @pytest.mark.parametrize("kind", ["consumer", "admin"])
-def test_how_long_offsets_are_kept_is_up_to_those_who_maintain_and_no_setting_of_who_commits_them(
+def test_offsets_retention_belongs_to_clients_that_run_maintenance(
     kind: Any, warnings_logged: pytest.LogCaptureFixture
 ) -> None:
     conf = {"bootstrap.servers": "memory://test", "group.id": "g", "offsets.retention.minutes": 60}
@@ -561,12 +561,12 @@ def test_how_long_offsets_are_kept_is_up_to_those_who_maintain_and_no_setting_of
     assert any("offsets.retention.minutes is a producer property and will be ignored" in text for text in texts)
 
 
-def test_a_default_spelled_out_is_not_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:
+def test_an_explicit_default_is_not_logged(warnings_logged: pytest.LogCaptureFixture) -> None:
     producer(socket__timeout__ms=60_000, security__protocol="PLAINTEXT")
     assert warnings_logged.records == []
 
 
-def test_a_setting_whose_demand_is_always_met_is_not_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:
+def test_a_setting_that_always_holds_is_not_logged(warnings_logged: pytest.LogCaptureFixture) -> None:
     producer(acks=1, enable__idempotence=False)
     producer(enable__idempotence=True)
     consumer(isolation__level="read_uncommitted", check__crcs=True)
@@ -574,7 +574,7 @@ def test_a_setting_whose_demand_is_always_met_is_not_mentioned(warnings_logged: 
     assert "*Fixed.* " in config_table("producer")
 
 
-def test_a_setting_of_the_other_client_is_checked_and_mentioned(warnings_logged: pytest.LogCaptureFixture) -> None:
+def test_a_setting_of_the_other_client_is_validated_and_logged(warnings_logged: pytest.LogCaptureFixture) -> None:
     config = consumer(linger__ms=7)
     assert not hasattr(config, "linger_ms")
     assert ["linger.ms is a producer property" in r.getMessage() for r in warnings_logged.records] == [True]
@@ -617,7 +617,7 @@ def test_a_config_cannot_be_changed() -> None:
         max_size=4,
     )
 )
-def test_whatever_is_passed_the_answer_is_a_config_or_a_named_error(conf: dict[str, object]) -> None:
+def test_any_dict_gives_a_config_or_an_error_that_names_the_key(conf: dict[str, object]) -> None:
     named: list[object] = []
     try:
         config = parse_client_config("producer", {**conf, "bootstrap.servers": "memory://test"})
@@ -654,7 +654,7 @@ def test_topic_settings_go_into_properties_and_come_back() -> None:
     assert settings.compression_type == "none"
 
 
-def test_a_topic_that_says_nothing_has_the_defaults_of_kafka() -> None:
+def test_a_topic_without_settings_has_the_defaults_of_kafka() -> None:
     settings = TopicSettings.from_properties({})
     assert settings.retention_ms == 7 * 24 * 3_600_000
     assert settings.retention_bytes == -1

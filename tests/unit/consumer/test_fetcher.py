@@ -40,7 +40,7 @@ from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
 from tests.doubles.compaction import compact
-from tests.doubles.reading import PATIENCE_S, eventually
+from tests.doubles.reading import TIMEOUT_S, eventually
 
 
 def a_store() -> MemoryStore:
@@ -62,7 +62,7 @@ def fill(store: Store, commits: int, rows: int = 1, size: int = 10, partitions: 
                 for partition in range(partitions):
                     value = f"{partition}:{commit * rows + row}".encode()
                     producer.produce("t", value.ljust(size), partition=partition)
-            assert producer.flush(PATIENCE_S) == 0
+            assert producer.flush(TIMEOUT_S) == 0
 
 
 class Fetching:
@@ -98,7 +98,7 @@ class Fetching:
         self.fetcher.assign({("t", partition): offset for partition, offset in enumerate(offsets)})
 
     def next(self):
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while (item := self.fetcher.queue.first(0.1)) is None:
             assert time.monotonic() < deadline, "nothing comes"
         self.fetcher.queue.remove(item)
@@ -488,7 +488,7 @@ def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
     with Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store) as producer:
         for number in range(12):
             producer.produce("t", f"{number % 2}:{number // 2}", partition=number % 2)
-            producer.flush(PATIENCE_S)
+            producer.flush(TIMEOUT_S)
     with Fetching(store) as probe:
         probe.assign(0, 0)
         probe.records(12)
@@ -730,7 +730,7 @@ def test_closing_ends_the_thread_even_while_the_budget_is_used_up():
     eventually(lambda: fetching.fetcher.queue.room <= 0)
     done = threading.Thread(target=fetching.fetcher.close)
     done.start()
-    done.join(PATIENCE_S)
+    done.join(TIMEOUT_S)
     assert not done.is_alive()
 
 

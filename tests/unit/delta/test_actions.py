@@ -57,21 +57,21 @@ ACTION_LISTS = st.lists(
 
 
 @given(ACTION_LISTS)
-def test_whatever_is_written_is_read_back_the_same(actions):
+def test_entries_are_read_back_unchanged(actions):
     entry = parse(encode_entry(INFO, actions))
     assert entry.info == INFO
     assert entry.actions == tuple(actions)
 
 
 @given(ACTION_LISTS, st.integers(0, 6))
-def test_actions_that_were_prepared_make_the_same_entry(actions, split):
+def test_prepared_actions_make_the_same_entry(actions, split):
     before, rest = prepared(actions[:split]), actions[split:]
     data = encode_entry(INFO, rest, before)
     assert data == encode_entry(INFO, actions)
     assert parse_entry(data, 3, "entry", before) == parse_entry(data, 3, "entry")
 
 
-def test_an_entry_with_other_lines_than_were_prepared_is_refused():
+def test_an_entry_that_differs_from_its_prepared_lines_is_refused():
     before = prepared([Remove("a", 1, data_change=False)])
     for actions in [Remove("b", 1, data_change=False)], []:
         with pytest.raises(Corrupt, match="prepared"):
@@ -85,7 +85,7 @@ def test_an_action_that_is_prepared_twice_for_one_entry_is_refused():
         parse_entry(encode_entry(INFO, [remove], before), 3, "entry", before)
 
 
-def test_what_is_read_as_something_else_than_it_says_is_not_prepared():
+def test_an_action_that_does_not_round_trip_is_not_prepared():
     with pytest.raises(ValueError, match="parses to a different action"):
         prepared([Remove("a", None, data_change=False)])  # type: ignore[arg-type]
 
@@ -151,12 +151,12 @@ def test_a_line_that_is_not_a_sound_action_is_corrupt(line, why):
 
 
 @pytest.mark.fault("W4")
-def test_an_action_of_an_unknown_kind_is_ignored_as_the_protocol_says():
+def test_an_unknown_action_is_ignored_as_the_protocol_requires():
     assert parse(b'{"cdc":{"path":"x"}}\n{"txn":{"appId":"a","version":1}}\n').actions == (Txn("a", 1),)
 
 
 @pytest.mark.fault("W1")
-def test_an_entry_without_our_seal_is_a_strangers():
+def test_an_entry_without_our_seal_is_foreign():
     assert parse(b'{"commitInfo":{"txnId":"x","timestamp":1}}\n').info is None
 
 

@@ -69,7 +69,7 @@ def store() -> MemoryStore:
 
 
 @pytest.mark.parametrize("version", [0, 100, 2**62])
-def test_a_checkpoint_says_what_the_state_says(version):
+def test_a_checkpoint_has_all_actions_of_the_state(version):
     state = state_at(version)
     data = encode_checkpoint(state)
     assert state_of(data, version) == state
@@ -81,7 +81,7 @@ def test_files_keep_their_order_in_a_checkpoint():
     assert list(state_of(encode_checkpoint(state), 7).files) == list(state.files)
 
 
-def test_what_was_forgotten_is_not_in_a_state_and_not_in_a_checkpoint():
+def test_removed_transactions_are_in_no_state_and_no_checkpoint():
     state = state_at(7)
     state.restore(8, [Txn("a/b", FORGOTTEN_VERSION, 18), Txn("never known", FORGOTTEN_VERSION)])
     assert set(state.txns) == {"a/c"}
@@ -126,7 +126,7 @@ def test_delta_rs_reads_the_checkpoint_when_the_entries_before_it_are_gone(topic
     assert DeltaTable(str(tmp_path / "topics" / "t"), version=10).version() == 10
 
 
-def test_another_parquet_reader_finds_what_the_state_says(topic, tmp_path):
+def test_another_parquet_reader_finds_the_actions_of_the_state(topic, tmp_path):
     """The seal lies in a gap of the file: nobody may stumble over it."""
     log = DeltaLog(open_store(str(tmp_path)), FOLDER)
     log.load()
@@ -155,7 +155,7 @@ def test_the_pointer_moves_forward_and_never_back(store):
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b'{"version":-1}', b'{"version":"7"}', b'{"version":900}'])
-def test_a_pointer_that_is_damaged_or_names_no_checkpoint_is_mended(damaged, store):
+def test_a_damaged_or_dangling_pointer_is_rewritten(damaged, store):
     store.put(last_checkpoint(LOG), damaged)
     write_checkpoint(store, LOG, state_at(100))
     assert pointer(store)["version"] == 100
@@ -181,7 +181,7 @@ def test_a_damaged_checkpoint_gives_way_to_a_sound_one_of_its_version(store):
 
 
 @pytest.mark.fault("M6")
-def test_a_crash_before_the_pointer_leaves_a_log_that_opens_and_the_next_checkpoint_is_pointed_to(store):
+def test_a_crash_before_the_pointer_leaves_a_readable_log_and_is_repaired_later(store):
     write_checkpoint(store, LOG, state_at(100))
     dying = FaultyStore(store, Rule("put", "*_last_checkpoint", Fault.crash_before()))
     with pytest.raises(Crash):
@@ -197,7 +197,7 @@ def test_a_crash_before_the_pointer_leaves_a_log_that_opens_and_the_next_checkpo
 
 @pytest.mark.fault("M6")
 @pytest.mark.parametrize("key", ["*.checkpoint.parquet", "*_last_checkpoint"])
-def test_an_answer_that_was_lost_is_told_and_writing_again_is_harmless(key, store):
+def test_a_lost_answer_is_reported_and_the_checkpoint_can_be_written_again(key, store):
     faulty = FaultyStore(store, Rule("write", key, Fault.error_after()))
     with pytest.raises(StoreUnavailable):
         write_checkpoint(faulty, LOG, state_at(100))
@@ -346,7 +346,7 @@ print("deltalake" in sys.modules)
     assert answer.stdout.split() == ["False"]
 
 
-def test_in_a_child_forked_behind_a_checkpoint_the_next_one_fails_as_any_other_may():
+def test_a_checkpoint_in_a_forked_child_fails_as_an_ordinary_error():
     # delta-rs panics there, which is no Exception.
     program = """
 import os, sys, warnings
@@ -367,7 +367,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert done.returncode == 3, done.stderr
 
 
-def test_who_makes_a_checkpoint_may_pause_in_between_and_stop_there() -> None:
+def test_checkpointing_yields_and_can_be_stopped() -> None:
     state = state_at(100)
     for number in range(500):
         state.files[f"{number}.parquet"] = Add(f"{number}.parquet", 10, 5, True, "{}", {"a": "b"})

@@ -107,7 +107,7 @@ def test_a_write_that_lands_after_another_writer_took_the_slot_changes_nothing(c
 
 
 @pytest.mark.fault("P7", "P9")
-def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_change_that(clock):
+def test_an_outcome_resolved_as_not_done_is_fenced_against_a_late_write(clock):
     inner = MemoryStore("test")
     slow = FaultyStore(inner, Rule("create", ENTRY, Fault.late_apply(), times=100))
     with pytest.raises(errors.OutcomeUnknown) as caught:
@@ -124,7 +124,7 @@ def test_an_unknown_outcome_is_settled_as_not_done_and_a_later_write_cannot_chan
 
 
 @pytest.mark.fault("P9", "P10")
-def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
+def test_an_unknown_outcome_is_resolved_as_done_if_the_entry_exists(clock):
     inner = MemoryStore("test")
     store = FaultyStore(
         inner, Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, Fault.error_before(), times=None)
@@ -141,13 +141,13 @@ def test_an_unknown_outcome_is_settled_as_done_when_the_entry_is_there(clock):
     assert entry.actions[-1] == Txn("app", 1)
 
 
-def test_the_token_of_a_settled_commit_must_be_one(clock):
+def test_resolving_an_invalid_token_is_refused(clock):
     log = DeltaLog(MemoryStore("test"), FOLDER, clock)
     with pytest.raises(ValueError, match="not the token"):
         resolve_commit(log, "nonsense", lambda state: Draft(CommitInfo("x", 0, ""), []), 0.0)
 
 
-def test_a_definite_no_of_the_store_is_no_unknown_outcome(clock):
+def test_a_definite_refusal_of_the_store_is_no_unknown_outcome(clock):
     store = FaultyStore(MemoryStore("test"), Rule("create", ENTRY, Fault.refused(), times=None))
     with pytest.raises(errors.Unavailable, match="access denied") as caught:
         commit(opened(store, clock), 1)
@@ -178,7 +178,7 @@ def test_after_an_unknown_outcome_the_same_log_goes_on_in_the_same_slot(clock):
 
 
 @pytest.mark.fault("P11")
-def test_losing_races_moves_on_slot_by_slot_and_writes_the_draft_anew_for_each(clock):
+def test_each_lost_race_moves_to_the_next_slot_with_a_new_draft(clock):
     store = MemoryStore("test")
     late = opened(store, clock)
     early = opened(store, clock)
@@ -196,7 +196,7 @@ def test_losing_races_moves_on_slot_by_slot_and_writes_the_draft_anew_for_each(c
     assert values(store) == [0, 1, 2, 100]
 
 
-def test_who_shares_a_log_looks_before_it_creates_and_loses_no_more_races_against_old_entries(clock):
+def test_a_contended_writer_reads_before_create_and_does_not_race_old_entries(clock):
     store = FaultyStore(MemoryStore("test"))
     ours, theirs = opened(store, clock), opened(store.inner, clock)
     commit(theirs, 0)
@@ -209,7 +209,7 @@ def test_who_shares_a_log_looks_before_it_creates_and_loses_no_more_races_agains
     assert values(store.inner) == list(range(8))
 
 
-def test_who_wrote_alone_does_not_pause_for_somebody_who_comes_by(clock):
+def test_a_sole_writer_does_not_pause_for_an_occasional_writer(clock):
     store = MemoryStore("test")
     ours, theirs = opened(store, clock), opened(store, clock)
     commit(theirs, 0)
@@ -219,7 +219,7 @@ def test_who_wrote_alone_does_not_pause_for_somebody_who_comes_by(clock):
     assert values(store) == [0, 1]
 
 
-def test_who_writes_alone_asks_nothing_before_it_creates(clock):
+def test_a_sole_writer_creates_without_a_read_before(clock):
     store = FaultyStore(MemoryStore("test"))
     ours, theirs = opened(store, clock), opened(store.inner, clock)
     commit(theirs, 0)
@@ -231,7 +231,7 @@ def test_who_writes_alone_asks_nothing_before_it_creates(clock):
     assert store.operations["get"] == gets
 
 
-def test_a_look_that_fails_does_not_hinder_the_commit(clock):
+def test_a_failed_read_before_create_does_not_fail_the_commit(clock):
     store = FaultyStore(MemoryStore("test"))
     ours, theirs = opened(store, clock), opened(store.inner, clock)
     commit(theirs, 0)
@@ -302,7 +302,7 @@ def test_no_damage_of_what_is_read_back_makes_a_lost_answer_a_second_commit_or_a
 
 
 @pytest.mark.fault("P5", "P9")
-def test_a_refusal_behind_which_nothing_can_be_read_may_answer_a_create_that_stands(clock):
+def test_a_refusal_with_unreadable_slot_leaves_the_outcome_unknown(clock):
     class Retrying(FaultyStore):
         """Something below the client sends a create again whose answer it has lost."""
 
@@ -319,7 +319,7 @@ def test_a_refusal_behind_which_nothing_can_be_read_may_answer_a_create_that_sta
     assert values(store.inner) == [1]
 
 
-def test_an_error_nobody_knows_does_not_make_a_commit_that_stands_a_failure(clock):
+def test_an_unexpected_error_does_not_fail_a_commit_that_stands(clock):
     class Broken(FaultyStore):
         def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
             super().create(key, data, after)
@@ -333,7 +333,7 @@ def test_an_error_nobody_knows_does_not_make_a_commit_that_stands_a_failure(cloc
     assert values(store.inner) == [1, 2]
 
 
-def test_an_entry_that_nobody_could_read_again_is_not_written(clock):
+def test_an_entry_that_could_not_be_read_back_is_not_written(clock):
     store = MemoryStore("test")
     log = opened(store, clock)
     commit(log, 1)
@@ -343,7 +343,7 @@ def test_an_entry_that_nobody_could_read_again_is_not_written(clock):
 
 
 @pytest.mark.parametrize("token", ["", "1", "1:x", "٣:abc:00000000", f"{'9' * 30}:abc:00000000", "1:a b:00000000"])
-def test_what_is_no_token_is_refused_before_any_look(token, clock):
+def test_an_invalid_token_is_refused_before_any_read(token, clock):
     store = FaultyStore(MemoryStore("test"))
     with pytest.raises(ValueError, match="is not the token"):
         resolve_commit(DeltaLog(store, FOLDER, clock), token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 0)
@@ -412,7 +412,7 @@ def checkpoint_of(store: Store, version: int, app_version: int) -> None:
 
 
 @pytest.mark.fault("C2", "C4")
-def test_a_writer_that_was_away_while_its_slot_was_cleaned_up_commits_at_the_head_instead(clock):
+def test_a_writer_whose_slot_was_cleaned_up_commits_at_the_head(clock):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
     checkpoint_of(store, 4, 4)
@@ -432,7 +432,7 @@ GOING_ON: dict[str, Callable[[DeltaLog], object]] = {
 
 @pytest.mark.fault("C4")
 @pytest.mark.parametrize("how", GOING_ON)
-def test_a_reader_that_was_away_while_its_place_was_cleaned_up_is_told_so(clock, how):
+def test_a_reader_whose_position_was_cleaned_up_gets_an_error(clock, how):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
     checkpoint_of(store, 4, 4)
@@ -516,7 +516,7 @@ def slot(version: int) -> str:
 
 @pytest.mark.fault("C4")
 @pytest.mark.parametrize("how", GOING_ON)
-def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re_opened_slot(clock, how):
+def test_a_reader_paused_during_a_read_does_not_accept_a_reopened_slot(clock, how):
     store = MemoryStore("test")
 
     def meanwhile() -> None:
@@ -537,7 +537,7 @@ def test_a_reader_that_stood_still_in_the_middle_of_a_look_does_not_believe_a_re
     assert (paused.state.version, paused.state.txns["app"].version) == (5, 5)
 
 
-def test_a_snapshot_holds_no_entry_that_came_into_its_slot_after_that_was_cleaned_up(clock):
+def test_a_snapshot_ignores_an_entry_put_into_a_cleaned_up_slot(clock):
     store = MemoryStore("test")
     writer = opened(store, clock)
     for value in range(6):
@@ -572,7 +572,7 @@ def test_a_log_that_is_cleaned_up_before_its_first_entry_is_read_is_opened_at_it
     assert (reader.state.version, reader.state.txns["app"].version) == (5, 5)
 
 
-def test_an_entry_that_is_cleaned_up_after_the_end_was_found_is_not_taken_for_lost(clock):
+def test_an_entry_cleaned_up_after_the_end_was_found_is_not_reported_lost(clock):
     store = MemoryStore("test")
     writer = opened(store, clock)
     commit(writer, 0)
@@ -589,7 +589,7 @@ def test_an_entry_that_is_cleaned_up_after_the_end_was_found_is_not_taken_for_lo
 
 
 @pytest.mark.fault("C4")
-def test_a_snapshot_holds_nothing_that_came_into_a_re_opened_slot_while_its_end_was_checked(clock):
+def test_a_snapshot_ignores_an_entry_put_into_a_reopened_slot_during_the_end_check(clock):
     store = MemoryStore("test")
     writer = opened(store, clock)
     commit(writer, 0)
@@ -610,7 +610,7 @@ def test_a_snapshot_holds_nothing_that_came_into_a_re_opened_slot_while_its_end_
 
 
 @pytest.mark.fault("C4")
-def test_that_a_slot_was_somebody_elses_is_no_proof_that_the_next_one_was_not_cleaned_up(clock):
+def test_a_slot_taken_by_another_writer_does_not_prove_the_next_one_valid(clock):
     store = MemoryStore("test")
     paused = cleaned_log(store, clock, 6)
     clock.advance(HEAD_PROOF_S - 1)
@@ -640,7 +640,7 @@ def others_go_on(store: Store, clock: ManualClock, first: int = 1) -> None:
 @pytest.mark.fault("C4")
 @pytest.mark.parametrize("how", GOING_ON)
 @pytest.mark.parametrize("what", ["the slot", "the markers"])
-def test_what_a_reader_saw_proves_nothing_about_the_time_after_it_began_to_look(clock, how, what):
+def test_a_read_proves_the_log_start_only_up_to_its_begin(clock, how, what):
     store = MemoryStore("test")
     commit(opened(store, clock), 0)
     paused = opened(store, clock)
@@ -658,7 +658,7 @@ def test_what_a_reader_saw_proves_nothing_about_the_time_after_it_began_to_look(
 
 
 @pytest.mark.fault("C2", "C4")
-def test_that_a_writer_found_its_slot_empty_proves_nothing_about_the_time_after_it_sent_its_create(clock):
+def test_an_empty_slot_proves_the_log_start_only_up_to_the_create(clock):
     store = MemoryStore("test")
     commit(opened(store, clock), 0)
     paused = opened(store, clock)
@@ -675,7 +675,7 @@ def test_that_a_writer_found_its_slot_empty_proves_nothing_about_the_time_after_
 
 @pytest.mark.fault("C2", "C4")
 @pytest.mark.parametrize("answer", ["late", "lost"])
-def test_a_writers_own_entry_proves_nothing_about_the_time_after_its_first_create(clock, answer):
+def test_a_writers_own_entry_proves_the_log_start_only_up_to_its_first_create(clock, answer):
     store = MemoryStore("test")
     commit(opened(store, clock), 0)
     paused = opened(store, clock)
@@ -695,7 +695,7 @@ def test_a_writers_own_entry_proves_nothing_about_the_time_after_its_first_creat
 
 
 @pytest.mark.parametrize(("start", "is_believed"), [(1, True), (2, False), (4, False)])
-def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cleaned_up(clock, start, is_believed):
+def test_an_outcome_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(clock, start, is_believed):
     store = FaultyStore(MemoryStore("test"), Rule("*", slot(1), Fault.error_after(), times=None))
     log = opened(store, clock)
     commit(log, 0)
@@ -716,7 +716,7 @@ def test_an_outcome_is_not_settled_by_what_came_into_its_slot_after_that_was_cle
 
 
 @pytest.mark.parametrize("how", GOING_ON)
-def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clock, how):
+def test_a_reader_does_not_continue_from_an_incomplete_snapshot(clock, how):
     store = FaultyStore(MemoryStore("test"))
     writer = opened(store.inner, clock)
     for value in range(6):
@@ -732,7 +732,7 @@ def test_a_reader_goes_on_from_no_snapshot_that_could_not_be_read_to_its_end(clo
 
 
 @pytest.mark.fault("C4")
-def test_a_writer_commits_behind_no_snapshot_of_which_nobody_knows_whether_its_slot_was_cleaned_up(clock):
+def test_a_writer_does_not_commit_after_a_snapshot_with_unverified_log_start(clock):
     store = FaultyStore(MemoryStore("test"))
     cleaned_log(store.inner, clock, 6)
     checkpoint_of(store.inner, 1, 1)  # an old one that clean-up has not come to yet
@@ -749,7 +749,7 @@ def test_a_writer_commits_behind_no_snapshot_of_which_nobody_knows_whether_its_s
     assert commit(log, 100).entry.version == 6
 
 
-def test_of_several_entries_asked_for_at_once_none_counts_that_was_seen_behind_an_empty_slot(clock):
+def test_concurrently_read_entries_after_an_empty_slot_are_ignored(clock):
     """The empty one was looked at a moment earlier, and what was being written there has come since."""
     store = FaultyStore(MemoryStore("test"), Rule("get", slot(2), Fault.missing()))
     writer = opened(store.inner, clock)
@@ -763,7 +763,7 @@ def test_of_several_entries_asked_for_at_once_none_counts_that_was_seen_behind_a
     assert (log.state.version, log.state.txns["app"].version) == (4, 4)
 
 
-def test_a_writer_in_touch_with_the_log_asks_for_no_markers(clock):
+def test_a_writer_that_follows_the_log_reads_no_log_start_markers(clock):
     store = FaultyStore(MemoryStore("test"))
     log = opened(store, clock)
     commit(log, 1)

@@ -80,7 +80,7 @@ def values(topic: WrittenTopic) -> list[bytes]:
 
 
 @pytest.mark.fault("M7", "C4")
-def test_an_append_whose_file_was_merged_and_its_entry_cleaned_up_is_not_made_twice(topic):
+def test_a_merged_append_whose_entry_was_cleaned_up_is_not_repeated(topic):
     mine = topic.upload(Row(b"mine"))
     with pytest.raises(OutcomeUnknown):
         appended(topic, mine, created=True, meanwhile=lambda: others_go_on(topic, 2))
@@ -88,21 +88,21 @@ def test_an_append_whose_file_was_merged_and_its_entry_cleaned_up_is_not_made_tw
 
 
 @pytest.mark.fault("M7", "C4")
-def test_an_append_into_a_slot_that_was_opened_again_is_made_anew_if_others_have_its_offsets(topic):
+def test_an_append_into_a_reopened_slot_is_repeated_if_others_have_its_offsets(topic):
     mine = topic.upload(Row(b"mine"))
     assert appended(topic, mine, created=False, meanwhile=lambda: others_go_on(topic, NOTHING_MERGED)) == [5]
     assert values(topic).count(b"mine") == 1
 
 
 @pytest.mark.fault("M7", "C4")
-def test_an_append_into_a_slot_that_was_opened_again_is_made_anew_if_nobody_can_have_had_its_offsets(topic):
+def test_an_append_into_a_reopened_slot_is_repeated_if_its_offsets_were_unused(topic):
     mine = topic.upload(Row(b"mine", partition=1))
     assert appended(topic, mine, created=False, meanwhile=lambda: others_go_on(topic, 2)) == [0]
     assert values(topic).count(b"mine") == 1
 
 
 @pytest.mark.fault("M7", "C4")
-def test_nobody_guesses_whose_records_were_merged_into_the_files_that_now_have_the_offsets(topic):
+def test_an_append_whose_offsets_are_in_merged_files_stays_unknown(topic):
     mine = topic.upload(Row(b"mine"))
     with pytest.raises(OutcomeUnknown):
         appended(topic, mine, created=False, meanwhile=lambda: others_go_on(topic, 2))
@@ -110,7 +110,7 @@ def test_nobody_guesses_whose_records_were_merged_into_the_files_that_now_have_t
 
 
 @pytest.mark.fault("M7")
-def test_an_append_of_which_one_file_has_expired_meanwhile_is_reported_as_a_whole(topic):
+def test_an_append_with_one_expired_file_is_reported_as_a_whole(topic):
     mine = [topic.upload(Row(b"expires")), topic.upload(Row(b"stays", partition=1))]
 
     def meanwhile() -> None:
@@ -124,7 +124,7 @@ def test_an_append_of_which_one_file_has_expired_meanwhile_is_reported_as_a_whol
 
 @pytest.mark.fault("M3", "M7")
 @pytest.mark.parametrize("created", [True, False], ids=["was in the topic", "never was"])
-def test_a_file_of_a_merge_that_may_have_been_in_the_topic_is_left_to_whoever_sweeps(topic, created):
+def test_a_possibly_committed_file_of_a_merge_is_left_to_the_orphan_file_remover(topic, created):
     topic.append(Row(b"second"))
     puts = []
 
@@ -151,7 +151,7 @@ def test_a_file_of_a_merge_that_may_have_been_in_the_topic_is_left_to_whoever_sw
 
 
 @pytest.mark.fault("M4", "M5")
-def test_a_look_that_was_noted_long_after_the_folder_was_listed_counts_for_nothing(topic):
+def test_an_orphan_scan_saved_long_after_its_listing_is_ignored(topic):
     clock = topic.clock
     assert isinstance(clock, ManualClock)
     topic.upload(Row(b"young"))

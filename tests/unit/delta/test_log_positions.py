@@ -33,7 +33,7 @@ def position(topic: WrittenTopic) -> TopicLog:
     return TopicLog(topic.store, "t", topic.clock, indexed=True)
 
 
-def test_a_position_that_is_taken_over_again_and_again_is_as_if_it_were_loaded(topic: WrittenTopic) -> None:
+def test_a_repeatedly_copied_position_equals_a_loaded_one(topic: WrittenTopic) -> None:
     follower = position(topic)
     for number in range(12):
         topic.append(Row(b"%d" % number), Row(b"x"))
@@ -48,9 +48,7 @@ def test_a_position_that_is_taken_over_again_and_again_is_as_if_it_were_loaded(t
         assert list(follower.index.batches(0)) == list(loaded.index.batches(0))
 
 
-def test_nothing_has_to_be_understood_again_of_a_position_that_is_taken_over(
-    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copying_a_position_parses_nothing_again(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         topic.append(Row(b"%d" % number))
     topic.log.catch_up()
@@ -60,7 +58,7 @@ def test_nothing_has_to_be_understood_again_of_a_position_that_is_taken_over(
     assert len(follower.index.files) == 3
 
 
-def test_a_position_that_was_taken_over_stays_where_it_is_while_the_other_one_moves_on(topic: WrittenTopic) -> None:
+def test_a_copied_position_stays_while_the_original_advances(topic: WrittenTopic) -> None:
     topic.append(Row(b"a"))
     follower = position(topic)
     follower.adopt(topic.log)
@@ -78,7 +76,7 @@ def test_a_position_without_an_index_gives_none_to_another(topic: WrittenTopic) 
         position(topic).adopt(TopicLog(topic.store, "t", topic.clock))
 
 
-def test_who_catches_up_may_pause_after_each_entry_and_stop_there(topic: WrittenTopic) -> None:
+def test_catching_up_yields_after_each_entry_and_can_be_stopped(topic: WrittenTopic) -> None:
     seen: list[int] = []
 
     def between() -> None:
@@ -126,7 +124,7 @@ class Growing(FaultyStore):
 
 @pytest.mark.parametrize("lost", [None, 14])
 @pytest.mark.parametrize("checkpoint", [8, 12], ids=["entries behind the checkpoint", "none behind it"])
-def test_a_gap_is_found_in_what_came_while_a_remote_log_was_loaded(
+def test_a_gap_in_entries_written_during_a_load_is_found(
     topic: WrittenTopic, checkpoint: int, lost: int | None
 ) -> None:
     for number in range(12):
@@ -148,7 +146,7 @@ class Remote(FaultyStore):
     is_remote = True
 
 
-def test_what_lies_behind_a_checkpoint_that_cannot_be_read_says_nothing_of_what_lies_behind_an_older_one(
+def test_entries_after_an_unreadable_checkpoint_do_not_prove_those_after_an_older_one(
     topic: WrittenTopic,
 ) -> None:
     for number in range(8):
@@ -163,9 +161,7 @@ def test_what_lies_behind_a_checkpoint_that_cannot_be_read_says_nothing_of_what_
 
 
 @pytest.mark.parametrize("damaged", ["the checkpoint", "the pointer"])
-def test_a_remote_log_without_its_first_entries_is_read_from_whichever_checkpoint_there_is(
-    topic: WrittenTopic, damaged: str
-) -> None:
+def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(topic: WrittenTopic, damaged: str) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number))
         if topic.log.version in {4, 8}:
@@ -179,7 +175,7 @@ def test_a_remote_log_without_its_first_entries_is_read_from_whichever_checkpoin
     assert (log.version, log.index.files) == (8, topic.log.index.files)
 
 
-def test_an_entry_that_a_remote_store_lists_before_it_finds_it_is_looked_for_again(topic: WrittenTopic) -> None:
+def test_an_entry_that_is_listed_but_not_found_is_read_again(topic: WrittenTopic) -> None:
     for number in range(6):
         topic.append(Row(b"%d" % number))
         if topic.log.version == 4:
@@ -224,7 +220,7 @@ def beside(topic: WrittenTopic, store: Store) -> TopicLog:
     return TopicLog(store, "t", topic.clock, indexed=True, client_id="maintenance", beside=shared)
 
 
-def test_what_the_writer_has_read_or_written_is_not_read_again(topic: WrittenTopic, store: Counted) -> None:
+def test_entries_known_to_the_writer_are_not_read_again(topic: WrittenTopic, store: Counted) -> None:
     log = beside(topic, store)
     for number in range(10):
         topic.append(Row(b"%d" % number))
@@ -238,7 +234,7 @@ def test_what_the_writer_has_read_or_written_is_not_read_again(topic: WrittenTop
     assert log.index.files == topic.fresh_log().index.files
 
 
-def test_a_rewrite_beside_a_writer_costs_neither_a_lost_race(topic: WrittenTopic, store: Counted) -> None:
+def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, store: Counted) -> None:
     topic.log = TopicLog(store, "t", topic.clock, indexed=True)
     topic.log.load()
     log = beside(topic, store)
@@ -257,7 +253,7 @@ def test_a_rewrite_beside_a_writer_costs_neither_a_lost_race(topic: WrittenTopic
     assert topic.fresh_log().index.files == log.index.files
 
 
-def test_a_store_that_does_not_answer_keeps_the_writer_waiting_for_seconds_only(topic: WrittenTopic) -> None:
+def test_an_unanswering_store_blocks_the_writer_for_seconds_only(topic: WrittenTopic) -> None:
     for number in range(4):
         topic.append(Row(b"%d" % number))
     faulty = FaultyStore(topic.store, Rule("create", "*.json", Fault.error_before(), times=None))
@@ -271,7 +267,7 @@ def test_a_store_that_does_not_answer_keeps_the_writer_waiting_for_seconds_only(
     assert topic.clock.monotonic() - began < 1.5 * TURN_TIMEOUT_S
 
 
-def test_a_plan_that_the_writer_has_overtaken_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None:
+def test_a_stale_plan_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None:
     for number in range(4):
         topic.append(Row(b"%d" % number))
     log = beside(topic, topic.store)
@@ -284,9 +280,7 @@ def test_a_plan_that_the_writer_has_overtaken_is_refused_and_leaves_nothing(topi
     assert topic.stored() - {file.path for file in plan.inputs} == topic.live()
 
 
-def test_beside_a_writer_that_rests_what_others_wrote_is_looked_after_all_the_same(
-    topic: WrittenTopic, store: Counted
-) -> None:
+def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(topic: WrittenTopic, store: Counted) -> None:
     resting = TopicLog(store, "t", topic.clock, indexed=True)
     resting.load()
     for number in range(8):
@@ -302,7 +296,7 @@ def test_beside_a_writer_that_rests_what_others_wrote_is_looked_after_all_the_sa
 
 
 @pytest.mark.parametrize("why", ["never loaded", "not loaded whole"])
-def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(topic: WrittenTopic, why: str) -> None:
+def test_an_unloaded_writer_is_loaded_by_its_maintenance(topic: WrittenTopic, why: str) -> None:
     faulty = FaultyStore(topic.store)
     writer = TopicLog(faulty, "t", topic.clock, indexed=True)
     if why == "not loaded whole":
@@ -318,7 +312,7 @@ def test_a_writer_that_knows_nothing_yet_learns_it_in_the_turn_of_maintenance(to
     assert (writer.version, writer.head) == (topic.fresh_log().version, topic.fresh_log().head)
 
 
-def test_what_a_writer_has_offered_stays_known_when_maintenance_that_has_read_less_commits_beside_it(
+def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenance(
     topic: WrittenTopic,
 ) -> None:
     """Who goes on from a checkpoint has not seen what was offered before it. The writer has, and must not forget."""
@@ -358,7 +352,7 @@ def merges(topic: WrittenTopic) -> list[int]:
     return [count for count in taken if count]
 
 
-def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_large_merge(topic: WrittenTopic) -> None:
+def test_files_added_during_a_large_merge_are_merged_before_it_ends(topic: WrittenTopic) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number))
     shared = SharedTopicLog(topic.log, topic.clock)
@@ -370,7 +364,7 @@ def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_large_merge
     assert [value for *_, value, _ in seen] == [b"%d" % n for n in range(8)] + [b"new"] * NEW_VERSIONS
 
 
-def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: WrittenTopic) -> None:
+def test_a_busy_writer_does_not_starve_a_merge(topic: WrittenTopic) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
     shared = SharedTopicLog(topic.log, topic.clock)
@@ -382,7 +376,7 @@ def test_a_writer_that_never_rests_does_not_keep_a_merge_from_its_end(topic: Wri
     assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
 
 
-def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time(
+def test_a_long_merge_is_interrupted_repeatedly_but_has_half_of_the_time(
     topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.topic_pass.NEW_VERSIONS", 4)
@@ -398,7 +392,7 @@ def test_a_long_merge_is_interrupted_more_than_once_and_yet_has_half_of_the_time
     assert len(seen_by_consumers(topic.store)) == 60 + 150
 
 
-def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_long_listing(
+def test_files_added_during_a_long_listing_are_merged_before_it_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.orphan_files.LISTED_AT_ONCE", 1)
@@ -420,9 +414,7 @@ def test_what_a_writer_adds_meanwhile_does_not_wait_for_the_end_of_a_long_listin
 
 
 @pytest.mark.parametrize("operation", ["put", "get"], ids=["its file", "its look at the log"])
-def test_a_small_merge_that_fails_is_no_end_of_the_large_one_that_it_interrupted(
-    topic: WrittenTopic, operation: str
-) -> None:
+def test_a_failed_small_merge_does_not_end_the_interrupted_large_one(topic: WrittenTopic, operation: str) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
@@ -453,9 +445,7 @@ class Meddling(Writing):
 
 
 @pytest.mark.parametrize("how", ["overtaken", "a file is gone"])
-def test_a_small_merge_that_others_thwart_is_no_end_of_the_large_one_that_it_interrupted(
-    topic: WrittenTopic, how: str
-) -> None:
+def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(topic: WrittenTopic, how: str) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
@@ -479,7 +469,7 @@ def test_a_small_merge_that_others_thwart_is_no_end_of_the_large_one_that_it_int
     assert topic.stored() >= topic.live()
 
 
-def test_what_is_asked_to_stop_in_a_small_merge_stops_in_the_large_one_too(topic: WrittenTopic) -> None:
+def test_stopping_during_a_small_merge_stops_the_large_one_too(topic: WrittenTopic) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number))
     before = topic.stored()
@@ -514,14 +504,14 @@ def test_only_maintenance_that_shares_the_time_with_a_client_writes_files_in_pie
     assert len(in_pieces) == (share < 1)
 
 
-def test_a_merge_that_is_not_beside_a_writer_does_one_thing_after_the_other(topic: WrittenTopic) -> None:
+def test_a_merge_without_a_writer_beside_it_is_not_interrupted(topic: WrittenTopic) -> None:
     for number in range(8):
         topic.append(Row(b"%d" % number))
     TopicPass(topic.store, "t", topic.clock, SMALL, Writing(topic, NEW_VERSIONS, 1)).run()
     assert merges(topic)[0] == 8
 
 
-def test_rows_of_files_that_expired_or_were_merged_by_others_are_not_kept_for_ever(topic: WrittenTopic) -> None:
+def test_rows_of_expired_or_merged_files_leave_the_row_cache(topic: WrittenTopic) -> None:
     topic.append(Row(b"old", timestamp_ms=1), Row(b"old", timestamp_ms=1))
     for number in range(6):
         topic.append(Row(b"%d" % number))

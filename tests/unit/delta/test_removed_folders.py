@@ -93,7 +93,7 @@ def test_a_commit_into_a_log_that_was_removed_or_replaced_fails_and_writes_nothi
 
 @pytest.mark.fault("B5", "W5")
 @pytest.mark.parametrize("removed", REMOVALS)
-def test_a_removal_before_an_opened_log_is_written_to_for_the_first_time_is_noticed(tmp_path: Path, removed: str):
+def test_a_removal_before_the_first_write_to_an_opened_log_is_noticed(tmp_path: Path, removed: str):
     store = LocalStore(str(tmp_path))
     opened(store, 4)
     log = opened(LocalStore(str(tmp_path)))
@@ -117,7 +117,7 @@ def test_a_removal_that_spares_the_entries_created_meanwhile_is_noticed(tmp_path
 
 
 @pytest.mark.fault("B5")
-def test_log_clean_up_below_a_writer_is_not_taken_for_a_removal(tmp_path: Path):
+def test_log_clean_up_below_a_writers_position_is_not_taken_for_a_removal(tmp_path: Path):
     store = LocalStore(str(tmp_path))
     log = opened(store, 4)
     for start in (2, 4):
@@ -129,7 +129,7 @@ def test_log_clean_up_below_a_writer_is_not_taken_for_a_removal(tmp_path: Path):
 
 @pytest.mark.fault("P5", "B5")
 @pytest.mark.parametrize("removed", [kind for kind in REMOVALS if kind != "the topic, made anew and longer"])
-def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_settled(tmp_path: Path, removed: str):
+def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_resolved(tmp_path: Path, removed: str):
     class Removing(LocalStore):
         def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
             super().create(key, data, after)
@@ -151,7 +151,7 @@ def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_set
         assert resolve_commit(late, caught.value.token, nothing, float("inf")) is None
 
 
-def test_an_unknown_outcome_in_a_log_that_is_shorter_now_is_settled_as_not_done(tmp_path: Path):
+def test_an_unknown_outcome_in_a_log_that_became_shorter_is_resolved_as_not_done(tmp_path: Path):
     store = FaultyStore(LocalStore(str(tmp_path)))
     log = opened(store, 9)
     store.add(Rule("create", "*_delta_log/*", Fault.error_before(), times=None))
@@ -193,7 +193,7 @@ class Remote(FaultyStore):
 
 
 @pytest.mark.fault("B5")
-def test_over_a_network_a_removal_is_noticed_before_a_commit_once_the_last_look_is_old():
+def test_on_a_remote_store_a_removal_is_noticed_once_the_last_check_is_old():
     store = Remote(MemoryStore("test"))
     log = opened(store, 4)
     for key in [entry.key for entry in store.inner.list("")]:
@@ -204,7 +204,7 @@ def test_over_a_network_a_removal_is_noticed_before_a_commit_once_the_last_look_
     assert not list(store.inner.list(LOG))
 
 
-def test_over_a_network_the_entry_before_is_looked_at_each_thirty_seconds_only():
+def test_on_a_remote_store_the_previous_entry_is_checked_every_thirty_seconds():
     store = Remote(MemoryStore("test"))
     log = opened(store, 4)
     looks = store.operations["get_range"]
@@ -245,7 +245,7 @@ def test_a_producer_whose_topic_is_removed_acknowledges_nothing_until_there_is_a
 
 
 @pytest.mark.fault("B5")
-def test_a_consumer_whose_group_is_removed_commits_nothing_into_what_is_left(tmp_path: Path):
+def test_a_consumer_whose_group_is_removed_commits_nothing(tmp_path: Path):
     conf = {"bootstrap.servers": str(tmp_path), "group.id": "g"}
     offset = [TopicPartition("t", 0, 1)]
     with Producer({"bootstrap.servers": str(tmp_path)}) as producer:

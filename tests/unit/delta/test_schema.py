@@ -62,7 +62,7 @@ def test_delta_rs_reads_the_same_columns(schema: pa.Schema) -> None:
 
 
 @given(SCHEMAS)
-def test_what_delta_rs_writes_is_read(schema: pa.Schema) -> None:
+def test_a_schema_written_by_delta_rs_is_read(schema: pa.Schema) -> None:
     assert arrow_schema(Schema.from_arrow(schema).to_json()).equals(schema, check_metadata=False)
 
 
@@ -162,12 +162,12 @@ FIELD = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
     ],
     ids=lambda text: text[:160].replace(" ", ""),
 )
-def test_what_is_no_schema_is_a_value_error(schema: str) -> None:
+def test_an_invalid_schema_raises_value_error(schema: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         arrow_schema(schema)
 
 
-def test_metadata_that_is_no_text_is_kept_as_json() -> None:
+def test_non_text_metadata_is_kept_as_json() -> None:
     schema = json.dumps({"type": "struct", "fields": [FIELD | {"metadata": {"id": 7, "name": "x"}}]})
     assert arrow_schema(schema).field("a").metadata == {b"id": b"7", b"name": b"x"}
 

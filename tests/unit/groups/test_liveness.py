@@ -95,7 +95,7 @@ def members(store: Store) -> set[str]:
 # --- one look after the other ---
 
 
-def test_a_member_is_dead_once_a_look_finds_it_unchanged_for_its_session_timeout():
+def test_a_member_is_dead_if_its_heartbeat_is_unchanged_for_the_session_timeout():
     store, clock = MemoryStore("test"), ManualClock()
     heart, watch = Heart(store), HeartbeatWatch(store, "g", clock)
     heart.beat()
@@ -106,7 +106,7 @@ def test_a_member_is_dead_once_a_look_finds_it_unchanged_for_its_session_timeout
     assert is_dead(watch)
 
 
-def test_a_member_that_beat_just_before_a_late_look_is_alive_and_its_time_begins_anew():
+def test_a_heartbeat_before_a_late_check_restarts_the_session_timeout():
     store, clock = MemoryStore("test"), ManualClock()
     heart, watch = Heart(store), HeartbeatWatch(store, "g", clock)
     heart.beat()
@@ -121,7 +121,7 @@ def test_a_member_that_beat_just_before_a_late_look_is_alive_and_its_time_begins
     assert is_dead(watch)
 
 
-def test_a_slow_look_makes_no_silence_longer_than_it_was():
+def test_a_slow_check_does_not_extend_the_observed_silence():
     """When the object was read is known no better than from when to when the look took."""
     clock, inner = ManualClock(), MemoryStore("test")
     slow = {1: 60.0, 3: 60.0}
@@ -136,7 +136,7 @@ def test_a_slow_look_makes_no_silence_longer_than_it_was():
     assert is_dead(watch)
 
 
-def test_the_time_of_a_suspended_watcher_is_no_silence_of_others():
+def test_the_suspension_of_a_watcher_does_not_count_as_silence():
     store, clock = MemoryStore("test"), ManualClock()
     watch = HeartbeatWatch(store, "g", clock)
     Heart(store).beat()
@@ -156,7 +156,7 @@ def test_each_member_has_the_session_timeout_that_it_joined_with():
     assert watch.check(both).dead == {"victim", "patient"}, "neither has a heartbeat object, and that does not change"
 
 
-def test_a_member_that_has_left_and_one_of_the_same_name_have_nothing_in_common():
+def test_a_rejoined_member_of_the_same_name_is_another_member():
     store, clock = MemoryStore("test"), ManualClock()
     watch = HeartbeatWatch(store, "g", clock)
     assert not is_dead(watch)
@@ -165,7 +165,7 @@ def test_a_member_that_has_left_and_one_of_the_same_name_have_nothing_in_common(
     assert not is_dead(watch)
 
 
-def test_a_look_that_failed_says_nothing_and_the_next_one_goes_on():
+def test_a_failed_check_changes_nothing_and_the_next_one_continues():
     store, clock = FaultyStore(MemoryStore("test")), ManualClock()
     watch = HeartbeatWatch(store, "g", clock)
     assert not is_dead(watch)
@@ -181,7 +181,7 @@ def test_a_look_that_failed_says_nothing_and_the_next_one_goes_on():
 
 @pytest.mark.fault("C3")
 @pytest.mark.parametrize("paused_after", range(1, 40))
-def test_a_watcher_that_pauses_after_any_step_puts_out_no_member_that_lives(paused_after):
+def test_a_watcher_paused_after_any_step_removes_no_live_member(paused_after):
     """The member beats every 9 s. Wherever the watcher is suspended, it then has to look once more."""
     inner, clock = MemoryStore("test"), ManualClock()
     heart = Heart(inner)
@@ -215,7 +215,7 @@ def test_a_watcher_that_pauses_after_any_step_puts_out_no_member_that_lives(paus
 
 
 @pytest.mark.fault("C3")
-def test_a_member_that_comes_back_between_the_verdict_and_its_entry_is_another_one_and_stays():
+def test_a_member_that_rejoins_before_its_removal_entry_stays():
     inner, clock, other_clock = MemoryStore("test"), ManualClock(), ManualClock()
     store, other = FaultyStore(inner), FaultyStore(inner)
     with membership(store, clock, "silent") as silent:
@@ -245,7 +245,7 @@ def test_a_member_that_comes_back_between_the_verdict_and_its_entry_is_another_o
 
 
 @pytest.mark.fault("C4")
-def test_a_member_whose_machine_slept_is_another_one_at_once_and_waits_for_nothing():
+def test_a_member_after_machine_suspension_rejoins_at_once():
     store, clock = MemoryStore("test"), ManualClock()
     with membership(store, clock) as sleeper:
         first = until_joined(sleeper)
@@ -272,7 +272,7 @@ def commit_from_outside(log: GroupLog, offset: int) -> bool:
     return True
 
 
-def test_a_commit_from_outside_is_refused_while_the_member_lives_and_counts_once_it_has_died():
+def test_an_outside_commit_is_refused_while_the_member_lives_and_accepted_after():
     store, clock = MemoryStore("test"), ManualClock()
     heart, log = Heart(store), GroupLog(store, "g", clock)
     GroupLog(store, "g").join("victim", VICTIM, (), FOREVER)
@@ -295,7 +295,7 @@ def test_a_commit_from_outside_is_refused_while_the_member_lives_and_counts_once
     assert log.committed([("t", "id", 0)]) == [CommittedOffset("t", "id", 0, 3)]
 
 
-def test_a_commit_from_outside_puts_out_no_member_that_joined_while_it_was_written():
+def test_an_outside_commit_removes_no_member_that_joined_meanwhile():
     inner, clock = MemoryStore("test"), ManualClock()
     GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
 
@@ -314,7 +314,7 @@ def test_a_commit_from_outside_puts_out_no_member_that_joined_while_it_was_writt
     assert members(inner) == {"heir"}
 
 
-def test_a_member_or_an_outsider_of_an_empty_group_commits_without_a_look_at_heartbeats():
+def test_members_and_outsiders_of_an_empty_group_commit_without_heartbeat_reads():
     store = FaultyStore(MemoryStore("test"), trace=True)
     log = GroupLog(store, "g", ManualClock())
     assert commit_from_outside(log, 1)
@@ -384,7 +384,7 @@ def test_a_heartbeat_counts_from_before_it_was_written():
 
 
 @pytest.mark.fault("C4")
-def test_a_stay_that_ends_while_it_is_asked_for_is_not_over_and_then_valid_again():
+def test_an_expired_membership_does_not_become_valid_again():
     class InterruptedClock(ManualClock):
         interruption: Callable[[], None] | None = None
 
@@ -404,7 +404,7 @@ def test_a_stay_that_ends_while_it_is_asked_for_is_not_over_and_then_valid_again
         assert member.session is None
 
 
-def test_a_heartbeat_that_is_written_too_late_ends_the_stay():
+def test_a_late_heartbeat_ends_the_membership():
     clock, inner = ManualClock(), MemoryStore("test")
     store = FaultyStore(inner)
     with membership(store, clock) as member:
@@ -418,7 +418,7 @@ def test_a_heartbeat_that_is_written_too_late_ends_the_stay():
         assert until_joined(member) != first
 
 
-def test_a_member_leaves_all_that_it_has_been():
+def test_leaving_removes_all_memberships_of_a_client():
     """Its earlier stay is in the log still, when the store lets it neither join again nor leave."""
     clock, inner = ManualClock(), MemoryStore("test")
     store = FaultyStore(inner)

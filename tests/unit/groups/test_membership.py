@@ -84,7 +84,7 @@ def await_assignment(reader: Consumer, expected: list[tuple[str, int]]) -> None:
 # --- subscribing ---
 
 
-def test_a_member_holds_all_partitions_and_gives_them_back(root):
+def test_a_member_gets_all_partitions_and_returns_them(root):
     topic(root, partitions=2)
     calls = Calls()
     reader = consumer(root)
@@ -153,7 +153,7 @@ def test_partitions_in_on_assign_have_no_offset_yet(root):
     assert seen == [-1001]
 
 
-def test_an_exception_of_a_callback_comes_out_and_the_assignment_is_made_all_the_same(root):
+def test_a_callback_exception_is_raised_and_the_assignment_is_made(root):
     topic(root)
     fill(root, 1)
 
@@ -197,7 +197,7 @@ def test_a_callback_may_end_the_subscription_that_is_being_revoked(root, ends, e
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize("ends", [Consumer.close, Consumer.unsubscribe])
 @pytest.mark.parametrize("at", ["on_assign", "on_revoke", "on_lost"])
-def test_what_a_callback_has_ended_is_not_assigned_after_it(root, at, ends, strategy):
+def test_a_subscription_ended_by_a_callback_is_not_assigned(root, at, ends, strategy):
     """Cooperatively, nothing is revoked where partitions only come; a topic that goes is."""
     topic(root, "u")
     fill(root, 1, "u")
@@ -240,7 +240,7 @@ def test_a_callback_may_subscribe_anew(root):
 
 
 @pytest.mark.parametrize("wait", [Consumer.poll, Consumer.consume, Consumer.consume_arrow])
-def test_who_waits_for_ever_waits_no_longer_once_a_callback_has_closed_the_consumer(root, wait):
+def test_an_unbounded_poll_ends_once_a_callback_closes_the_consumer(root, wait):
     topic(root)
     fill(root, 1)
     reader: Consumer = consumer(root, enable__auto__commit=False, on_commit=lambda *_: reader.close())
@@ -345,7 +345,7 @@ def test_topics_by_name_and_by_pattern_together(root):
         await_assignment(reader, [("a", 0), ("b-1", 0), ("b-2", 0)])
 
 
-def test_what_nothing_matches_is_told_once(root):
+def test_a_pattern_without_matches_is_reported_once(root):
     with consumer(root) as reader:
         reader.subscribe(["^nomatch-"])
         message = next_message(reader)
@@ -353,7 +353,7 @@ def test_what_nothing_matches_is_told_once(root):
         assert reader.poll(0.05) is None
 
 
-def test_an_unknown_topic_is_told_once_and_read_when_it_comes(root):
+def test_an_unknown_topic_is_reported_once_and_read_once_it_exists(root):
     with consumer(root) as reader:
         reader.subscribe(["nope"])
         message = next_message(reader)
@@ -364,7 +364,7 @@ def test_an_unknown_topic_is_told_once_and_read_when_it_comes(root):
         assert next_message(reader).offset() == 0
 
 
-def test_a_deleted_topic_that_only_a_pattern_matched_just_goes(root):
+def test_a_deleted_topic_matched_by_a_pattern_is_dropped_without_error(root):
     topic(root, "pat-one")
     gone = topic(root, "pat-two")
     with consumer(root) as reader:
@@ -374,7 +374,7 @@ def test_a_deleted_topic_that_only_a_pattern_matched_just_goes(root):
         await_assignment(reader, [("pat-one", 0)])
 
 
-def test_a_store_that_is_away_while_patterns_are_matched_is_told_to_the_error_callback(root):
+def test_a_store_outage_during_pattern_matching_is_reported_to_error_cb(root):
     topic(root, "pat-one")
     store = FaultyStore(open_store(root), Rule("list_folders", "*", Fault.error_before(), 1))
     told: list[KafkaError] = []
@@ -404,7 +404,7 @@ def test_a_member_has_an_id_and_metadata_in_the_layout_of_librdkafka(root):
 
 
 @pytest.mark.fault("K2")
-def test_the_longest_names_there_are_can_be_written_subscribed_to_and_maintained_on_a_disk(tmp_path):
+def test_the_longest_names_can_be_written_subscribed_to_and_maintained_on_disk(tmp_path):
     """249 characters, Kafka's limit: each name ends up in file names, which have 255 bytes."""
     long, conf = "x" * 249, {"bootstrap.servers": str(tmp_path), "client.id": "c" * 249}
     Topic(long, conf=conf).create()
@@ -420,7 +420,7 @@ def test_the_longest_names_there_are_can_be_written_subscribed_to_and_maintained
         assert Maintenance(open_store(str(tmp_path))).round()[FAILURES] == 0
 
 
-def test_a_defect_in_keeping_the_membership_is_told_and_the_consumer_joins_again(root, monkeypatch):
+def test_an_unexpected_heartbeat_error_is_reported_and_the_consumer_rejoins(root, monkeypatch):
     topic(root)
     fill(root, 1)
     with consumer(root, enable__auto__commit=False) as reader:
@@ -472,7 +472,7 @@ def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it
 
 
 @pytest.mark.parametrize("read", [Consumer.poll, Consumer.consume, Consumer.consume_arrow, lambda c: next(iter(c))])
-def test_a_second_member_is_told_who_holds_the_group_and_what_it_can_do(root, read, caplog):
+def test_a_refused_second_member_gets_the_holders_name_and_a_remedy(root, read, caplog):
     topic(root)
     with (
         consumer(root, client__id="first", session__timeout__ms=60_000) as first,
@@ -492,7 +492,7 @@ def test_a_second_member_is_told_who_holds_the_group_and_what_it_can_do(root, re
     assert warnings == [f"not a member group='g' reason={text}"], "once, not at every attempt"
 
 
-def test_a_member_whose_heartbeat_stands_still_is_replaced_and_fenced(root):
+def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
     topic(root)
     fill(root, 10)
     store = FaultyStore(open_store(root))
@@ -527,7 +527,7 @@ def test_a_member_whose_heartbeat_stands_still_is_replaced_and_fenced(root):
     stopped.close()
 
 
-def test_a_member_that_was_put_out_cannot_commit_what_it_had_read(root):
+def test_a_removed_member_cannot_commit_records_it_had_read(root):
     topic(root)
     fill(root, 3)
     with consumer(root, enable__auto__commit=False) as reader:
@@ -545,7 +545,7 @@ def test_a_member_that_was_put_out_cannot_commit_what_it_had_read(root):
             poll_until_raised(reader)
 
 
-def test_a_member_is_another_one_after_it_has_come_back(root):
+def test_a_rejoined_member_has_a_new_identity(root):
     topic(root)
     fill(root, 5)
     calls = Calls()
@@ -561,7 +561,7 @@ def test_a_member_is_another_one_after_it_has_come_back(root):
         assert [name for name, _ in calls] == ["assign", "lost", "assign"]
 
 
-def test_a_consumer_that_was_put_out_is_told_so_though_it_is_a_member_again(root):
+def test_a_removed_consumer_gets_an_error_although_it_rejoined(root):
     topic(root)
     with consumer(root) as reader:
         reader.subscribe(["t"])
@@ -574,7 +574,7 @@ def test_a_consumer_that_was_put_out_is_told_so_though_it_is_a_member_again(root
         await_assignment(reader, [("t", 0)])
 
 
-def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
+def test_a_member_removed_during_silence_gets_an_error(root):
     topic(root)
     store = FaultyStore(open_store(root))
     with Consumer({"bootstrap.servers": root, "group.id": "g"} | SHORT, store=store) as reader:
@@ -589,7 +589,7 @@ def test_a_member_that_was_put_out_while_it_was_silent_is_told_so(root):
             poll_until_raised(reader)
 
 
-def test_without_on_lost_on_revoke_is_called(root):
+def test_on_revoke_is_called_if_there_is_no_on_lost(root):
     topic(root)
     calls = Calls()
     with consumer(root) as reader:
@@ -625,7 +625,7 @@ def test_an_application_that_does_not_poll_loses_its_membership(root):
         assert [name for name, _ in calls] == ["assign", "lost", "assign"]
 
 
-def test_a_store_that_is_away_is_survived_if_it_comes_back_in_time(root):
+def test_a_store_outage_within_the_session_timeout_is_survived(root):
     topic(root)
     fill(root, 3)
     store = FaultyStore(open_store(root))
@@ -640,7 +640,7 @@ def test_a_store_that_is_away_is_survived_if_it_comes_back_in_time(root):
         assert reader.memberid() == member_id
 
 
-def test_joining_with_an_unknown_outcome_is_tried_again_and_not_told(root, monkeypatch):
+def test_a_join_with_unknown_outcome_is_retried_without_an_error(root, monkeypatch):
     topic(root)
     fill(root, 1)
     join, tries = GroupLog.join, []
@@ -660,7 +660,7 @@ def test_joining_with_an_unknown_outcome_is_tried_again_and_not_told(root, monke
         assert len(GroupLog(open_store(root), "g").head().members) == 1
 
 
-def test_a_member_that_cannot_show_that_it_lives_stops_delivering(root):
+def test_a_member_that_cannot_write_heartbeats_stops_delivering(root):
     topic(root)
     fill(root, 3)
     store = FaultyStore(open_store(root))
@@ -723,7 +723,7 @@ def test_groups_do_not_disturb_each_other(root):
         assert [m.offset() for m in drain(two, 3)] == [0, 1, 2]
 
 
-def test_a_damaged_group_is_told_with_its_path(root):
+def test_a_damaged_group_is_reported_with_its_path(root):
     topic(root)
     with consumer(root) as reader:
         reader.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)

@@ -57,7 +57,7 @@ def test_the_first_entry_makes_a_table_that_only_deltaq_may_write():
     assert next(action for action in actions if isinstance(action, Metadata)).name == "g"
 
 
-def test_members_join_leave_and_are_put_out_and_each_change_is_a_generation():
+def test_each_join_leave_and_removal_of_a_member_is_a_generation():
     state = join(TableState(), "a", ALICE)
     assert head_of(state) == GroupHead(1, {"a": ALICE})
     with pytest.raises(GroupInUse, match="consumer 'alice' on host 'host-a'") as caught:
@@ -82,7 +82,7 @@ def test_only_members_commit_and_outsiders_only_to_a_group_without_any():
     assert found.offset == 7
 
 
-def test_an_outsider_commits_past_dead_members_and_puts_them_out_in_the_same_entry():
+def test_an_outside_commit_removes_dead_members_in_the_same_entry():
     state = join(TableState(), "a", ALICE)
     state = commit(state, "a", CommittedOffset("t", "id", 0, 7))
     state = commit(state, None, CommittedOffset("t", "id", 0, 9), dead=["a"])
@@ -106,7 +106,7 @@ def test_an_outsider_commits_past_dead_members_and_puts_them_out_in_the_same_ent
         ("", ["'g'", "is not a member", "poll()"]),
     ],
 )
-def test_a_commit_that_is_refused_says_why_and_what_to_do(name, texts):
+def test_a_refused_commit_has_a_reason_and_a_remedy(name, texts):
     state = join(TableState(), "a", ALICE)
     with pytest.raises(Fenced) as caught:
         commit(state, name, CommittedOffset("t", "id", 0, 9))
@@ -128,7 +128,7 @@ def test_an_offset_is_a_transaction_of_the_topic_with_that_id():
         max_size=10,
     )
 )
-def test_the_last_commit_of_each_partition_counts_with_its_note(commits):
+def test_the_last_commit_of_each_partition_counts_with_its_metadata(commits):
     state = TableState()
     model: dict[int, CommittedOffset] = {}
     for entry in commits:
@@ -179,7 +179,7 @@ def forget(state: TableState, app_ids, dead=()) -> TableState:
     return after(state, forget_actions(state, head_of(state), "g", app_ids, dead, 5))
 
 
-def test_what_is_forgotten_was_never_committed_and_its_note_is_gone():
+def test_forgotten_offsets_and_their_metadata_are_gone():
     state = commit(
         TableState(), None, CommittedOffset("t", "id", 0, 5, "note"), CommittedOffset("t", "id", 1, 6, "kept")
     )

@@ -53,7 +53,7 @@ def test_every_string_lies_between_bounds_that_are_short(texts: list[str]) -> No
 
 
 @given(st.lists(st.floats(width=32) | st.none(), min_size=1), st.sampled_from([pa.float32(), pa.float64()]))
-def test_floats_have_bounds_that_tell_the_sign_of_zero_unless_json_cannot_say_them(
+def test_float_bounds_keep_the_sign_of_zero_and_are_omitted_if_not_json(
     values: list[float | None], kind: pa.DataType
 ) -> None:
     found = float_statistics("c", pa.array(values, kind))
@@ -87,7 +87,7 @@ def test_times_and_dates_that_delta_cannot_write_have_no_bounds() -> None:
         [ColumnStatistics("a", 0, 1, 2), ColumnStatistics("b", 1)],  # it has values that no bounds can be told of
     ],
 )
-def test_a_file_of_which_one_bound_is_unknown_has_no_bounds_at_all(values: list[ColumnStatistics]) -> None:
+def test_a_file_with_one_unknown_bound_has_no_bounds(values: list[ColumnStatistics]) -> None:
     own = [ColumnStatistics("_partition", 0, 0, 1), ColumnStatistics("_offset", 3)]
     stats = json.loads(file_stats(3, own, values, ("a", "b")))
     assert stats == {"numRecords": 3, "nullCount": {"_partition": 0, "_offset": 3, **{c.name: c.nulls for c in values}}}
@@ -108,7 +108,7 @@ def test_a_wide_table_has_statistics_of_its_first_columns_only() -> None:
     assert indexed_columns({STATISTICS_PROPERTY: ",".join(named)}) == tuple(named[3:])
 
 
-def test_names_that_engines_quote_differently_and_types_without_order_are_left_out() -> None:
+def test_ambiguously_quoted_names_and_unordered_types_have_no_statistics() -> None:
     fields = [("größe", pa.int64()), ("a b", pa.int64()), ("raw", pa.binary()), ("list", pa.list_(pa.int64()))]
     assert indexable_fields(pa.schema([*fields, ("price", pa.decimal128(4, 2)), ("id", pa.int8())])) == [
         pa.field("id", pa.int8())

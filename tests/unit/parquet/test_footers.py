@@ -59,13 +59,13 @@ def test_footers_of_arrow_are_read_to_their_end(columns, rows, notes, store_sche
     ],
     ids=["structs", "texts", "a text", "a map", "structs in structs", "lists in lists", "an unknown type", "a number"],
 )
-def test_a_footer_that_takes_too_much_or_cannot_be_read_is_refused(field, reason):
+def test_an_oversized_or_unreadable_footer_is_refused(field, reason):
     footer = memoryview(bytes(footer_with(field)).ljust(4000, b"\0"))  # large enough to be looked through
     with pytest.raises(ValueError, match=reason):
         check_footer(footer, 600 * STRUCT_BYTES)
 
 
-def test_every_kind_of_value_is_passed():
+def test_every_thrift_type_is_skipped_correctly():
     values = [
         b"\x11\x12",  # two truths
         b"\x13\x07\x14\x02\x15\x80\x01\x16\x02",  # numbers
@@ -83,7 +83,7 @@ def test_every_kind_of_value_is_passed():
         checked(footer_with(*values)[:-1])
 
 
-def test_a_small_footer_is_left_to_arrow():
+def test_a_small_footer_is_parsed_by_arrow_alone():
     check_footer(memoryview(b"\xff" * 10), 10 * GROWTH)
     assert not footer_of(b"PAR1")
     assert bytes(footer_of(b"PAR1abc\x03\0\0\0PAR1")) == b"abc"

@@ -31,7 +31,7 @@ def content(chunk: bytes) -> ColumnContent:
     st.sampled_from(["1.0", "2.0"]),
     st.integers(1, 400),
 )
-def test_a_chunk_holds_what_arrow_says(values, codec, dictionary, statistics, version, page_bytes):
+def test_a_chunk_has_the_values_that_arrow_counts(values, codec, dictionary, statistics, version, page_bytes):
     sink = pa.BufferOutputStream()
     pq.write_table(
         pa.table({"value": pa.array(values, pa.binary())}),
@@ -60,12 +60,12 @@ def test_a_chunk_holds_what_arrow_says(values, codec, dictionary, statistics, ve
         content(stored[:-1])
 
 
-def test_a_page_says_how_much_it_holds():
+def test_a_page_header_gives_its_decoded_size():
     found = content(PAGE + PAGE)
     assert (found.values, found.page_bytes, found.dictionary_values, found.expanded_bytes) == (20, 200, 0, 0)
 
 
-def test_references_are_to_the_whole_dictionary_at_worst():
+def test_dictionary_references_are_counted_at_the_largest_value():
     dictionary = bytes.fromhex("150415c80115064c150415000000") + b"abc"
     found = content(dictionary + PAGE[:11] + b"\x10" + PAGE[12:] + PAGE)
     assert (found.values, found.dictionary_values, found.expanded_bytes) == (20, 2, 10 * 100)

@@ -71,7 +71,7 @@ def large_segments(monkeypatch):
 
 
 @pytest.mark.parametrize("compression", sorted(COMPRESSIONS))
-def test_every_compression_brings_the_same_rows_back(compression):
+def test_rows_round_trip_with_every_compression(compression):
     batch, shares = batch_of({0: 100, 3: 50, 4: 1})
     encoded = encode_segment(batch, [n for _, n in shares], compression)
     assert read(bytes(encoded.data), described(encoded), RowRange(0, 151))[0].equals(batch)
@@ -100,7 +100,7 @@ def test_large_shares_get_row_groups_of_their_own_and_small_ones_are_packed():
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [20, 2000, 2000, 10]
 
 
-def test_of_a_large_file_only_the_footer_and_the_needed_row_groups_are_read(large_segments):
+def test_only_the_footer_and_the_needed_row_groups_of_a_large_file_are_read(large_segments):
     batch, shares = batch_of(dict.fromkeys(range(8), 4000))
     encoded = encode_segment(batch, [n for _, n in shares], "none")
     data = bytes(encoded.data)
@@ -154,7 +154,7 @@ class Parts:
         raise AssertionError("the whole file is not needed")
 
 
-def test_the_row_groups_of_a_compacted_file_take_about_what_was_asked_for_and_hold_all_rows():
+def test_row_groups_of_a_compacted_file_have_the_requested_size_and_all_rows():
     batch, shares = batch_of({0: 3000, 1: 40, 2: 40, 3: 3000}, value_bytes=500)
     encoded = encode_segment(batch, [n for _, n in shares], "none", row_group_bytes=100_000)
     parquet = pq.ParquetFile(pa.BufferReader(encoded.data))
@@ -164,7 +164,7 @@ def test_the_row_groups_of_a_compacted_file_take_about_what_was_asked_for_and_ho
     assert parquet.read().equals(pa.Table.from_batches([batch]))
 
 
-def test_rows_that_are_larger_than_most_do_not_make_a_row_group_of_all_of_them():
+def test_unusually_large_rows_get_smaller_row_groups():
     small, _ = batch_of({0: 5000}, value_bytes=10)
     large, _ = batch_of({0: 100}, value_bytes=20_000)
     batch = pa.Table.from_batches([small, large]).combine_chunks().to_batches()[0]
@@ -183,7 +183,7 @@ def test_the_row_groups_of_compacted_files_cost_less_than_a_hundredth_of_the_fil
     assert len(compacted.data) < 1.01 * len(plain.data)
 
 
-def test_what_a_part_of_a_file_costs_does_not_depend_on_the_file(large_segments):
+def test_the_cost_of_a_range_does_not_depend_on_the_file_size(large_segments):
     costs = []
     for rows in (4000, 40_000):
         batch, _ = batch_of({0: rows})
@@ -202,7 +202,7 @@ def test_what_a_part_of_a_file_costs_does_not_depend_on_the_file(large_segments)
     assert abs(costs[0] - costs[1]) < 0.02 * costs[0]
 
 
-def test_with_named_columns_only_theirs_are_fetched(large_segments):
+def test_only_the_named_columns_are_fetched(large_segments):
     batch, _ = batch_of({0: 20_000})
     batch = with_offsets(batch, list(range(20_000)), list(range(20_000)))
     encoded = encode_segment(batch, [20_000], "none", row_group_bytes=200_000)
@@ -215,7 +215,7 @@ def test_with_named_columns_only_theirs_are_fetched(large_segments):
     assert small.equals(batch.select(columns.names))
 
 
-def test_the_layout_tells_where_rows_are_and_what_their_numbers_lie_between():
+def test_the_layout_has_the_row_ranges_and_their_numeric_bounds():
     chance = random.Random(3)
     offsets = sorted(chance.sample(range(10_000), 1000))
     times = [chance.randrange(10**15) for _ in offsets]
@@ -237,7 +237,7 @@ def test_the_layout_tells_where_rows_are_and_what_their_numbers_lie_between():
             assert list(layout.groups(RowRange(first, count))) == (holding if count else [])
 
 
-def test_there_are_no_bounds_of_numbers_that_are_not_written():
+def test_columns_without_statistics_have_no_bounds():
     batch, _ = batch_of({0: 100})
     encoded = encode_segment(batch, [100], "none")
     layout = read_layout(described(encoded), Parts(bytes(encoded.data)).get_range)
@@ -267,7 +267,7 @@ def test_a_range_without_rows_is_empty_and_fetches_nothing(large_segments):
     assert (nothing.num_rows, nothing.schema) == (0, batch.schema)
 
 
-def test_parts_are_read_on_the_thread_that_asks_and_never_what_lies_between(large_segments, monkeypatch):
+def test_ranges_are_read_on_the_calling_thread_without_the_gaps_between(large_segments, monkeypatch):
     """A thread of Arrow that holds Python's bytes when Python ends would abort the process."""
     reads: list[tuple[int, int, int]] = []
     read = FileParts.read
@@ -288,7 +288,7 @@ def test_parts_are_read_on_the_thread_that_asks_and_never_what_lies_between(larg
     assert max(length for _, _, length in reads) < 3000
 
 
-def test_bytes_that_were_not_fetched_are_an_error_and_not_zeros():
+def test_reading_unfetched_bytes_raises():
     file = FileParts(100, [(10, b"0123456789"), (50, b"abc")])
     assert (file.readable(), file.seekable()) == (True, True)
     for place, length, expected in ((10, 10, b"0123456789"), (13, 2, b"34"), (50, 3, b"abc")):
@@ -328,7 +328,7 @@ def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_ar
 
 @pytest.mark.fault("B2")
 @pytest.mark.parametrize("whole", [True, False])
-def test_no_flipped_bit_anywhere_is_ever_returned_as_a_value(whole, monkeypatch):
+def test_no_flipped_bit_is_ever_returned_as_a_value(whole, monkeypatch):
     monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 2**40 if whole else 0)
     batch, shares = batch_of({0: 700, 1: 700, 2: 700, 3: 700})
     encoded = encode_segment(batch, [n for _, n in shares], "zstd")

@@ -170,7 +170,7 @@ def model_of(annotation: Any) -> type[BaseModel]:
     ],
     ids=lambda value: str(value)[-50:],
 )
-def test_an_annotation_that_no_column_can_hold_is_refused_with_a_remedy(annotation: Any, remedy: str) -> None:
+def test_an_annotation_without_a_column_type_is_refused_with_a_remedy(annotation: Any, remedy: str) -> None:
     with pytest.raises(InvalidConfig, match=remedy) as caught:
         schema_of(model_of(annotation))
     assert caught.value.key is not None
@@ -179,7 +179,7 @@ def test_an_annotation_that_no_column_can_hold_is_refused_with_a_remedy(annotati
 
 
 @pytest.mark.parametrize("model", [Open, pydantic.RootModel[int]], ids=["extra", "root"])
-def test_a_model_that_is_no_set_of_columns_is_refused(model: type[BaseModel]) -> None:
+def test_a_model_without_columns_is_refused(model: type[BaseModel]) -> None:
     with pytest.raises(InvalidConfig):
         schema_of(model)
 
@@ -208,7 +208,7 @@ def test_a_model_that_is_no_set_of_columns_is_refused(model: type[BaseModel]) ->
     ],
     ids=str,
 )
-def test_an_arrow_type_that_delta_does_not_have_is_refused_with_a_remedy(kind: pa.DataType, remedy: str) -> None:
+def test_an_arrow_type_unknown_to_delta_is_refused_with_a_remedy(kind: pa.DataType, remedy: str) -> None:
     for schema in (pa.schema([("a", kind)]), pa.schema([("a", pa.struct([("b", pa.list_(kind))]))])):
         with pytest.raises(InvalidConfig, match=remedy) as caught:
             schema_of(schema)
@@ -227,7 +227,7 @@ def test_an_arrow_type_that_delta_does_not_have_is_refused_with_a_remedy(kind: p
     ],
     ids=str,
 )
-def test_arrow_types_with_the_same_values_become_the_plain_ones(given_type: pa.DataType, stored: pa.DataType) -> None:
+def test_equivalent_arrow_types_become_the_plain_ones(given_type: pa.DataType, stored: pa.DataType) -> None:
     assert schema_of(pa.schema([("a", given_type)])).arrow.field("a").type == stored
 
 
@@ -252,7 +252,7 @@ def test_arrow_types_with_the_same_values_become_the_plain_ones(given_type: pa.D
     ],
     ids=str,
 )
-def test_a_column_name_that_delta_cannot_have_is_refused(names: list[str]) -> None:
+def test_an_invalid_column_name_is_refused(names: list[str]) -> None:
     with pytest.raises(InvalidConfig):
         schema_of(pa.schema([(name, pa.int8()) for name in names]))
 
@@ -405,7 +405,7 @@ def test_a_subclass_is_accepted_only_if_nothing_of_it_is_lost() -> None:
         ORDERS.accept(Bigger(**dict(order())))
 
 
-def test_an_instance_that_was_never_validated_is_checked_all_the_same() -> None:
+def test_an_unvalidated_instance_is_validated() -> None:
     with pytest.raises(InvalidValue, match="'id'"):
         ORDERS.accept(order().model_copy(update={"id": "7"}))
     with pytest.raises(InvalidValue, match="never validated"):
@@ -489,7 +489,7 @@ def test_infinity_and_nan_are_floats() -> None:
 
 
 @pytest.mark.parametrize("value", [{}, {"a": None}], ids=str)
-def test_a_row_of_nulls_is_refused_since_it_would_read_as_a_deletion(value: dict[str, object]) -> None:
+def test_a_row_of_nulls_is_refused_because_it_would_read_as_a_tombstone(value: dict[str, object]) -> None:
     with pytest.raises(InvalidValue, match="deletion"):
         schema_of(pa.schema([("a", pa.int8())])).accept(value)
 
@@ -507,7 +507,7 @@ def test_other_columns_of_a_batch_are_left_alone() -> None:
     assert schema.to_python(batch) == [{"a": 1, "b": 2}]
 
 
-def test_a_field_that_the_topic_does_not_have_names_the_field_and_the_remedy() -> None:
+def test_a_field_unknown_to_the_topic_is_refused_with_name_and_remedy() -> None:
     schema = schema_of(pa.schema([("a", pa.int8()), ("note", pa.string())]))
     with pytest.raises(KafkaException, match="has no column 'note'; a topic keeps the schema") as caught:
         schema.to_python(pa.RecordBatch.from_pydict({"a": [1]}))
@@ -524,7 +524,7 @@ def test_a_field_that_the_topic_does_not_have_names_the_field_and_the_remedy() -
         (pa.schema([("b", pa.int8()), ("a", pa.int8())]), "its columns are b, a, in this order"),
     ],
 )
-def test_a_schema_that_is_not_that_of_the_topic_names_the_difference(held: pa.Schema | None, difference: str) -> None:
+def test_a_schema_unlike_the_topics_is_refused_with_the_difference(held: pa.Schema | None, difference: str) -> None:
     wanted = schema_of(pa.schema([("a", pa.int8()), ("b", pa.int8())]))
     conflict = schema_conflict("t", wanted, held and schema_of(held))
     assert conflict is not None
@@ -657,7 +657,7 @@ def test_a_value_of_another_type_is_refused_unless_it_is_equal_there(
         lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=8), inner, max_size=3)),
     )
 )
-def test_whatever_is_offered_is_a_row_or_a_named_refusal(value: object) -> None:
+def test_any_value_becomes_a_row_or_a_named_refusal(value: object) -> None:
     schemas: list[Callable[[object], object]] = [schema_of(PLAIN).accept, ORDERS.accept]
     for accept in schemas:
         try:

@@ -48,7 +48,7 @@ def test_a_root_that_is_a_whole_bucket_gets_a_rule_for_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("space", [SPACE, ""])
-def test_the_rules_of_others_stay_as_they_are_with_all_their_elements(space: str) -> None:
+def test_foreign_rules_stay_unchanged_with_all_their_elements(space: str) -> None:
     found = with_abort_rule(configuration(OTHERS, space=space), "prod")
     assert text(found) == text(configuration(OTHERS, ours("prod"), space=space))
 
@@ -61,12 +61,12 @@ def test_a_second_run_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "prod/", "pro"])
-def test_a_rule_of_another_that_does_it_already_is_enough(prefix: str) -> None:
+def test_an_equivalent_foreign_rule_is_enough(prefix: str) -> None:
     there = RULE.format(id="theirs", prefix=prefix, status="Enabled", days=1)
     assert with_abort_rule(configuration(there), "prod") is None
 
 
-def test_a_rule_of_another_in_the_older_form_is_enough_too() -> None:
+def test_an_equivalent_foreign_rule_in_the_older_form_is_enough() -> None:
     there = RULE.format(id="theirs", prefix="prod/", status="Enabled", days=1)
     assert with_abort_rule(configuration(re.sub("</?Filter>", "", there)), "prod") is None
 
@@ -86,11 +86,11 @@ def test_a_rule_of_another_in_the_older_form_is_enough_too() -> None:
     ],
     ids=["narrower", "elsewhere", "disabled", "by tag", "by size"],
 )
-def test_a_rule_of_another_that_does_not_cover_the_root_is_not_enough(there: str) -> None:
+def test_a_foreign_rule_that_does_not_cover_the_root_is_not_enough(there: str) -> None:
     assert text(with_abort_rule(configuration(there), "prod")) == text(configuration(there, ours("prod")))
 
 
-def test_our_own_rule_stays_as_an_administrator_has_changed_it() -> None:
+def test_our_own_rule_keeps_changes_by_an_administrator() -> None:
     disabled = ours("prod", days=30).replace("Enabled", "Disabled")
     assert with_abort_rule(configuration(disabled), "prod") is None
 
@@ -101,6 +101,6 @@ def test_the_id_of_the_rule_has_at_most_the_length_that_s3_allows() -> None:
     assert max(map(len, ids)) <= 255
 
 
-def test_what_is_no_configuration_is_not_replaced() -> None:
+def test_an_unreadable_configuration_is_not_replaced() -> None:
     with pytest.raises(ValueError, match="not valid XML"):
         with_abort_rule(b"<html><p>proxy</html>", "prod")

@@ -108,7 +108,7 @@ PRODUCING = [
 @pytest.mark.parametrize(
     ("operation", "key", "name", "once", "ever"), PRODUCING, ids=[f"{case[0]}-{case[2]}" for case in PRODUCING]
 )
-def test_a_producer_tells_what_became_of_a_message(operation, key, name, once, ever, lasting):
+def test_a_producer_reports_the_outcome_of_each_message(operation, key, name, once, ever, lasting):
     inner, clock = a_topic(), ManualClock(auto_advance=True)
     # The first look at an entry only asks whether it exists: damage is done to the second, which is read.
     rule = Rule(operation, key, FAULTS[name], EVER if lasting else 1, nth=2 if name in BODIES else 1)
@@ -132,7 +132,7 @@ def test_a_producer_tells_what_became_of_a_message(operation, key, name, once, e
 
 @pytest.mark.fault("P10")
 @pytest.mark.parametrize("name", [*AWAY, "hang", "403", "404", "error_after", *BODIES])
-def test_a_commit_without_an_answer_that_cannot_be_looked_up_is_unknown_and_never_failed(name):
+def test_an_unanswered_commit_that_cannot_be_read_back_is_unknown_and_never_failed(name):
     inner, clock = a_topic(), ManualClock(auto_advance=True)
     store = FaultyStore(inner, clock=clock)
     producer = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0}, store=store, clock=clock)
@@ -190,7 +190,7 @@ ACTIONS: dict[str, tuple[Callable[[Store, ManualClock], object], Callable[[Store
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "ever"])
 @pytest.mark.parametrize(("name", "once", "ever"), COMMITTING, ids=[case[0] for case in COMMITTING])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_topics_and_committed_offsets_are_as_told(action, name, once, ever, lasting):
+def test_topics_and_committed_offsets_match_the_reported_outcomes(action, name, once, ever, lasting):
     inner, clock = a_topic(), ManualClock(auto_advance=True)
     store = FaultyStore(inner, Rule("create", ENTRY, FAULTS[name], EVER if lasting else 1), clock=clock)
     act, stands = ACTIONS[action]
@@ -236,7 +236,7 @@ READS = [
 
 @pytest.mark.fault("S1", "S4", "B4")
 @pytest.mark.parametrize(("operation", "key", "name"), READS, ids=["-".join(case) for case in READS])
-def test_a_consumer_skips_and_doubles_nothing_whatever_one_answer_is(operation, key, name):
+def test_a_consumer_skips_and_doubles_nothing_with_any_one_faulty_answer(operation, key, name):
     fault = Fault.slow(0) if name == "slow" else Fault.hang(0) if name == "hang" else FAULTS[name]
     inner = filled()
     if operation == "get_range":  # a file is read in parts where it is larger than what may be fetched at once
@@ -262,7 +262,7 @@ def test_a_consumer_skips_and_doubles_nothing_whatever_one_answer_is(operation, 
         ("read", DATA, "404", KafkaError._BAD_MSG),
     ],
 )
-def test_a_consumer_that_can_read_nothing_is_told_so_and_never_that_there_is_nothing(operation, key, name, code):
+def test_a_consumer_that_cannot_read_gets_an_error_and_never_an_empty_topic(operation, key, name, code):
     inner = filled(3)
     store = FaultyStore(inner, Rule(operation, key, FAULTS[name], EVER))
     told: list[Any] = []
@@ -292,7 +292,7 @@ def test_a_consumer_that_can_read_nothing_is_told_so_and_never_that_there_is_not
 
 @pytest.mark.fault("S2")
 @pytest.mark.parametrize("begin", [*ACTIONS, "produce"])
-def test_a_store_that_ignores_conditions_is_refused_by_name_before_anything_is_entrusted_to_it(begin):
+def test_a_store_that_ignores_conditions_is_refused_by_name_before_any_write(begin):
     inner, clock = MemoryStore("careless") if begin != "delete" else a_topic(), ManualClock(auto_advance=True)
     before = [entry.key for entry in inner.list("")]
     store = FaultyStore(inner, Rule("create", "*", Fault.ignored_condition(), EVER), clock=clock)
@@ -333,7 +333,7 @@ def test_a_listing_that_is_stale_or_repeats_itself_hides_no_entry(fault, effect)
 
 @pytest.mark.fault("S4")
 @pytest.mark.parametrize("times", [3, EVER])
-def test_an_entry_that_is_listed_and_not_found_is_asked_for_again_and_then_unavailable(times):
+def test_a_listed_but_missing_entry_is_retried_and_then_unavailable(times):
     inner, clock = filled(2), ManualClock(auto_advance=True)
     store = FaultyStore(inner, clock=clock)
     log = TopicLog(store, "t", clock, indexed=True)
@@ -354,7 +354,7 @@ def test_an_entry_that_is_listed_and_not_found_is_asked_for_again_and_then_unava
 
 
 @pytest.mark.fault("S4")
-def test_a_data_file_that_is_named_and_not_found_is_asked_for_again():
+def test_a_committed_but_missing_data_file_is_retried():
     inner = filled(3)
     store = FaultyStore(inner, Rule("read", DATA, Fault.missing(), 3))
     assert Topic("t", store=store).to_arrow()["value"].to_pylist() == [b"0", b"1", b"2"]
@@ -382,7 +382,7 @@ class CountingClock(ManualClock):
 
 @pytest.mark.fault("S6")
 @pytest.mark.parametrize(("operation", "key"), [("put", DATA), ("create", ENTRY), ("get", ENTRY)])
-def test_a_throttling_storm_meets_growing_pauses_with_jitter_and_one_deadline(operation, key):
+def test_throttling_is_retried_with_backoff_jitter_and_one_deadline(operation, key):
     def storm(seed: int) -> tuple[CountingClock, FaultyStore]:
         clock = CountingClock(seed)
         store = FaultyStore(a_topic(), Rule(operation, key, Fault.error_before("429 Slow Down"), EVER), clock=clock)
@@ -405,7 +405,7 @@ def test_a_throttling_storm_meets_growing_pauses_with_jitter_and_one_deadline(op
 
 
 @pytest.mark.fault("S6")
-def test_a_storm_that_passes_loses_and_doubles_nothing():
+def test_transient_throttling_loses_and_doubles_nothing():
     inner, clock = a_topic(), ManualClock(auto_advance=True)
     store = FaultyStore(inner, Rule("*", "*", Fault.error_before("503"), EVER, probability=0.5), clock=clock, seed=3)
     told: list[KafkaError | None] = []

@@ -119,7 +119,7 @@ def test_a_folder_that_another_process_made_is_synced_before_the_first_write_ret
     assert {str(root.parent), str(root), str(root / "topics")} <= set(synced)
 
 
-def test_a_known_folder_that_another_process_made_again_is_synced_as_any_new_one(
+def test_a_known_folder_recreated_by_another_process_is_synced(
     store: LocalStore, root: Path, synced: list[str]
 ) -> None:
     store.create("topics/a/1", b"x")
@@ -269,7 +269,7 @@ def test_a_file_system_without_hard_links_is_named_and_unsafe(
 
 
 @pytest.mark.fault("P1")
-def test_a_writer_killed_half_way_leaves_nothing_that_is_seen(root: Path) -> None:
+def test_a_writer_killed_half_way_leaves_nothing_visible(root: Path) -> None:
     script = """
 import os, signal, sys
 from deltaq.store import LocalStore
@@ -308,7 +308,7 @@ class _Interrupt:
 
 
 @pytest.mark.parametrize("operation", ["create", "put"])
-def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing_and_no_second_half_to_fail_later(
+def test_an_interrupt_at_any_step_of_a_write_leaves_all_or_nothing(
     store: LocalStore, root: Path, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # a hundred writes; whether they last is no matter here
@@ -396,7 +396,7 @@ def test_a_client_with_a_wrong_clock_leaves_the_unfinished_files_of_others(
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_write_whose_unfinished_file_is_removed_starts_again_and_in_the_end_says_that_it_failed(
+def test_a_write_whose_unfinished_file_is_removed_is_retried_and_then_fails(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch, write: str
 ) -> None:
     store.put("a/other", b"")
@@ -427,7 +427,7 @@ def test_a_folder_with_an_unfinished_file_only_does_not_exist(store: LocalStore,
     assert store.list_folders("topics/") == []
 
 
-def test_the_last_object_takes_its_empty_folders_with_it_but_not_the_root(store: LocalStore, root: Path) -> None:
+def test_deleting_the_last_object_removes_its_empty_folders_but_not_the_root(store: LocalStore, root: Path) -> None:
     store.put("a/b/c/k", b"")
     store.put("a/l", b"")
     store.delete("a/b/c/k")
@@ -553,7 +553,7 @@ def test_a_link_that_replaces_a_known_folder_is_not_followed(store: LocalStore, 
 
 
 @pytest.mark.fault("K3")
-def test_what_is_no_file_is_neither_listed_nor_waited_for(store: LocalStore, root: Path) -> None:
+def test_special_files_are_neither_listed_nor_waited_for(store: LocalStore, root: Path) -> None:
     root.mkdir()
     os.mkfifo(root / "pipe")
     with pytest.raises(StoreRefused, match="not a file"):
@@ -590,7 +590,7 @@ def test_an_object_and_a_folder_of_one_name_exclude_each_other(store: LocalStore
         store.put("c", b"x")
 
 
-def test_case_sensitivity_is_found_out_once_and_leaves_nothing_behind(
+def test_case_sensitivity_is_probed_once_and_leaves_nothing_behind(
     store: LocalStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = store.case_sensitive
@@ -637,7 +637,7 @@ def test_a_forked_child_and_its_parent_do_not_disturb_each_other(store: LocalSto
     assert [entry.key for entry in store.list("")] == ["a/child", "a/parent"]
 
 
-def test_no_descriptor_stays_open_whatever_the_outcome(store: LocalStore, root: Path) -> None:
+def test_no_descriptor_stays_open_after_any_outcome(store: LocalStore, root: Path) -> None:
     store.put("a/k", b"x")
     store.put("deep/er/est/k", b"x")
     store.put("moved/k", b"x")
@@ -680,9 +680,7 @@ def test_an_open_failure_names_the_operation_and_key_only(root: Path) -> None:
     assert str(caught.value) == "create of 'a/b': a file exists where a folder is needed (ENOTDIR)"
 
 
-def test_a_file_that_somebody_else_has_leased_is_not_asked_for_again_and_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_leased_by_another_process_is_not_retried_in_a_loop(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What openat2 answers is made up here, so it need not be there."""
     store = LocalStore(str(root))
     store.put("a/k", b"x")
@@ -700,9 +698,7 @@ def test_a_file_that_somebody_else_has_leased_is_not_asked_for_again_and_again(
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM, errno.E2BIG])
-def test_where_the_system_or_a_sandbox_refuses_openat2_the_way_is_walked(
-    monkeypatch: pytest.MonkeyPatch, refusal: int
-) -> None:
+def test_paths_are_opened_step_by_step_if_openat2_is_refused(monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
     """Before Linux 5.6 there is no such call; a filter of system calls may answer as it likes."""
 
     def refused(*_: object) -> int:
@@ -714,7 +710,7 @@ def test_where_the_system_or_a_sandbox_refuses_openat2_the_way_is_walked(
     assert not beneath._has_openat2()
 
 
-def test_no_system_call_is_made_by_a_number_that_may_mean_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_system_call_is_made_on_an_unknown_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "alpha")
     monkeypatch.setattr(beneath, "_syscall", lambda *_: pytest.fail("the number is that of other processors"))
     assert not beneath._has_openat2()
@@ -723,9 +719,7 @@ def test_no_system_call_is_made_by_a_number_that_may_mean_another_one(monkeypatc
     assert not beneath._has_openat2()
 
 
-def test_a_root_that_is_a_file_is_refused_by_whoever_lists_it_and_a_missing_one_is_empty(
-    root: Path, store: LocalStore
-) -> None:
+def test_listing_a_root_that_is_a_file_is_refused_and_a_missing_one_is_empty(root: Path, store: LocalStore) -> None:
     assert store.list_folders("") == []
     assert list(store.list("a/")) == []
     root.write_text("x")

@@ -48,7 +48,7 @@ def test_a_url_is_taken_apart(url: str, location: Location) -> None:
     assert parse_location(url) == location
 
 
-def test_a_relative_path_begins_here_and_a_tilde_at_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_relative_path_is_resolved_and_a_tilde_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home-of-somebody")
     assert parse_location("data/events").name == f"{tmp_path}/data/events"
@@ -115,7 +115,7 @@ def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> Non
 
 @pytest.mark.fault("K1")
 @pytest.mark.parametrize("url", ["memory://with-options", "some/path"])
-def test_options_of_a_store_that_has_none_are_refused(url: str) -> None:
+def test_options_for_a_store_without_options_are_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"store\.endpoint, store\.region: a (memory|file):// store has no options"):
         open_store(url, {"region": "x", "endpoint": "y"})
 
@@ -128,7 +128,7 @@ def test_options_of_a_store_that_has_none_are_refused(url: str) -> None:
         ("s3://bucket/a/b/", "<ObjectStore s3://bucket/a/b>"),
     ],
 )
-def test_a_store_shows_its_url_and_opening_that_gives_the_same_place(url: str, shown: str) -> None:
+def test_opening_the_url_of_a_store_gives_the_same_place(url: str, shown: str) -> None:
     store = open_store(url, KEYS if url.startswith("s3") else {})
     assert repr(store) == shown
     assert open_store(store.url, KEYS if url.startswith("s3") else {}) is store
@@ -161,7 +161,7 @@ def test_changed_credentials_in_the_environment_make_another_store(monkeypatch: 
     assert open_store("s3://bucket/env") is not first
 
 
-def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
+def test_an_unreferenced_store_is_released(tmp_path: Path) -> None:
     opened = id(open_store(str(tmp_path)))
     gc.collect()
     from deltaq.store import location
@@ -169,7 +169,7 @@ def test_a_store_that_nobody_holds_is_let_go(tmp_path: Path) -> None:
     assert opened not in {id(store) for store in location._open.values()}
 
 
-def test_a_memory_store_is_one_for_all_who_name_it_until_it_is_forgotten() -> None:
+def test_a_memory_store_is_shared_by_name_until_it_is_forgotten() -> None:
     name = uuid.uuid4().hex
     store = open_store(f"memory://{name}")
     store.put("k", b"x")
@@ -205,7 +205,7 @@ def test_a_local_store_does_not_load_the_client_of_object_stores() -> None:
     assert ran.stdout == "False\n"
 
 
-def test_a_system_without_relative_opening_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_openat_is_refused_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.supports_dir_fd", set())
     with pytest.raises(ValueError, match="use Linux/macOS"):
         LocalStore("x")
@@ -221,5 +221,5 @@ def test_the_address_of_a_broker_is_no_root_and_is_not_shown(url):
     assert "PLANTED" not in str(caught.value)
 
 
-def test_a_folder_that_is_called_like_a_broker_can_be_named_all_the_same():
+def test_a_folder_named_like_a_broker_can_be_given_as_a_path():
     assert parse_location("./localhost:9092").name.endswith("/localhost:9092")

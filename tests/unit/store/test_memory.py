@@ -50,7 +50,7 @@ def test_a_create_in_the_middle_of_another_one_of_the_same_key_is_refused() -> N
     assert [entry.key for entry in store.list("")] == ["k"]
 
 
-def test_a_listing_shows_one_moment_whatever_is_written_while_it_is_read() -> None:
+def test_a_listing_is_a_snapshot_during_concurrent_writes() -> None:
     store = MemoryStore("moment")
     for key in ("a", "b", "c"):
         store.put(key, key.encode())
@@ -61,7 +61,7 @@ def test_a_listing_shows_one_moment_whatever_is_written_while_it_is_read() -> No
     assert [entry.key for entry in entries] == ["b", "c"]
 
 
-def test_a_watch_that_nobody_holds_costs_a_write_nothing() -> None:
+def test_an_unreferenced_watch_costs_a_write_nothing() -> None:
     store = MemoryStore("watches")
     for _ in range(10):
         store.watch()

@@ -152,7 +152,7 @@ def _name(value: object) -> str | None:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("answer", UNAVAILABLE, ids=_name)
-def test_an_answer_that_settles_nothing_is_unavailable(server, store, operation: str, answer: Answer) -> None:
+def test_an_inconclusive_answer_is_unavailable(server, store, operation: str, answer: Answer) -> None:
     server.answer(answer)
     with pytest.raises(StoreUnavailable) as caught:
         OPERATIONS[operation](store)
@@ -161,7 +161,7 @@ def test_an_answer_that_settles_nothing_is_unavailable(server, store, operation:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("answer", REFUSED, ids=_name)
-def test_a_definite_no_is_refused(server, store, operation: str, answer: Answer) -> None:
+def test_a_definite_refusal_raises_store_refused(server, store, operation: str, answer: Answer) -> None:
     server.answer(answer)
     with pytest.raises(StoreRefused) as caught:
         OPERATIONS[operation](store)
@@ -183,7 +183,7 @@ def test_a_refusal_says_what_to_do(server, store, answer: Answer, remedy: str) -
 
 
 @pytest.mark.parametrize("status", [409, 412, 304])
-def test_a_create_that_the_condition_stopped_says_exists(server, store, status: int) -> None:
+def test_a_create_stopped_by_its_condition_raises_object_exists(server, store, status: int) -> None:
     server.answer(Answer(status))
     with pytest.raises(ObjectExists):
         store.create("k", b"x")
@@ -191,7 +191,9 @@ def test_a_create_that_the_condition_stopped_says_exists(server, store, status: 
 
 @pytest.mark.parametrize("operation", ["get", "get_range", "put", "list"])
 @pytest.mark.parametrize("status", [409, 412])
-def test_a_condition_that_nobody_asked_for_is_not_taken_for_exists(server, store, operation: str, status: int) -> None:
+def test_a_failed_condition_without_a_create_is_not_taken_for_exists(
+    server, store, operation: str, status: int
+) -> None:
     server.answer(Answer(status))
     with pytest.raises(StoreUnavailable):
         OPERATIONS[operation](store)
@@ -207,7 +209,7 @@ def test_a_server_without_conditional_writes_is_named(server, store, answer: Ans
         probe(store)
 
 
-def test_a_server_that_ignores_the_condition_is_found_out(server, store) -> None:
+def test_a_server_that_ignores_the_condition_is_detected(server, store) -> None:
     server.answer(Answer(headers={"ETag": '"x"'}))
     with pytest.raises(UnsafeStore, match=rf"s3://bucket/pre \(S3 at {server.endpoint}\) created the same key twice"):
         probe(store)
@@ -222,13 +224,13 @@ def test_a_missing_object_is_missing_and_may_be_deleted(server, store) -> None:
 
 
 @pytest.mark.parametrize("operation", ["put", "create"])
-def test_writing_into_nowhere_is_refused(server, store, operation: str) -> None:
+def test_writing_to_a_missing_bucket_is_refused(server, store, operation: str) -> None:
     server.answer(Answer(404))
     with pytest.raises(StoreRefused):
         OPERATIONS[operation](store)
 
 
-def test_a_body_cut_short_is_not_passed_on(server, store) -> None:
+def test_a_truncated_body_is_not_returned(server, store) -> None:
     store.put("k", b"0123456789")
     server.stub.set_rules(HttpRule(fault="short_body", operation="get*"))
     server.stub.effects(clear=True)
@@ -284,7 +286,7 @@ def unhurried(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def test_who_peeks_asks_again_when_a_quick_server_is_slow(unhurried) -> None:
+def test_get_impatient_repeats_a_request_if_a_quick_server_is_slow(unhurried) -> None:
     server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     peeked.clock.step_s = TIMEOUT_S
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=2))
@@ -292,7 +294,7 @@ def test_who_peeks_asks_again_when_a_quick_server_is_slow(unhurried) -> None:
     assert server.stub.effects() == {Effect.HUNG: 2}
 
 
-def test_who_has_peeked_in_vain_often_enough_waits(unhurried) -> None:
+def test_get_impatient_waits_after_several_timeouts(unhurried) -> None:
     server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     peeked.clock.step_s = TIMEOUT_S
     server.stub.set_rules(
@@ -303,7 +305,7 @@ def test_who_has_peeked_in_vain_often_enough_waits(unhurried) -> None:
     assert server.stub.effects() == {Effect.HUNG: IMPATIENT_ATTEMPTS, Effect.DELAYED: 1}
 
 
-def test_a_server_that_takes_its_time_is_asked_once_until_it_has_become_quicker(unhurried) -> None:
+def test_get_impatient_asks_a_slow_server_once_until_it_is_quicker(unhurried) -> None:
     server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S)
     server.stub.set_rules(HttpRule(fault="slow", operation="get", delay_ms=(300, 300)))
     assert peeked.store.get_impatient("k") == b"written"
@@ -319,13 +321,13 @@ def test_a_server_that_takes_its_time_is_asked_once_until_it_has_become_quicker(
 
 
 @pytest.mark.parametrize(("took_s", "pace"), [(NEAR_S * 0.9, NEAR_POLL_INTERVAL), (NEAR_S, POLL_INTERVAL)])
-def test_a_near_server_is_looked_at_more_often(unhurried, took_s: float, pace: PollInterval) -> None:
+def test_a_near_server_is_polled_more_often(unhurried, took_s: float, pace: PollInterval) -> None:
     fresh = open_store("s3://bucket/fresh", {"endpoint": unhurried.endpoint, **KEYS}, SteppingClock())
     assert fresh.poll_interval == POLL_INTERVAL
     assert Peeked(unhurried, took_s).store.poll_interval == pace
 
 
-def test_a_server_in_trouble_is_not_pressed(unhurried) -> None:
+def test_a_failing_server_gets_no_repeated_requests(unhurried) -> None:
     server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     server.stub.set_rules(HttpRule(fault="error_before", status=503))
     with pytest.raises(StoreUnavailable):
@@ -333,14 +335,14 @@ def test_a_server_in_trouble_is_not_pressed(unhurried) -> None:
     assert peeked.requests == 2
 
 
-def test_nothing_there_is_an_answer_too(unhurried) -> None:
+def test_get_impatient_accepts_object_missing_as_an_answer(unhurried) -> None:
     peeked = Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
     with pytest.raises(ObjectMissing):
         peeked.store.get_impatient("missing")
     assert peeked.requests == 1
 
 
-def test_a_whole_object_in_place_of_a_range_is_not_passed_on(server, store) -> None:
+def test_a_whole_object_in_place_of_a_range_is_not_returned(server, store) -> None:
     server.answer(Answer(200, b"0123456789", {"ETag": '"x"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}))
     with pytest.raises(StoreUnavailable):
         store.get_range("k", 2, 3)
@@ -402,7 +404,7 @@ def test_a_server_that_never_answers_with_a_listing_is_unavailable_and_not_empty
 
 
 @pytest.mark.fault("S1")
-def test_a_folder_that_alone_is_hidden_is_found_or_unavailable_and_not_empty(server, full) -> None:
+def test_a_hidden_folder_is_found_or_unavailable_and_not_empty(server, full) -> None:
     server.stub.set_rules(_page("an error told as success", key="pre/topics/c/*"))
     assert _keys(full, "topics/c/") == ["topics/c/0", "topics/c/1", "topics/c/2"]
     server.stub.set_rules(_page("an error told as success", key="pre/topics/"))
@@ -411,7 +413,7 @@ def test_a_folder_that_alone_is_hidden_is_found_or_unavailable_and_not_empty(ser
     assert server.stub.effects() == {Effect.ERROR_BEFORE: 3}
 
 
-def test_what_is_empty_is_found_empty(server, full) -> None:
+def test_an_empty_prefix_is_listed_as_empty(server, full) -> None:
     assert _keys(full, "topics/c/", start_after="topics/c/2") == _keys(full, "topics/h/") == _keys(full, "a/") == []
     assert _keys(full, "topics/c/", start_after="topics/g/") == full.list_folders("topics/h/") == []
     for key in LISTED:
@@ -437,7 +439,7 @@ def before_the_proof(full, monkeypatch) -> Callable[[Callable[[], object]], None
 
 
 @pytest.mark.parametrize("key", ["topics/c/3", "topics/h/0"])
-def test_what_is_written_while_a_listing_is_proved_belongs_to_it(full, before_the_proof, key: str) -> None:
+def test_an_object_written_during_the_second_listing_is_included(full, before_the_proof, key: str) -> None:
     before_the_proof(lambda: full.put(key, b"x"))
     prefix = key[:9]
     assert _keys(full, prefix) == [listed for listed in LISTED if listed.startswith(prefix)] + [key]
@@ -445,7 +447,7 @@ def test_what_is_written_while_a_listing_is_proved_belongs_to_it(full, before_th
     assert full.list_folders("topics/")[-1] == "i"
 
 
-def test_what_is_deleted_while_a_listing_is_proved_is_not_missed(server, full, before_the_proof) -> None:
+def test_an_object_deleted_during_the_second_listing_is_no_error(server, full, before_the_proof) -> None:
     before_the_proof(lambda: [server.stub.change(f"pre/{key}", None, "bucket") for key in LISTED])
     assert _keys(full, "topics/g/") == LISTED[-3:]
     assert full._known == LISTED[-1]
@@ -476,7 +478,7 @@ def test_a_server_that_is_not_there_is_unavailable_with_a_hint() -> None:
 # Retries
 
 
-def test_a_create_is_sent_once_whatever_happens(server) -> None:
+def test_a_create_is_never_repeated(server) -> None:
     store = open_store("s3://bucket/once", {"endpoint": server.endpoint, "retries": 5, **KEYS})
     for answer in (Answer(500), Answer(503), Answer(silent=True)):
         server.stub.requests(clear=True)
@@ -522,7 +524,7 @@ def _told(error: BaseException) -> str:
 
 @pytest.mark.fault("K5")
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_what_a_server_quotes_of_the_signature_is_not_shown(server, store, operation: str) -> None:
+def test_a_signature_quoted_by_a_server_is_not_shown(server, store, operation: str) -> None:
     leak = (
         "<Error><Code>SignatureDoesNotMatch</Code><Message>It does not match; sig=abcdef0123 and "
         f"X-Amz-Signature=fedcba for {SECRET}</Message><AWSAccessKeyId>AKIDPLANTED0001</AWSAccessKeyId>"
@@ -678,7 +680,7 @@ def test_plain_http_to_another_machine_needs_permission(options, environ) -> Non
 ENDPOINTS = {"AWS_ENDPOINT_URL_S3": "https://a", "AWS_ENDPOINT_URL": "https://b", "AWS_ENDPOINT": "https://c"}
 
 
-def test_the_endpoint_comes_from_the_option_then_from_the_most_special_variable() -> None:
+def test_the_endpoint_comes_from_the_option_then_the_most_specific_variable() -> None:
     environ = dict(ENDPOINTS)
     assert object_settings("s3", {"endpoint": "https://o"}, environ).config["aws_endpoint_url_s3"] == "https://o"
     for name, value in ENDPOINTS.items():
@@ -689,7 +691,7 @@ def test_the_endpoint_comes_from_the_option_then_from_the_most_special_variable(
         object_settings("s3", {}, {"AWS_ENDPOINT_URL": "http://far"})
 
 
-def test_minios_own_variables_are_used_where_nothing_else_names_a_key() -> None:
+def test_minio_variables_are_used_if_no_other_key_is_named() -> None:
     minio = {"MINIO_S3_ACCESS_KEY": "minio-key", "MINIO_S3_SECRET_ACCESS_KEY": "minio-secret"}
     config = object_settings("s3", {}, minio).config
     assert (config["access_key_id"], config["secret_access_key"]) == ("minio-key", "minio-secret")
@@ -705,7 +707,7 @@ def _signed_by(request: StubRequest) -> tuple[str, str | None]:
     return signer[1], request.headers.get("x-amz-security-token")
 
 
-def test_the_client_signs_with_what_was_decided(server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_signs_with_the_chosen_credentials(server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answer(Answer(404))
     options: dict[str, object] = {"endpoint": server.endpoint, "retries": 0}
 

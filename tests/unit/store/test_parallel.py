@@ -19,7 +19,7 @@ def test_results_come_in_the_order_of_the_items():
     assert in_parallel(SYSTEM_CLOCK, str, [], timeout_s=5) == []
 
 
-def test_items_are_worked_on_at_the_same_time_but_not_too_many():
+def test_items_are_processed_concurrently_up_to_a_limit():
     # Every wave of the largest allowed number must meet before any of it goes on.
     barrier = threading.Barrier(REQUESTS_MAX, timeout=30)
     assert len(in_parallel(SYSTEM_CLOCK, lambda item: barrier.wait(), range(3 * REQUESTS_MAX))) == 3 * REQUESTS_MAX
@@ -29,7 +29,7 @@ def test_a_single_item_needs_no_thread():
     assert in_parallel(SYSTEM_CLOCK, lambda item: threading.get_ident(), [1]) == [threading.get_ident()]
 
 
-def test_the_failure_of_one_item_comes_out_and_what_has_not_begun_is_left():
+def test_the_failure_of_one_item_is_raised_and_pending_items_are_dropped():
     begun = []
 
     def work(item: int) -> None:
@@ -83,7 +83,7 @@ class LingeringClock(SystemClock):
 
 
 @pytest.mark.parametrize("failure", [KeyError, KeyboardInterrupt])
-def test_when_a_failure_comes_out_the_threads_have_ended(failure):
+def test_threads_have_ended_when_a_failure_is_raised(failure):
     """One that outlives the program's end inside Arrow would abort it."""
     clock = LingeringClock(interrupted=failure is KeyboardInterrupt)
     done = []
@@ -101,7 +101,7 @@ def test_when_a_failure_comes_out_the_threads_have_ended(failure):
     assert len(done) <= 2 * REQUESTS_MAX
 
 
-def test_what_takes_too_long_is_a_time_out():
+def test_work_beyond_the_time_limit_raises_a_timeout():
     release = threading.Event()
     try:
         with pytest.raises(KafkaException) as late:
@@ -135,7 +135,7 @@ def test_an_interrupted_caller_with_a_time_limit_does_not_wait_for_a_silent_stor
 
 
 @pytest.mark.parametrize("given", [0, 1, 3])
-def test_fewer_threads_than_wished_for_do_all_the_work_and_without_any_nothing_is_begun(given):
+def test_fewer_threads_do_all_the_work_and_without_any_nothing_begins(given):
     class Crowded(SystemClock):
         started = 0
 
@@ -155,7 +155,7 @@ def test_fewer_threads_than_wished_for_do_all_the_work_and_without_any_nothing_i
 
 
 @pytest.mark.parametrize("seconds", [1e10, 1e300])
-def test_a_time_limit_of_centuries_is_none(seconds):
+def test_a_time_limit_of_centuries_is_unlimited(seconds):
     waits = threading.Event()
 
     class Waiting(threading.Condition):

@@ -92,7 +92,7 @@ def reader(root: Path) -> Consumer:
 
 
 @pytest.mark.fault("P16")
-def test_the_double_loses_what_was_not_synced_and_keeps_what_was(root: Path, disk: Disk):
+def test_the_double_loses_unsynced_data_and_keeps_synced_data(root: Path, disk: Disk):
     produce(root, "synced")
     disk.is_stuck = True
     produce(root, "seen")
@@ -119,7 +119,7 @@ def test_a_group_skips_no_record_though_the_power_fails_after_its_commit(root: P
 
 
 @pytest.mark.fault("P16")
-def test_offsets_are_not_committed_if_what_they_cover_cannot_be_synced(root: Path, disk: Disk):
+def test_offsets_are_not_committed_if_their_records_cannot_be_synced(root: Path, disk: Disk):
     with reader(root) as consumer:
         consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
         entries = sorted((root / "groups/g/_delta_log").iterdir())
@@ -132,7 +132,7 @@ def test_offsets_are_not_committed_if_what_they_cover_cannot_be_synced(root: Pat
 
 
 @pytest.mark.fault("P16")
-def test_an_entry_behind_one_that_is_not_synced_yet_makes_both_durable(root: Path, disk: Disk):
+def test_an_entry_after_an_unsynced_one_makes_both_durable(root: Path, disk: Disk):
     disk.is_stuck = True
     produce(root, "another writer's")
     disk.is_stuck = False
@@ -160,7 +160,7 @@ def draft(value: int) -> Callable[[TableState], Draft]:
 
 
 @pytest.mark.fault("S1", "D1")
-def test_a_commit_that_is_there_and_cannot_be_synced_is_not_acknowledged(root: Path, disk: Disk):
+def test_an_existing_commit_that_cannot_be_synced_is_not_acknowledged(root: Path, disk: Disk):
     log = opened(LocalStore(str(root)))
     log.commit(draft(0), log.clock.monotonic() + 60)
     disk.error = errno.EIO
@@ -195,7 +195,7 @@ def test_a_commit_whose_answer_is_lost_is_synced_before_it_is_acknowledged(root:
 
 
 @pytest.mark.fault("P16")
-def test_a_transaction_that_is_in_the_topic_already_is_synced_before_it_is_said_to_be(root: Path, disk: Disk):
+def test_an_existing_transaction_is_synced_before_it_is_reported(root: Path, disk: Disk):
     first, second = (TopicLog(LocalStore(str(root)), "t") for _ in range(2))
     first.load()
     disk.is_stuck = True

@@ -109,7 +109,7 @@ def test_a_store_without_conditional_creates_is_refused_by_its_url() -> None:
         [_writes_without_an_answer] * 4,
     ],
 )
-def test_a_lost_answer_is_asked_for_again_on_a_fresh_key(script) -> None:
+def test_a_probe_with_a_lost_answer_is_repeated_on_a_fresh_key(script) -> None:
     store, clock = OddStore(*script), PatientClock()
     probe(store, clock)
     assert store.script == []
@@ -124,7 +124,7 @@ def test_a_store_that_never_answers_is_unavailable_not_unsafe() -> None:
         probe(store, PatientClock())
 
 
-def test_missing_permission_is_told_as_it_is() -> None:
+def test_missing_permission_is_reported_as_such() -> None:
     store, clock = OddStore(*[StoreRefused("create", "k", "403 Forbidden")] * 5), PatientClock()
     with pytest.raises(StoreRefused, match="403 Forbidden"):
         probe(store, clock)
@@ -132,7 +132,7 @@ def test_missing_permission_is_told_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("earlier", [[], [None]], ids=["the first create", "the second create"])
-def test_a_refusal_that_is_not_repeated_is_not_believed(earlier) -> None:
+def test_a_single_refusal_is_verified_by_a_second_probe(earlier) -> None:
     # MinIO denies access to a folder from which somebody is just removing the last object.
     store = OddStore(*earlier, StoreRefused("create", "k", "403 Forbidden"))
     probe(store, PatientClock())
@@ -140,7 +140,7 @@ def test_a_refusal_that_is_not_repeated_is_not_believed(earlier) -> None:
     assert _left_in(store) == []
 
 
-def test_who_may_not_delete_passes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_delete_permission_passes_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     store = OddStore()
 
     def refuse(key: str) -> None:

@@ -71,7 +71,7 @@ def test_a_replaced_object_ends_the_wait(store: Store, watch: Watch) -> None:
     assert _woken_by(watch, lambda: store.put("log/0", b"x"))
 
 
-def test_what_arrives_between_add_and_wait_is_not_lost(store: Store, watch: Watch) -> None:
+def test_an_object_between_add_and_wait_is_not_missed(store: Store, watch: Watch) -> None:
     store.put("log/0", b"")
     watch.add("log/")
     _calm(watch)
@@ -183,7 +183,7 @@ def test_folders_on_the_way_are_no_longer_watched_once_the_folder_is_there(root:
 
 
 @pytest.mark.inotify
-def test_a_queue_that_overflowed_counts_as_news(root: Path) -> None:
+def test_an_overflowed_queue_counts_as_a_change(root: Path) -> None:
     store = LocalStore(str(root))
     store.put("log/0", b"")
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
@@ -200,7 +200,7 @@ def test_a_queue_that_overflowed_counts_as_news(root: Path) -> None:
 
 
 @pytest.mark.inotify
-def test_without_inotify_instances_left_the_reader_waits_out_its_time(
+def test_a_reader_without_free_inotify_instances_waits_for_its_timeout(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def used_up(*_arguments: object) -> int:
@@ -225,7 +225,7 @@ def test_closing_a_watch_returns_its_descriptors_also_while_it_waits(root: Path)
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 
-def test_a_clock_that_is_not_the_systems_owns_all_waiting(root: Path) -> None:
+def test_a_clock_other_than_the_systems_owns_all_waiting(root: Path) -> None:
     class OtherClock:
         def __getattr__(self, name: str) -> object:
             return getattr(SystemClock(), name)

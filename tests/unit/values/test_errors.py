@@ -38,7 +38,7 @@ PEER_CODES = {
 }
 
 
-def test_the_peer_has_codes_to_compare_with() -> None:
+def test_the_real_client_has_codes_to_compare_with() -> None:
     assert len(PEER_CODES) > 150
 
 
@@ -150,7 +150,7 @@ def test_the_facts_are_attributes_and_stand_in_the_text() -> None:
     assert errors.UnknownTopic("t").error.str() == "topic 't' does not exist"
 
 
-def test_only_what_ends_the_client_is_fatal_and_only_what_may_pass_is_retriable() -> None:
+def test_only_client_ending_errors_are_fatal_and_only_transient_ones_retriable() -> None:
     assert {type(e).__name__ for e in EXAMPLES if e.error.fatal()} == {"Fenced"}
     assert {type(e).__name__ for e in EXAMPLES if e.error.retriable()} == {"QueueFull", "GroupInUse", "Unavailable"}
 

@@ -71,11 +71,11 @@ def test_fields_that_a_deserializer_replaces_are_replaced():
     assert "_PARTITION_EOF" in repr(message)
 
 
-def test_a_message_shows_where_it_is_from_but_not_what_is_in_it():
+def test_the_repr_of_a_message_shows_its_position_and_not_its_content():
     assert repr(Message("orders", 3, 17, b"key", b"secret")) == "<Message orders[3]@17>"
 
 
-def test_topic_partitions_look_and_compare_like_the_real_clients():
+def test_topic_partitions_print_and_compare_like_the_real_clients():
     for arguments in (("t",), ("t", 1), ("t", 1, 5), ("t", 1, 5, "note"), ("t", 1, 5, "", 7)):
         ours, theirs = TopicPartition(*arguments), confluent_kafka.TopicPartition(*arguments)
         assert str(ours) == str(theirs)

@@ -206,7 +206,7 @@ def test_a_commit_is_no_checkpoint_and_no_marker() -> None:
 
 
 @pytest.mark.fault("K2")
-def test_a_case_twin_is_found_and_the_same_name_is_none() -> None:
+def test_names_that_differ_only_in_case_are_found() -> None:
     assert names.case_twin("Orders", ["bills", "orders"]) == "orders"
     assert names.case_twin("orders", ["bills", "orders"]) is None
     assert names.case_twin("orders", ["orders", "ORDERS"]) == "ORDERS"
@@ -282,7 +282,7 @@ HOSTILE_PIECES = st.sampled_from(
 
 @pytest.mark.fault("K4")
 @given(st.lists(st.one_of(HOSTILE_PIECES, st.text(max_size=4)), max_size=8).map("".join))
-def test_whatever_a_log_says_the_key_stays_in_the_folder_or_is_refused(path: str) -> None:
+def test_any_logged_path_stays_in_the_folder_or_is_refused(path: str) -> None:
     try:
         key = names.data_key("topics/orders/", path)
     except ValueError:

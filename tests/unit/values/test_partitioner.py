@@ -141,7 +141,7 @@ def test_a_missing_or_empty_key_is_treated_as_librdkafka_does(partitioner: str, 
 
 
 @given(KEYS, COUNTS, st.data())
-def test_a_keyed_row_meets_the_partition_of_its_hash(keys: list[bytes | None], count: int, data: st.DataObject) -> None:
+def test_a_keyed_row_gets_the_partition_of_its_hash(keys: list[bytes | None], count: int, data: st.DataObject) -> None:
     sticky = data.draw(st.integers(0, count - 1))
     spread = data.draw(st.booleans())
     for name, function in {"consistent": consistent, "murmur2": murmur2, "fnv1a": fnv1a}.items():

@@ -462,8 +462,8 @@ class InvalidValue(KafkaException):
 class Fenced(KafkaException):
     """Another instance has replaced this one, and the refused operation had no effect.
 
-    Close a producer (the error is fatal): a newer producer uses its `transactional.id`. A consumer has lost the
-    partition or its membership: discard unfinished work, which is delivered again to the new owner.
+    A consumer has lost the partition or its membership, which is not fatal: discard unfinished work, which is delivered
+    again to the new owner. Close a producer: a newer one uses its `transactional.id`.
     """
 
     def __init__(self, reason: str, *, code: int = KafkaError._FENCED, fatal: bool = True) -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deltaq import Producer, Topic, errors, metrics
-from deltaq.config import config_table
+from deltaq.config import CLIENT_SETTINGS, TOPIC_SETTINGS, Setting
 from deltaq.maintenance import run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -51,6 +53,33 @@ def config_page() -> str:
     return "\n".join(parts)
 
 
+def config_table(kind: str) -> str:
+    """The settings of a client or of topics as a Markdown table, sorted by name, those without effect last."""
+    source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
+    rows = [s for s in source.values() if s.clients in (kind, "both")]
+    lines = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
+    lines += [_setting_row(setting) for setting in sorted(rows, key=lambda s: (s.effect == "none", s.name))]
+    return "\n".join(lines) + "\n"
+
+
+def _setting_row(setting: Setting) -> str:
+    names = ", ".join(f"`{name}`" for name in (setting.name, *setting.aliases))
+    allowed = setting.range or {"string": "text", "callable": "a callable", "logger": "a logger"}[setting.kind]
+    meaning = {"honoured": "", "always": "*Fixed.* ", "none": "*No effect.* "}[setting.effect] + setting.doc
+    return f"| {names} | {_default_text(setting)} | {allowed} | {meaning} |"
+
+
+def _default_text(setting: Setting) -> str:
+    default = setting.default
+    if default is None or default == "":
+        return ""
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, tuple):
+        return f"`{','.join(default)}`"
+    return f"`{default:g}`" if isinstance(default, float) and not math.isinf(default) else f"`{default}`"
+
+
 # --- errors ---
 
 ERRORS = """\
@@ -79,13 +108,40 @@ def errors_page() -> str:
 
 def _error_row(exception: type[errors.KafkaException]) -> str:
     text = " ".join((inspect.getdoc(exception) or "").split())
-    # The code is in the constructor of the exception, as `KafkaError.<NAME>`.
+    # The code is in the constructor of the exception, as `KafkaError.<NAME>`, or where the exception is created.
     own = inspect.getsource(exception) if exception is not errors.KafkaException else ""
-    codes = dict.fromkeys(re.findall(r"KafkaError\.(_?[A-Z][A-Z_]+)", own))
+    codes = dict.fromkeys([*re.findall(r"KafkaError\.(_?[A-Z][A-Z_]+)", own), *_codes_given(exception.__name__)])
     names = ", ".join(f"`{code}`" for code in codes)
+    flags = " ".join(flag for flag in ("retriable", "fatal") if re.search(rf"\b{flag}\b[^,)]*=\s*True", own))
+    names += f" ({flags})" if flags else ""
     others = [base.__name__ for base in exception.__bases__ if not issubclass(base, errors.KafkaException)]
     kinds = "".join(f" (also a `{base}`)" for base in others if base != "Exception")
     return f"| `{exception.__name__}`{kinds} | {names or 'any'} | {text} |"
+
+
+# Functions that create an InvalidConfig with the code that they are given.
+REFUSALS = {"parse", "unknown_setting", "_check"}
+
+
+def _codes_given(exception: str) -> list[str]:
+    """The codes with which deltaq creates the exception, other than that of its constructor."""
+    functions = {exception} | (REFUSALS if exception == "InvalidConfig" else set())
+    return sorted({code for function, code in _calls_with_codes() if function in functions})
+
+
+@cache
+def _calls_with_codes() -> set[tuple[str, str]]:
+    """(function, code) of all calls in deltaq that name a code of Kafka's."""
+    found = set()
+    for path in (ROOT / "deltaq").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                given = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "code")]
+                codes = [
+                    re.fullmatch(r"KafkaError\.(\w+)", ast.unparse(v)) for v in given if isinstance(v, ast.Attribute)
+                ]
+                found |= {(ast.unparse(node.func).rpartition(".")[2], code[1]) for code in codes if code}
+    return found
 
 
 # --- limits ---
@@ -374,6 +430,15 @@ def test_maintenance_removes_the_records_listed_on_the_page(
             producer.flush()
     run(memory_root, once=True)
     assert topic.to_arrow().num_rows == left
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "admin", "topic"])
+def test_the_table_for_the_documentation_has_a_row_for_every_setting(kind: str) -> None:
+    source = TOPIC_SETTINGS if kind == "topic" else CLIENT_SETTINGS
+    expected = {s.name for s in source.values() if s.clients in (kind, "both")}
+    lines = config_table(kind).splitlines()
+    assert {line.split("`")[1] for line in lines[2:]} == expected
+    assert len({line.count("|") for line in lines}) == 1
 
 
 def test_every_exception_says_what_happened_and_what_to_do() -> None:

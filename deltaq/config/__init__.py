@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from deltaq.config.client import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig, parse_client_config
 from deltaq.config.setting import Setting
-from deltaq.config.table import CLIENT_SETTINGS, TOPIC_SETTINGS, config_table
+from deltaq.config.table import CLIENT_SETTINGS
 from deltaq.config.topic import TopicSettings, check_topic_properties, topic_config, topic_properties
+from deltaq.config.topic_table import TOPIC_SETTINGS
 
 __all__ = [
     "CLIENT_SETTINGS",
@@ -17,7 +18,6 @@ __all__ = [
     "Setting",
     "TopicSettings",
     "check_topic_properties",
-    "config_table",
     "parse_client_config",
     "topic_config",
     "topic_properties",

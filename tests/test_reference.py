@@ -205,12 +205,12 @@ LIMITS = {
             "Lost races after which a process still waits for the group-commit leader",
         ),
         Limit(
-            "producer.committer.OFFER_AGAIN_BYTES_MAX",
+            "producer.committer.RESHARE_BYTES_MAX",
             "bytes",
             "Size up to which a file is uploaded again as a shared file",
         ),
         Limit(
-            "producer.committer.WITHDRAW_S",
+            "producer.committer.REVOKE_S",
             "s",
             "Time to revoke a shared file before its outcome is reported as unknown",
         ),

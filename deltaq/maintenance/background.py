@@ -105,7 +105,7 @@ class BackgroundTopicMaintenance:
         self._claim_due_at = self._due_at
 
     def due_in_s(self) -> float:
-        """Seconds until `look_after` is due, even if nothing is written."""
+        """Seconds until `start_due` is due, even if nothing is written."""
         return max(0.0, self._due_at - self._clock.monotonic())
 
     def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
@@ -121,10 +121,10 @@ class BackgroundTopicMaintenance:
             now, self._checkpointed_at = state(), now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(now))
         self._look_after_topic(checkpoint=False)
-        if now_s >= self._claim_due_at:  # frequent commits postpone `look_after`, so the root's maintenance starts here
+        if now_s >= self._claim_due_at:  # frequent commits postpone `start_due`, so the root's maintenance starts here
             self._claim_root()
 
-    def look_after(self) -> None:
+    def start_due(self) -> None:
         """Start all due maintenance in the background unless it is running. For topics that are rarely written."""
         self._look_after_topic(checkpoint=True)
         self._claim_root()

@@ -13,13 +13,11 @@ from deltaq.clock import Clock
 from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
 from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch, SharedFilePlace, by_encoding
-from deltaq.producer.caretaker import MaintenanceSlot
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
-from deltaq.producer.metadata_cache import TopicDefinitionCache
+from deltaq.producer.sender_topic import SenderTopic
 from deltaq.store import Store
 from deltaq.topics.columns import VALUE_SCHEMA, Columns
-from deltaq.topics.log import SharedTopicLog
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.shared_files import SharedFileId, shared_file_path
 from deltaq.topics.state import PendingSegment
@@ -34,24 +32,13 @@ class BatchUpload:
     """Uploads batches of one topic, from any thread."""
 
     def __init__(
-        self,
-        store: Store,
-        topic: str,
-        clock: Clock,
-        log: SharedTopicLog,
-        batches: InFlightBatches,
-        definitions: TopicDefinitionCache,
-        reports: DeliveryReports,
-        maintenance: MaintenanceSlot,
+        self, store: Store, topic: SenderTopic, clock: Clock, batches: InFlightBatches, reports: DeliveryReports
     ) -> None:
         self._store = store
         self._topic = topic
         self._clock = clock
-        self._log = log
         self._batches = batches
-        self._definitions = definitions
         self._reports = reports
-        self._maintenance = maintenance
 
     def first(self, batch: ProduceBatch) -> None:
         """Encode and upload a new batch. It has no segments afterwards if none of its rows can be written.
@@ -59,7 +46,7 @@ class BatchUpload:
         Raises what `put` raises.
         """
         plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
-        definition = self._definitions.known(plan, batch.deadline)
+        definition = self._topic.known(plan, batch.deadline)
         # Purged parts are skipped: refusals of their rows could no longer be reported.
         parts = [
             part for part in batch.parts if not part.is_reported and self._encode(part, definition, batch.deadline)
@@ -109,19 +96,19 @@ class BatchUpload:
         if columns.values.schema != wanted:
             raise self._misfit(wanted)
         highest = pc.max(columns.partitions).as_py()
-        if highest >= definition.partitions and highest >= self._definitions.newest(deadline).partitions:
-            raise UnknownTopic(self._topic, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
+        if highest >= definition.partitions and highest >= self._topic.newest(deadline).partitions:
+            raise UnknownTopic(self._topic.name, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
         if "compact" in definition.settings.cleanup_policy and columns.keys.null_count:
             raise self._keyless()
         limit = definition.settings.max_message_bytes
         if unchecked and (size := largest_record(columns)) > limit:
-            raise MessageTooLarge(size=size, limit=limit, topic=self._topic)
+            raise MessageTooLarge(size=size, limit=limit, topic=self._topic.name)
 
     def _misfit(self, wanted: pa.Schema) -> InvalidValue:
-        return InvalidValue(f"the topic holds {wanted.to_string(show_field_metadata=False)}", topic=self._topic)
+        return InvalidValue(f"the topic holds {wanted.to_string(show_field_metadata=False)}", topic=self._topic.name)
 
     def _keyless(self) -> KafkaException:
-        reason = f"topic {self._topic!r} is compacted: every message needs a key"
+        reason = f"topic {self._topic.name!r} is compacted: every message needs a key"
         return KafkaException(KafkaError(KafkaError.INVALID_RECORD, reason))
 
     def _refusals(
@@ -131,10 +118,10 @@ class BatchUpload:
         rows = records.rows
         found: dict[int, KafkaException] = {}
         if max(partitions) >= definition.partitions and max(partitions) >= (
-            count := self._definitions.newest(deadline).partitions
+            count := self._topic.newest(deadline).partitions
         ):
             code = KafkaError._UNKNOWN_PARTITION
-            unknown = {n: UnknownTopic(self._topic, partition=n, code=code) for n in set(partitions) if n >= count}
+            unknown = {n: UnknownTopic(self._topic.name, partition=n, code=code) for n in set(partitions) if n >= count}
             found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
         if "compact" in definition.settings.cleanup_policy:
             error = self._keyless()
@@ -147,7 +134,7 @@ class BatchUpload:
             limit = definition.settings.max_message_bytes
             sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
             found |= {
-                at: MessageTooLarge(size=size, limit=limit, topic=self._topic)
+                at: MessageTooLarge(size=size, limit=limit, topic=self._topic.name)
                 for at, size in enumerate(sizes)
                 if size > limit
             }
@@ -165,7 +152,7 @@ class BatchUpload:
         groups = list(by_encoding(batch.parts))
         for group in groups:
             settings: AccumulatorSettings = group[0].buffer.settings
-            as_of = self._log.version  # read before the upload, since orphan removal compares it
+            as_of = self._topic.log.version  # read before the upload, since orphan removal compares it
             whole = joined([part.columns for part in group if part.columns])
             # For bytes without headers, the sizes that `produce` counted are exact; columns need not be measured.
             is_plain = definition.schema is None and whole.headers.null_count == len(whole)
@@ -178,8 +165,8 @@ class BatchUpload:
                 else:
                     segment, rows = self._put(piece, definition, settings, deadline, as_of)
                 segments.append(segment)
-                if self._maintenance.current is not None:
-                    self._maintenance.current.uploaded(segment.path, rows)
+                if self._topic.maintenance is not None:
+                    self._topic.maintenance.uploaded(segment.path, rows)
         batch.segments = segments
 
     def _put_shared(
@@ -192,12 +179,12 @@ class BatchUpload:
         deadline: float,
     ) -> tuple[PendingSegment, pa.RecordBatch]:
         def shared_name(segment: PendingSegment) -> str | None:
-            mine = SharedFileId(self._log.writer, place.number)
+            mine = SharedFileId(self._topic.log.writer, place.number)
             path = shared_file_path(mine, segment, definition.topic_id, follows=place.follows)
             if path is not None:
-                self._log.pending_shared.expect(path, place.as_of)  # before other processes can see the file
+                self._topic.log.pending_shared.expect(path, place.as_of)  # before other processes can see the file
                 if not self._batches.share(batch, replace(segment, path=path)):
-                    self._log.pending_shared.forget(path)
+                    self._topic.log.pending_shared.forget(path)
                     raise NothingSent("these messages have been reported as failed")
             return path
 
@@ -205,7 +192,7 @@ class BatchUpload:
             return self._put(piece, definition, settings, deadline, place.as_of, shared_name)
         except NothingSent:
             for segment in batch.segments:
-                self._log.pending_shared.forget(segment.path)
+                self._topic.log.pending_shared.forget(segment.path)
             batch.segments, batch.is_shared = [], False
             raise
 
@@ -219,7 +206,7 @@ class BatchUpload:
         named: Callable[[PendingSegment], str | None] = lambda _: None,
     ) -> tuple[PendingSegment, pa.RecordBatch]:
         about = definition.settings, settings.compression, settings.compression_level
-        return upload_segment(self._store, self._topic, piece, *about, deadline, self._clock, as_of, named)
+        return upload_segment(self._store, self._topic.name, piece, *about, deadline, self._clock, as_of, named)
 
 
 def _fields(value: object) -> set[str] | None:

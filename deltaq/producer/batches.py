@@ -10,6 +10,7 @@ from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaException
 from deltaq.producer.accumulator import RecordAccumulator, Records
+from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.topics.columns import Columns
 from deltaq.topics.shared_files import PendingSharedFiles
 from deltaq.topics.state import PendingSegment
@@ -105,18 +106,32 @@ class InFlightBatches:
         self.under_way: dict[BatchPart, None] = {}  # parts not reported yet, in the order of taking
         self.is_stopping = False
         self.is_committing = False  # also true while the batches being committed are all reported
+        self.is_expiring = False  # an expiry thread runs, since producers have different `message.timeout.ms`
+        self.group_commit: GroupCommitPolicy | None = None  # None: each process commits its own files only
         self._pending_shared = pending_shared
         self._places = 0
 
-    def take(self, now: float, *, as_of: int, sharing: bool) -> ProduceBatch:
-        """Take a batch from the buffers. With `sharing` it gets a place as a shared file, unless an earlier open batch
-        is not shared: other writers could not commit it in order.
+    def update_group_commit(self) -> None:
+        """Turn group commit on if all producers of this process use it, and off if one does not."""
+        if self.buffers and not all(buffer.settings.group_commit for buffer in self.buffers):
+            self.group_commit = None
+        elif self.buffers and self.group_commit is None:
+            self.group_commit = GroupCommitPolicy()
+
+    def contended_left_s(self, now: float) -> float:
+        """Seconds for which files will be shared without another sign of other writers; 0 without group commit."""
+        policy = self.group_commit
+        return 0.0 if policy is None else policy.contended_left_s(now)
+
+    def take(self, now: float, *, as_of: int) -> ProduceBatch:
+        """Take a batch from the buffers. Under contention it gets a place as a shared file, unless an earlier open
+        batch is not shared: other writers could not commit it in order.
         """
         parts = list(_oldest(self.buffers))
         batch = ProduceBatch(
             parts, now, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
         )
-        if sharing and all(other.others_will_see for other in self.open):
+        if self.contended_left_s(now) > 0 and all(other.others_will_see for other in self.open):
             batch.place = self.place(as_of, follows=bool(self.open))
         self.waiting.append(batch)
         self.open.append(batch)

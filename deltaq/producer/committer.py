@@ -7,26 +7,26 @@ still possible.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
-from deltaq.producer.caretaker import MaintenanceSlot
 from deltaq.producer.delivery_reports import DeliveryReports, defect
-from deltaq.producer.expiry import WITHDRAW_S, Expiry
+from deltaq.producer.expiry import REVOKE_S
 from deltaq.producer.group_commit import GroupCommitPolicy
-from deltaq.producer.linger import AdaptiveLinger
-from deltaq.producer.metadata_cache import TopicDefinitionCache
+from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
 from deltaq.topics.log import (
     Appended,
     AppendOutcome,
     CommitConflict,
     CommittedByPeer,
-    SharedTopicLog,
+    NothingToAppend,
     TopicLog,
     UploadsExpired,
 )
@@ -40,12 +40,28 @@ _log = logging.getLogger("deltaq.producer")
 GIVE_WAY_MAX = 3
 """Lost races after which a writer retries its own commit, instead of giving way to the group-commit leader again."""
 
-OFFER_AGAIN_BYTES_MAX = 256 * 1024
+RESHARE_BYTES_MAX = 256 * 1024
 """Larger files, in bytes, are not uploaded again as shared files merely to save their writer a commit."""
 
 
-class _TryAgain(Exception):
-    """The batches were put back or dropped; start over."""
+@dataclass(slots=True)
+class _Attempt:
+    """A commit of batches for the topic `topic_id`. `token` is that of the slot tried; it ends at `deadline`."""
+
+    topic_id: str
+    deadline: float
+    taken: list[ProduceBatch] = field(default_factory=list)
+    token: str | None = None
+    lost_races: int = 0
+
+    def trying(self, token: str) -> None:
+        """Note the token of the next slot."""
+        self.token = token
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether peers can commit all of its batches."""
+        return all(batch.is_shared for batch in self.taken)
 
 
 class Committer:
@@ -53,31 +69,19 @@ class Committer:
 
     def __init__(
         self,
-        topic: str,
+        topic: SenderTopic,
         clock: Clock,
-        log: SharedTopicLog,
         batches: InFlightBatches,
         upload: BatchUpload,
         reports: DeliveryReports,
-        policy: GroupCommitPolicy,
-        linger: AdaptiveLinger,
-        definitions: TopicDefinitionCache,
-        maintenance: MaintenanceSlot,
-        uploads: Uploader,
-        expiry: Expiry,
+        uploader: Uploader,
     ) -> None:
         self._topic = topic
         self._clock = clock
-        self._log = log
         self._batches = batches
         self._upload = upload
         self._reports = reports
-        self._definitions = definitions
-        self._policy = policy
-        self._linger = linger
-        self._maintenance = maintenance
-        self._uploads = uploads
-        self._expiry = expiry
+        self._uploader = uploader
 
     def next(self) -> None:
         """Commit the uploaded batches in front, or resolve and report those whose upload failed."""
@@ -92,112 +96,129 @@ class Committer:
                 self._commit(front)
         finally:
             self._batches.is_committing = False
-        self._uploads.recheck_linger()
+        self._uploader.recheck_linger()
 
     def _commit(self, front: ProduceBatch) -> None:
         """Commit `front` and the uploaded batches behind it."""
-        taken: list[ProduceBatch] = []
+        attempt = _Attempt(front.topic_id, front.deadline)
         try:
-            outcome = self._append(taken, front)
-        except _TryAgain:
-            pass
+            outcome = self._append(attempt)
         except KafkaException as error:
-            self.not_appended(taken, error)
+            self.not_appended(attempt.taken, error)
         except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
-            self.not_appended(taken, defect(error, "committing", self._topic))
+            self.not_appended(attempt.taken, defect(error, "committing", self._topic.name))
         else:
             if isinstance(outcome, Appended):
-                self._learn(outcome, taken)
-                self._reports.delivered(taken, outcome.files)
+                self._learn(outcome, attempt.taken)
+                self._reports.delivered(attempt.taken, outcome.files)
             elif isinstance(outcome, CommittedByPeer):
-                self._committed_by_peer(taken, outcome)
+                self._committed_by_peer(attempt.taken, outcome)
 
     def _learn(self, appended: Appended, taken: Sequence[ProduceBatch]) -> None:
-        now, chance = self._clock.monotonic(), self._clock.random()
-        others = sum(appended.others.values())
-        self._policy.learned(now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0)
-        self._policy.committed(appended.seconds)
-        if not self._policy.is_contended(now):
-            self._linger.committed(appended.others, now, appended.seconds, chance)
-        self._uploads.learn(taken, now)
+        now = self._clock.monotonic()
+        if (policy := self._batches.group_commit) is not None:
+            others = sum(appended.others.values())
+            policy.learned(now, others + 1, appended.files_seen, contended=others + appended.peer_files > 0)
+            policy.committed(appended.seconds)
+        self._uploader.learn(taken, appended, now)
 
     # --- appending ---
 
-    def _append(self, taken: list[ProduceBatch], front: ProduceBatch) -> AppendOutcome:
-        topic_id, deadline, token = front.topic_id, front.deadline, None
+    def _append(self, attempt: _Attempt) -> AppendOutcome:
+        """Append the uploaded batches, and upload files again that have expired or were not shared.
 
-        def trying(newest: str) -> None:
-            nonlocal token
-            token = newest
-
-        def take_segments() -> list[PendingSegment]:
-            # Called again after each lost race: batches uploaded meanwhile join, batches reported meanwhile leave.
-            with self._batches.changed:
-                taken.extend(batch for batch in self._batches.take_uploaded(topic_id))
-                self._leave_out_unwanted(taken)
-                for batch in taken:
-                    batch.token, batch.tried_until = token, deadline
-                self._uploads.start_extra_worker()  # `waiting` has room again
-            return [segment for batch in taken for segment in batch.segments]
-
-        lost = 0
-        with self._log.lock:
-            log = self._log.log
+        Raises what `TopicLog.append` raises.
+        """
+        with self._topic.log.lock:
+            log = self._topic.log.log
             try:
                 while True:
-                    take_segments()
-                    deadline = self._deadline_of(taken)
-                    # A leader can commit only shared files. After a lost race, others are uploaded again as such.
-                    is_shared = all(batch.is_shared for batch in taken)
-                    if is_shared:
-                        found = self._let_others_commit(log, take_segments, lost, deadline)
-                        if found is not None:
-                            return found
-                    shared = self._policy.is_contended(self._clock.monotonic())
-                    may_give_way = lost < GIVE_WAY_MAX if is_shared else lost == 0
-                    tries = 1 if may_give_way and self._policy.is_busy else None
-                    outcome = log.append(take_segments, topic_id, deadline, shared=shared, tries=tries, trying=trying)
-                    if isinstance(outcome, CommitConflict):
-                        lost += 1
-                        self._policy.peer_committed(self._clock.monotonic())
-                        self._share_again(taken, definition_of(log))
-                    elif isinstance(outcome, UploadsExpired):
-                        self._upload_expired_again(taken, outcome.paths, definition_of(log), deadline)
+                    if self._take(attempt) is None:
+                        return NothingToAppend()
+                    attempt.deadline = self._deadline_of(attempt.taken)
+                    policy = self._batches.group_commit
+                    if policy is None:
+                        outcome = self._try_append(log, attempt)
                     else:
-                        if isinstance(outcome, Appended) and self._maintenance.current is not None:
-                            self._maintenance.current.committed(log.version, log.copied_state)
-                        return outcome
+                        outcome = self._append_in_group(log, attempt, policy)
+                    if isinstance(outcome, UploadsExpired):
+                        self._upload_expired_again(attempt, outcome.paths, definition_of(log))
+                    elif not isinstance(outcome, CommitConflict):
+                        break
+                    elif not self._share_again(attempt.taken, definition_of(log)):
+                        return NothingToAppend()
+                if isinstance(outcome, Appended) and self._topic.maintenance is not None:
+                    self._topic.maintenance.committed(log.version, log.copied_state)
+                return outcome
             finally:
-                self._definitions.saw(definition_of(log) if log.head is not None else None)
+                self._topic.saw(definition_of(log) if log.head is not None else None)
 
-    def _leave_out_unwanted(self, taken: list[ProduceBatch]) -> None:
-        """Drop fully reported batches. Raises _TryAgain if none is left. The caller holds the sender's lock."""
-        unwanted = [batch for batch in taken if batch.is_unwanted]
-        if unwanted:
-            self._batches.finished(unwanted)
-            taken[:] = [batch for batch in taken if not batch.is_unwanted]
-        if not taken:
-            raise _TryAgain
+    def _try_append(
+        self, log: TopicLog, attempt: _Attempt, *, shared: bool = False, tries: int | None = None
+    ) -> AppendOutcome:
+        take = partial(self._take, attempt)
+        return log.append(take, attempt.topic_id, attempt.deadline, shared=shared, tries=tries, trying=attempt.trying)
+
+    def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
+        """The segments to append; None if nothing is left.
+
+        Called again after each lost race: batches uploaded meanwhile join, and batches reported meanwhile leave.
+        """
+        batches = self._batches
+        with batches.changed:
+            attempt.taken += batches.take_uploaded(attempt.topic_id)
+            unwanted = [batch for batch in attempt.taken if batch.is_unwanted]
+            if unwanted:
+                batches.finished(unwanted)
+                attempt.taken = [batch for batch in attempt.taken if not batch.is_unwanted]
+            if not attempt.taken:
+                return None
+            for batch in attempt.taken:
+                batch.token, batch.tried_until = attempt.token, attempt.deadline
+            self._uploader.start_extra_worker()  # `waiting` has room again
+        return [segment for batch in attempt.taken for segment in batch.segments]
 
     def _deadline_of(self, taken: Sequence[ProduceBatch]) -> float:
         """When the attempt ends. With an expiry thread, limits differ and the latest deadline counts."""
         deadlines = [batch.deadline for batch in taken]
-        return max(deadlines) if self._expiry.is_running else deadlines[0]
+        return max(deadlines) if self._batches.is_expiring else deadlines[0]
 
-    def _let_others_commit(
-        self, log: TopicLog, take_segments: Callable[[], Sequence[PendingSegment]], lost: int, deadline: float
-    ) -> CommittedByPeer | None:
+    # --- group commit ---
+
+    def _append_in_group(self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy) -> AppendOutcome:
+        """Append, with the shared files of peers, unless the group-commit leader commits ours first.
+
+        A leader can commit only shared files. After a lost race, others are uploaded again as such.
+        """
+        is_shared = attempt.is_shared
+        if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
+            return found
+        may_give_way = attempt.lost_races < GIVE_WAY_MAX if is_shared else attempt.lost_races == 0
+        tries = 1 if may_give_way and policy.is_busy else None
+        shared = policy.is_contended(self._clock.monotonic())
+        outcome = self._try_append(log, attempt, shared=shared, tries=tries)
+        if isinstance(outcome, CommitConflict):
+            attempt.lost_races += 1
+            policy.peer_committed(self._clock.monotonic())
+        return outcome
+
+    def _await_leader(
+        self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy
+    ) -> CommittedByPeer | NothingToAppend | None:
         """Wait for the group-commit leader to commit our files; None if it has not. Raises Corrupt, Incompatible."""
         now = self._clock.monotonic()
-        leader_timeout_s = self._policy.leader_timeout_s(now, self._clock.random(), lost, is_ours=log.is_ours)
-        until = min(deadline, now + leader_timeout_s)
+        leader_timeout_s = policy.leader_timeout_s(now, self._clock.random(), attempt.lost_races, is_ours=log.is_ours)
+        until = min(attempt.deadline, now + leader_timeout_s)
         while now < until and not self._batches.is_stopping:
-            self._clock.sleep(min(self._policy.poll_s, until - now))
+            self._clock.sleep(min(policy.poll_s, until - now))
             try:
                 log.catch_up()
             except Unavailable:
                 return None
-            if (found := log.committed_by_peer(take_segments())) is not None:
+            segments = self._take(attempt)
+            if segments is None:
+                return NothingToAppend()
+            if (found := log.committed_by_peer(segments)) is not None:
                 return found
             now = self._clock.monotonic()
         return None
@@ -205,11 +226,11 @@ class Committer:
     def _committed_by_peer(self, taken: list[ProduceBatch], found: CommittedByPeer) -> None:
         """Report the batches that a peer has committed, and put back the rest."""
         now = self._clock.monotonic()
-        with self._log.lock:
-            log = self._log.log
-            others, files = log.others_since()
-        self._policy.learned(now, sum(others.values()), files, contended=True)
-        self._policy.peer_committed(now)
+        with self._topic.log.lock:
+            others, files = self._topic.log.log.others_since()
+        if (policy := self._batches.group_commit) is not None:
+            policy.learned(now, sum(others.values()), files, contended=True)
+            policy.peer_committed(now)
         done = [batch for batch in taken if batch.segments[0].path in found.committed]
         missed = [batch for batch in taken if batch.segments[0].path in found.unknown]
         with self._batches.changed:
@@ -219,22 +240,22 @@ class Committer:
             reason = "the log was cleaned up before this writer could read it"
             self._fail(missed, Unavailable(reason, retriable=False))
 
-    def _share_again(self, taken: list[ProduceBatch], definition: TopicDefinition) -> None:
+    def _share_again(self, taken: list[ProduceBatch], definition: TopicDefinition) -> bool:
         """After a lost race, upload small files again as shared files, so that the leader can commit them.
 
-        Raises _TryAgain if an upload fails.
+        False if an upload fails: the batches have then been put back.
         """
         for batch in taken:
             if batch.topic_id != definition.topic_id or batch.is_late or len(batch.segments) != 1:
-                return
-            if batch.segments[0].size > OFFER_AGAIN_BYTES_MAX:
-                return
+                return True
+            if batch.segments[0].size > RESHARE_BYTES_MAX:
+                return True
         with self._batches.changed:
             is_first = self._batches.open[: len(taken)] == taken
             if not is_first or any(batch.place is not None for batch in self._batches.open):
-                return
+                return True
             for number, batch in enumerate(taken):
-                batch.place = self._batches.place(self._log.version, follows=number > 0)
+                batch.place = self._batches.place(self._topic.log.version, follows=number > 0)
         for batch in taken:
             try:
                 self._upload.put(batch, definition, batch.deadline)
@@ -242,23 +263,22 @@ class Committer:
                 batch.failure = error
                 with self._batches.changed:
                     self._batches.put_back(taken)
-                raise _TryAgain from error
+                return False
             if not batch.is_shared:
-                return
+                return True
+        return True
 
-    def _upload_expired_again(
-        self, taken: list[ProduceBatch], gone: frozenset[str], definition: TopicDefinition, deadline: float
-    ) -> None:
+    def _upload_expired_again(self, attempt: _Attempt, gone: frozenset[str], definition: TopicDefinition) -> None:
         """Upload files again that may have been removed as orphans, for instance while the process was suspended."""
-        metrics.EXPIRED_UPLOADS.add(len(gone), topic=self._topic)
-        _log.warning("uploading files again that waited too long for their commit topic=%r", self._topic)
-        for batch in taken:
+        metrics.EXPIRED_UPLOADS.add(len(gone), topic=self._topic.name)
+        _log.warning("uploading files again that waited too long for their commit topic=%r", self._topic.name)
+        for batch in attempt.taken:
             if any(segment.path in gone for segment in batch.segments):
                 with self._batches.changed:
                     # The log refuses the old file now. Later batches must not be committed before the new one.
                     self._batches.forget(batch)
                     batch.is_shared, batch.is_late, batch.place = False, True, None
-                self._upload.put(batch, definition, deadline)
+                self._upload.put(batch, definition, attempt.deadline)
 
     # --- failures ---
 
@@ -304,20 +324,20 @@ class Committer:
         """Revoke shared files; which of them peers have committed, or None if they cannot be revoked now."""
         segments = [segment for batch in shared for segment in batch.segments]
         try:
-            with self._log.lock:
-                outcome = self._log.log.revoke(segments, self._clock.monotonic() + WITHDRAW_S)
-            metrics.REVOCATIONS.add(topic=self._topic, outcome="committed" if outcome.committed else "revoked")
+            with self._topic.log.lock:
+                outcome = self._topic.log.log.revoke(segments, self._clock.monotonic() + REVOKE_S)
+            metrics.REVOCATIONS.add(topic=self._topic.name, outcome="committed" if outcome.committed else "revoked")
             return outcome
         except KafkaException as error:
-            _log.warning("cannot revoke %d shared files topic=%r: %s", len(segments), self._topic, error)
+            _log.warning("cannot revoke %d shared files topic=%r: %s", len(segments), self._topic.name, error)
         except Exception as error:  # noqa: BLE001 - a defect must not turn an unknown outcome into a known one
-            defect(error, "revoking", self._topic)
+            defect(error, "revoking", self._topic.name)
         return None
 
     def _unknown(self, batch: ProduceBatch, error: KafkaException) -> OutcomeUnknown:
         """The error for records that a peer may still commit."""
-        metrics.UNKNOWN_OUTCOMES.add(topic=self._topic)
-        return OutcomeUnknown(_reason(error), token=self._log.shared_file_token(batch.segments[0]) or "")
+        metrics.UNKNOWN_OUTCOMES.add(topic=self._topic.name)
+        return OutcomeUnknown(_reason(error), token=self._topic.log.shared_file_token(batch.segments[0]) or "")
 
 
 def _certain(error: KafkaException) -> KafkaException:

@@ -12,11 +12,11 @@ from deltaq.errors import KafkaException, OutcomeUnknown, Unavailable
 from deltaq.producer.accumulator import BatchResult, RecordAccumulator
 from deltaq.producer.batches import BATCH_ROWS_MAX, BatchPart, InFlightBatches, ProduceBatch
 from deltaq.producer.delivery_reports import DeliveryReports
-from deltaq.topics.log import SharedTopicLog
+from deltaq.producer.sender_topic import SenderTopic
 
-__all__ = ["WITHDRAW_S", "Expiry"]
+__all__ = ["REVOKE_S", "Expiry"]
 
-WITHDRAW_S = 2.0
+REVOKE_S = 2.0
 """Seconds beyond its limit for which a message that may be in the log is kept while the commit thread resolves it."""
 
 _CHECK_S = 3600.0
@@ -26,17 +26,13 @@ _CHECK_S = 3600.0
 class Expiry:
     """Reports messages of one topic once their limit is over, even if the other threads wait for the store."""
 
-    def __init__(
-        self, topic: str, clock: Clock, log: SharedTopicLog, batches: InFlightBatches, reports: DeliveryReports
-    ) -> None:
+    def __init__(self, topic: SenderTopic, clock: Clock, batches: InFlightBatches, reports: DeliveryReports) -> None:
         self._topic = topic
         self._clock = clock
-        self._log = log
         self._batches = batches
         self._reports = reports
         self._soon = clock.condition()
         self._is_woken = False
-        self.is_running = False
 
     def is_wanted_with(self, buffer: RecordAccumulator) -> bool:
         """Whether limits differ once this buffer is added. The caller holds the sender's lock."""
@@ -61,7 +57,7 @@ class Expiry:
         batches = self._batches
         with batches.changed:
             if batches.is_stopping or not batches.buffers:
-                self.is_running = False
+                batches.is_expiring = False
                 return None
             now = self._clock.monotonic()
             over = [batch for batch in batches.open if self._over_at(batch) <= now]
@@ -97,17 +93,17 @@ class Expiry:
         return self._reports.claim(parts, self._too_late())
 
     def _over_at(self, batch: ProduceBatch) -> float:
-        """When a batch expires: WITHDRAW_S after its deadline if the commit thread still has to resolve its attempt."""
+        """When a batch expires: REVOKE_S after its deadline if the commit thread still has to resolve its attempt."""
         ends_now = batch.tried_until <= batch.deadline
         is_in_commit = batch not in self._batches.waiting and (batch.is_shared or batch.token is not None)
-        return batch.deadline + (WITHDRAW_S if is_in_commit and ends_now else 0.0)
+        return batch.deadline + (REVOKE_S if is_in_commit and ends_now else 0.0)
 
     def _given_up(self, batch: ProduceBatch) -> list[tuple[RecordAccumulator, BatchResult]]:
         """Expire a batch and exclude it from further attempts: failed, or unknown if an attempt may have succeeded."""
         batches = self._batches
         token = batch.token
         if batch.is_shared:
-            token = self._log.shared_file_token(batch.segments[0])
+            token = self._topic.log.shared_file_token(batch.segments[0])
         if batch in batches.waiting:
             batches.waiting.remove(batch)
         batches.finished([batch])
@@ -118,6 +114,6 @@ class Expiry:
 
     def _too_late(self) -> KafkaException:
         return Unavailable(
-            f"messages for {self._topic!r} could not be written before message.timeout.ms: "
+            f"messages for {self._topic.name!r} could not be written before message.timeout.ms: "
             "the store has not accepted earlier messages of the topic"
         )

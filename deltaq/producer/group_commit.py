@@ -33,11 +33,10 @@ class GroupCommitPolicy:
 
     The writer of the newest commit is the leader: it makes the next one at once, with the files that others have shared
     until then. The others wait. If the leader has nothing more to write, the writer whose timeout ends first takes
-    over. With `is_on` false, each writer commits its own files only.
+    over.
     """
 
-    def __init__(self, *, is_on: bool = False) -> None:
-        self.is_on = is_on
+    def __init__(self) -> None:
         self._contended_at = float("-inf")
         self._learned_at = float("-inf")
         self._interval_s = _INTERVAL_FIRST_S
@@ -77,7 +76,7 @@ class GroupCommitPolicy:
     @property
     def is_busy(self) -> bool:
         """Whether log utilisation is above LOAD_MIN; true until the first commit has been measured."""
-        return self.is_on and self._commit_s * self._files_per_commit > LOAD_MIN * self._interval_s
+        return self._commit_s * self._files_per_commit > LOAD_MIN * self._interval_s
 
     def contended_left_s(self, now: float) -> float:
         """Seconds for which `is_contended` stays true without another sign of other writers."""

@@ -351,11 +351,11 @@ class Producer:
             if (handle := self._handles.get(topic)) is not None:
                 return handle
             sender = topic_sender(self._store, name, self._clock, self._config.client_id)
-            if self._config.maintenance_enable and sender.caretaker is None:
+            if self._config.maintenance_enable and sender.maintenance is None:
                 from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
 
                 retention_ms = self._config.offsets_retention_minutes * 60_000
-                sender.caretaker = BackgroundTopicMaintenance(
+                sender.maintenance = BackgroundTopicMaintenance(
                     self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
                 )
             # A topic used by name and by `Topic` shares one buffer, which keeps the order of its messages.

@@ -12,13 +12,10 @@ from deltaq.errors import KafkaError, KafkaException
 from deltaq.producer.accumulator import ArrowBlock, RecordAccumulator
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import BATCH_ROWS_MAX, BatchPart, InFlightBatches
-from deltaq.producer.caretaker import BackgroundMaintenance, MaintenanceSlot
 from deltaq.producer.committer import Committer
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.expiry import Expiry
-from deltaq.producer.group_commit import GroupCommitPolicy
-from deltaq.producer.linger import AdaptiveLinger
-from deltaq.producer.metadata_cache import TopicDefinitionCache
+from deltaq.producer.sender_topic import BackgroundMaintenance, SenderTopic
 from deltaq.producer.uploader import Uploader
 from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, TopicLog
@@ -33,7 +30,7 @@ EXIT_WAIT_S = 2.0
 class Sender:
     """Writes one topic on behalf of all producers of this process.
 
-    `log` is its position in the topic's log. Without a `caretaker`, this process does not maintain the topic.
+    `log` is its position in the topic's log.
     """
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
@@ -41,29 +38,24 @@ class Sender:
         self._store = store
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
-        self._maintenance = MaintenanceSlot()
         self._batches = batches = InFlightBatches(clock, self.log.pending_shared)
         self._reports = reports = DeliveryReports(topic, clock, batches)
-        self._definitions = definitions = TopicDefinitionCache(topic, self.log, clock, batches)
-        policy, linger = GroupCommitPolicy(), AdaptiveLinger()
-        upload = BatchUpload(store, topic, clock, self.log, batches, definitions, reports, self._maintenance)
-        self._expiry = Expiry(topic, clock, self.log, batches, reports)
-        about = batches, upload, reports, policy, linger
-        self._uploads = Uploader(topic, clock, self.log, *about, is_remote=store.is_remote)
-        self._commits = Committer(
-            topic, clock, self.log, *about, definitions, self._maintenance, self._uploads, self._expiry
-        )
+        self._topic = SenderTopic(topic, self.log, clock, batches)
+        self._expiry = Expiry(self._topic, clock, batches, reports)
+        upload = BatchUpload(store, self._topic, clock, batches, reports)
+        self._uploads = Uploader(self._topic, clock, batches, upload, reports, is_remote=store.is_remote)
+        self._commits = Committer(self._topic, clock, batches, upload, reports, self._uploads)
         self._is_running = False
         self._threads: list[Thread] = []
 
     @property
-    def caretaker(self) -> BackgroundMaintenance | None:
-        """The background maintenance of the topic in this process, if any."""
-        return self._maintenance.current
+    def maintenance(self) -> BackgroundMaintenance | None:
+        """The background maintenance of the topic; None if this process does none."""
+        return self._topic.maintenance
 
-    @caretaker.setter
-    def caretaker(self, caretaker: BackgroundMaintenance | None) -> None:
-        self._maintenance.current = caretaker
+    @maintenance.setter
+    def maintenance(self, maintenance: BackgroundMaintenance) -> None:
+        self._topic.maintenance = maintenance
 
     # --- what producers call ---
 
@@ -76,7 +68,7 @@ class Sender:
         reads it again, unless batches are under way: their commit refreshes the cache too, and would hold up this call.
         Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
         """
-        return self._definitions.get(plan, timeout_s, anew=anew)
+        return self._topic.get(plan, timeout_s, anew=anew)
 
     def attach(self, buffer: RecordAccumulator) -> None:
         """Write what is put into `buffer` from now on. Raises RuntimeError if the system cannot start a thread."""
@@ -87,15 +79,15 @@ class Sender:
                 self._start()
             self._watch_limits(buffer)
             self._batches.buffers.append(buffer)
-            self._uploads.update_policy()
+            self._batches.update_group_commit()
 
     def _watch_limits(self, buffer: RecordAccumulator) -> None:
         """Start the expiry thread if producers have different limits. Raises RuntimeError as `attach` does."""
-        if self._expiry.is_running:
+        if self._batches.is_expiring:
             self._expiry.wake()
         elif self._expiry.is_wanted_with(buffer):
             self._threads.append(self._clock.start_thread(self._expiry_loop, f"deltaq-expiry-{self.topic}"))
-            self._expiry.is_running = True
+            self._batches.is_expiring = True
 
     def _start(self) -> None:
         """Start both threads. Raises RuntimeError if the system cannot; the call can be repeated."""
@@ -190,9 +182,9 @@ class Sender:
 
     def _maintain(self) -> float | None:
         """Start due maintenance between commits. Seconds until more is due; None without maintenance."""
-        caretaker = self._maintenance.current
-        if caretaker is None:
+        maintenance = self._topic.maintenance
+        if maintenance is None:
             return None
-        if caretaker.due_in_s() <= 0:
-            caretaker.look_after()
-        return caretaker.due_in_s()
+        if maintenance.due_in_s() <= 0:
+            maintenance.start_due()
+        return maintenance.due_in_s()

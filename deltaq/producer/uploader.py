@@ -12,9 +12,9 @@ from deltaq.errors import KafkaException
 from deltaq.producer.batch_upload import BatchUpload
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.delivery_reports import DeliveryReports, defect
-from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.producer.linger import AdaptiveLinger, BatchTimes, LoneRecords
-from deltaq.topics.log import SharedTopicLog
+from deltaq.producer.sender_topic import SenderTopic
+from deltaq.topics.log import Appended
 
 __all__ = ["BATCHES_AHEAD_MAX", "UPLOADS_MAX", "Uploader"]
 
@@ -35,29 +35,24 @@ class Uploader:
 
     def __init__(
         self,
-        topic: str,
+        topic: SenderTopic,
         clock: Clock,
-        log: SharedTopicLog,
         batches: InFlightBatches,
         upload: BatchUpload,
         reports: DeliveryReports,
-        policy: GroupCommitPolicy,
-        linger: AdaptiveLinger,
         *,
         is_remote: bool,
     ) -> None:
         self._topic = topic
         self._clock = clock
-        self._log = log
         self._batches = batches
         self._upload = upload
         self._reports = reports
-        self._policy = policy
-        self._linger = linger
+        self._linger = AdaptiveLinger()
         self._lone = LoneRecords()
         self._batch_times = BatchTimes()
         self._is_remote = is_remote
-        self._waits_for_landing = False  # of open batches, before it takes more
+        self._waits_for_commit = False  # of open batches, before it takes more
         self.is_running = False
         self.uploads = 0
         self.extra_workers = 0
@@ -75,7 +70,7 @@ class Uploader:
             return
         self.extra_workers += 1
         try:
-            thread = self._clock.start_thread(self._extra_worker_loop, f"deltaq-upload-{self._topic}")
+            thread = self._clock.start_thread(self._extra_worker_loop, f"deltaq-upload-{self._topic.name}")
         except RuntimeError:  # no more threads available: uploads take longer
             self.extra_workers -= 1
             return
@@ -97,7 +92,7 @@ class Uploader:
         except KafkaException as error:
             failure = error
         except Exception as error:  # noqa: BLE001 - after a defect, callers must not wait for ever
-            failure = defect(error, "writing", self._topic)
+            failure = defect(error, "writing", self._topic.name)
         if failure is not None and not batch.is_shared:
             self._reports.failed(batch.parts, failure)
         with self._batches.changed:
@@ -118,7 +113,7 @@ class Uploader:
                     self.is_running = False
                     batches.changed.notify_all()
                     return None
-                self.update_policy()
+                batches.update_group_commit()
                 wait_s = self._wait_s()
                 if wait_s is not None and wait_s <= 0:
                     batch = self._taken()
@@ -131,18 +126,13 @@ class Uploader:
         with self._batches.changed:
             return self._taken() if self._is_extra_worker_due() else None
 
-    def update_policy(self) -> None:
-        """Enable group commit only if all producers of this process do. The caller holds the sender's lock."""
-        if self._batches.buffers:
-            self._policy.is_on = all(buffer.settings.group_commit for buffer in self._batches.buffers)
-
     def _is_extra_worker_due(self) -> bool:
         """Whether a full batch waits and should be uploaded now. Under contention without group commit, writers linger
         longer to leave each other slots, and larger batches are better than more of them."""
         batches = self._batches
         has_room = self.uploads < UPLOADS_MAX and len(batches.waiting) < BATCHES_AHEAD_MAX
         is_free = has_room and not batches.is_stopping
-        is_uncontended = self._linger.extra_s == 0 or self._policy.is_contended(self._clock.monotonic())
+        is_uncontended = self._linger.extra_s == 0 or batches.contended_left_s(self._clock.monotonic()) > 0
         return is_free and is_uncontended and any(buffer.is_full for buffer in batches.buffers)
 
     def _wait_s(self) -> float | None:
@@ -153,13 +143,13 @@ class Uploader:
         now = self._clock.monotonic()
         waits = [buffer.due_in(now, self._linger_s) for buffer in batches.buffers]
         due = [wait for wait in waits if wait is not None]
-        is_contended = self._policy.is_contended(now)
-        self._waits_for_landing = bool(
-            due and batches.open and is_contended and not any(b.is_full for b in batches.buffers)
+        contended_left_s = batches.contended_left_s(now)
+        self._waits_for_commit = bool(
+            due and batches.open and contended_left_s and not any(b.is_full for b in batches.buffers)
         )
-        if self._waits_for_landing:
+        if self._waits_for_commit:
             # One small shared file at a time is enough: the leader's next commit takes what was uploaded until then.
-            return max(_SHARED_WAIT_MIN_S, self._policy.contended_left_s(now), *due)
+            return max(_SHARED_WAIT_MIN_S, contended_left_s, *due)
         return min(due, default=None)
 
     def _linger_s(self, produced_at: float, linger_s: float) -> float:
@@ -167,7 +157,7 @@ class Uploader:
 
         It is less than `linger_s` where waiting gains nothing, and more under contention without group commit.
         """
-        is_contended = self._policy.is_contended(self._clock.monotonic())
+        is_contended = self._batches.contended_left_s(self._clock.monotonic()) > 0
         if self._lone.is_next(produced_at, linger_s):
             linger_s = 0.0
         elif not (self._batches.under_way or is_contended or self._is_remote) and self._linger.is_alone:
@@ -175,8 +165,11 @@ class Uploader:
             linger_s = self._batch_times.enough_s(linger_s)
         return linger_s if is_contended else max(linger_s, self._linger.extra_s)
 
-    def learn(self, committed: Sequence[ProduceBatch], now: float) -> None:
-        """Learn how long these batches took, which were committed at `now`."""
+    def learn(self, committed: Sequence[ProduceBatch], appended: Appended, now: float) -> None:
+        """Learn how long these batches took, which were committed at `now`, and how many other writers there are."""
+        chance = self._clock.random()
+        if not self._batches.contended_left_s(now):
+            self._linger.committed(appended.others, now, appended.seconds, chance)
         for batch in committed:
             self._batch_times.committed(now - batch.taken_at)
 
@@ -184,14 +177,14 @@ class Uploader:
         """Wake the upload thread after a commit, if records may now linger less than `linger.ms`."""
         with self._batches.changed:
             own = [buffer.settings.linger_s for buffer in self._batches.buffers]
-            # `_waits_for_landing` as decided before the wait: the contention may have ended since.
-            if self._waits_for_landing or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
+            # `_waits_for_commit` as decided before the wait: the contention may have ended since.
+            if self._waits_for_commit or any(self._linger_s(0.0, own_s) < own_s for own_s in own):
                 self._batches.changed.notify_all()
 
     def _taken(self) -> ProduceBatch:
         """Take a batch and note what it says about lingering. The caller holds the sender's lock."""
         now = self._clock.monotonic()
-        batch = self._batches.take(now, as_of=self._log.version, sharing=self._policy.is_contended(now))
+        batch = self._batches.take(now, as_of=self._topic.log.version)
         self.uploads += 1
         records = sum(len(part.records) for part in batch.parts)
         linger_s = max(part.buffer.settings.linger_s for part in batch.parts)

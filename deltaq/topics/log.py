@@ -74,6 +74,7 @@ __all__ = [
     "CommitConflict",
     "CommittedByPeer",
     "NotAppended",
+    "NothingToAppend",
     "SharedTopicLog",
     "StalePlan",
     "TopicLog",
@@ -160,7 +161,12 @@ class AlreadyCommitted:
     """The outcome of an append whose application transaction is in the topic already; nothing was written."""
 
 
-NotAppended: TypeAlias = CommittedByPeer | CommitConflict | UploadsExpired | AlreadyCommitted
+@dataclass(frozen=True, slots=True)
+class NothingToAppend:
+    """The outcome of an append whose segments were withdrawn before it succeeded; nothing was written."""
+
+
+NotAppended: TypeAlias = CommittedByPeer | CommitConflict | UploadsExpired | AlreadyCommitted | NothingToAppend
 AppendOutcome: TypeAlias = Appended | NotAppended
 
 
@@ -470,7 +476,7 @@ class TopicLog:
 
     def append(
         self,
-        take_segments: Callable[[], Sequence[PendingSegment]],
+        take_segments: Callable[[], Sequence[PendingSegment] | None],
         topic_id: str,
         deadline: float,
         txn: Txn | None = None,
@@ -481,8 +487,9 @@ class TopicLog:
     ) -> AppendOutcome:
         """Append uploaded segments in one commit.
 
-        `take_segments()` is called again for each slot tried and may return more than before. `trying` is called before
-        it, with the token of the slot tried. `shared`: add the shared files of peers, too.
+        `take_segments()` is called again for each slot tried and may return more than before, or None to end the append
+        with NothingToAppend. `trying` is called before it, with the token of the slot tried. `shared`: add the shared
+        files of peers, too.
 
         Nothing is written, and the outcome is AlreadyCommitted if the topic has the transaction version of `txn` or a
         later one; UploadsExpired if segments have waited for too long; CommittedByPeer if peers have committed some of
@@ -500,24 +507,12 @@ class TopicLog:
             nonlocal peer_files, tries
             trying(self._log.token(state.version + 1, txn_id))
             segments = take_segments()
-            # First, since segments in the log must not be reported as failed.
-            if (found := self.committed_by_peer(segments)) is not None:
+            if segments is None:
+                return Abandoned(NothingToAppend())
+            if (found := self._not_appended(state, segments, topic_id, own, lost=tries == 0)) is not None:
                 return Abandoned(found)
-            if tries is not None:
-                if tries == 0:
-                    return Abandoned(CommitConflict())
-                tries -= 1
-            head = self.live_head
-            if head.topic_id != topic_id:
-                raise UnknownTopic(
-                    self.topic, reason="it was deleted and created again after these messages were produced"
-                )
-            if own is not None and (done := state.txns.get(own.app_id)) is not None and done.version >= own.version:
-                self._log.sync()
-                return Abandoned(AlreadyCommitted())
-            if expired := _voided(segments, head):
-                return Abandoned(UploadsExpired(expired))
-            now = self._now()
+            tries = None if tries is None else tries - 1
+            head, now = self.live_head, self._now()
             log_append_time = self.settings.message_timestamp_type == "LogAppendTime"
             others = self._shared_by_peers(head) if shared and own is None else []
             rows = [*segments, *others]
@@ -543,6 +538,27 @@ class TopicLog:
         others, seen = self.others_since()
         files = self._files(outcome.entry)
         return Appended(files, outcome.lost_races, outcome.seconds, others, peer_files, seen)
+
+    def _not_appended(
+        self, state: TableState, segments: Sequence[PendingSegment], topic_id: str, txn: Txn | None, *, lost: bool
+    ) -> NotAppended | None:
+        """Why segments must not be appended to the next slot, for `append`; None if they can be.
+
+        `lost`: others have taken all slots to be tried. Raises UnknownTopic, Unavailable.
+        """
+        # First, since segments in the log must not be reported as failed.
+        if (found := self.committed_by_peer(segments)) is not None:
+            return found
+        if lost:
+            return CommitConflict()
+        head = self.live_head
+        if head.topic_id != topic_id:
+            raise UnknownTopic(self.topic, reason="it was deleted and created again after these messages were produced")
+        if txn is not None and (done := state.txns.get(txn.app_id)) is not None and done.version >= txn.version:
+            self._log.sync()
+            return AlreadyCommitted()
+        expired = _voided(segments, head)
+        return UploadsExpired(expired) if expired else None
 
     def others_since(self) -> tuple[Mapping[str, int], int]:
         """Appends of each other writer, and files in all appends, since the last call or the last append."""

@@ -122,7 +122,7 @@ def test_at_most_one_of_each_kind_works_at_a_time(topic: WrittenTopic, held: Hel
     care.committed(10, state_of(topic))
     first = dict(held.held)
     care.committed(20, state_of(topic))
-    care.look_after()
+    care.start_due()
     assert {name: held.held[name] for name in first} == first
     held.run()
     care.committed(30, state_of(topic))
@@ -141,7 +141,7 @@ def test_who_asks_for_maintenance_takes_no_lock_of_what_is_kept_for_it(topic: Wr
     """The writer asks while it holds its own, which a finalizer may want in a thread that holds the other one."""
     care = caretaker(topic, held)
     care._row_cache._lock = Untouchable()  # type: ignore[assignment]
-    care.look_after()
+    care.start_due()
     care.committed(10, state_of(topic))
 
 
@@ -154,7 +154,7 @@ def test_a_topic_to_which_little_is_written_is_looked_after_now_and_then() -> No
     for _ in range(5):
         clock.advance(care.due_in_s())
         assert care.due_in_s() == 0
-        care.look_after()
+        care.start_due()
         waits.append(care.due_in_s())
     assert all(least <= wait <= most for wait in waits)
     assert len(set(waits)) > 1, "not all writers at the same moment"
@@ -238,7 +238,7 @@ def test_a_producer_that_is_told_not_to_never_begins() -> None:
     store = MemoryStore("test")
     with Producer({**CONF, "maintenance.enable": False}, store=store) as producer:
         assert produce(producer, 25) == list(range(25))
-        assert topic_sender(store, "t", SYSTEM_CLOCK).caretaker is None
+        assert topic_sender(store, "t", SYSTEM_CLOCK).maintenance is None
     assert len(WrittenTopicFiles(store)()) == 25
     assert not [entry.key for entry in store.list("") if "checkpoint" in entry.key]
 
@@ -278,7 +278,7 @@ def test_maintenance_that_is_not_permitted_is_said_once_and_asked_for_again(
         for _ in range(4):
             for _ in range(20):
                 topic.append(Row(b"x"))
-            care.look_after()
+            care.start_due()
             held.run()
     assert faulty.struck["refused"] >= 2
     lines = [record for record in caplog.records if "403 Forbidden" in record.getMessage()]
@@ -338,7 +338,7 @@ def test_what_is_half_done_at_exit_is_left_to_others_and_nothing_new_begins(
     held.run()
     assert len(topic.files) == 12
     care.committed(20, state_of(topic))
-    care.look_after()
+    care.start_due()
     assert held.held == {}
     assert len(seen_by_consumers(topic.store)) == 12
     topic.maintain()
@@ -352,7 +352,7 @@ def test_stopping_waits_for_the_step_under_way() -> None:
         topic.append(Row(b"x"))
     slow = FaultyStore(store, Rule("put", "*.parquet", Fault.slow(), times=None))
     care = BackgroundTopicMaintenance(slow, "t", SYSTEM_CLOCK, settings=NO_PAUSES)
-    care.look_after()
+    care.start_due()
     eventually(lambda: slow.blocked == 2, "an upload for the topic, and one by who looks after the root")
     care.stop(0)
     slow.release()
@@ -390,7 +390,7 @@ with Producer({"bootstrap.servers": sys.argv[1], "linger.ms": 0}) as producer:
     producer.produce("t", b"x")
     producer.flush()
     writer = next(handle.sender for handle in producer._handles.values())
-    writer.caretaker.look_after()
+    writer.maintenance.start_due()
     with begun:
         while not ended:
             begun.wait()
@@ -414,7 +414,7 @@ def test_at_exit_maintenance_is_stopped_though_its_writer_is_gone(tmp_path: Path
 
 def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: WrittenTopic, held: HeldThreads) -> None:
     care = caretaker(topic, held)
-    care.look_after()
+    care.start_due()
     before = background._AT_WORK
     assert care in before._started
     with before._lock:  # as another thread may hold it at that moment
@@ -517,7 +517,7 @@ def test_after_a_rest_nothing_counts_as_work(working: tuple[ManualClock, Throttl
 def test_a_topic_without_a_table_is_no_failure(held: HeldThreads) -> None:
     store = MemoryStore("test")
     care = BackgroundTopicMaintenance(store, "t", held, settings=NO_PAUSES)
-    care.look_after()
+    care.start_due()
     held.run()
     assert [entry.key for entry in store.list("topics/")] == []
     with pytest.raises(Unavailable):

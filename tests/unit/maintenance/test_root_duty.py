@@ -71,7 +71,7 @@ def test_a_producer_of_one_topic_looks_after_a_deleted_one_too():
     with AdminClient({"bootstrap.servers": "memory://duty"}, store=store) as admin:
         admin.delete_topics(["gone"])["gone"].result(30)
     caretaker = BackgroundTopicMaintenance(store, "mine", SYSTEM_CLOCK)
-    caretaker.look_after()
+    caretaker.start_due()
     # What the deleted topic has left is noted, to be deleted when its time has come.
     eventually(lambda: list(store.list("topics/gone/_deltaq/unreferenced/")), "the files of the deleted topic")
     caretaker.stop(30)
@@ -102,7 +102,7 @@ def days_of_duty(store: MemoryStore, clock: OneThread, days: int) -> None:
     """Each hour another process is the first that asks."""
     for _ in range(24 * days):
         clock.advance(HOUR_S)
-        BackgroundTopicMaintenance(store, "mine", clock).look_after()
+        BackgroundTopicMaintenance(store, "mine", clock).start_due()
 
 
 def test_the_log_of_a_deleted_topic_goes_though_each_hour_somebody_else_looks_after_it():
@@ -149,7 +149,7 @@ def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_ow
 
     monkeypatch.setattr(TopicPass, "__init__", watched)
     care = BackgroundTopicMaintenance(store, "mine", clock)
-    care.look_after()
+    care.start_due()
     own, duty = throttles
     assert own is not duty
     care.stop(0)

@@ -15,6 +15,8 @@ from deltaq import Consumer, KafkaError, Producer, Topic, TopicPartition
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.delta.actions import Entry, parse_entry
 from deltaq.producer import group_commit
+from deltaq.producer.committer import Committer
+from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.producer.sender import Sender
 from deltaq.producer.uploader import BATCHES_AHEAD_MAX
 from deltaq.store import MemoryStore, StoreUnavailable
@@ -82,12 +84,18 @@ def in_company(
     with Producer(conf, store=store, on_delivery=reports, **config) as producer:
         producer.produce("t", "first")
         producer.flush(60)
-        writer_in(producer)._uploads._policy.peer_committed(SYSTEM_CLOCK.monotonic())
+        policy_of(producer).peer_committed(SYSTEM_CLOCK.monotonic())
         yield producer
 
 
 def writer_in(producer: Producer) -> Sender:
     return producer._handles["t"].sender
+
+
+def policy_of(producer: Producer) -> GroupCommitPolicy:
+    policy = writer_in(producer)._batches.group_commit
+    assert policy is not None
+    return policy
 
 
 def entries(store: FaultyStore) -> list[Entry]:
@@ -212,13 +220,12 @@ def test_of_batches_that_are_uploaded_at_once_none_is_added_before_the_one_befor
 def test_what_is_behind_a_file_that_others_do_not_see_is_not_offered():
     store = HeldStore(2)
     with in_company(store, batch_num_messages=10) as producer:
-        writer = writer_in(producer)
-        turning = writer._uploads._policy
-        turning.peer_committed(float("-inf"))  # it takes itself for alone
+        policy = policy_of(producer)
+        policy.peer_committed(float("-inf"))  # it takes itself for alone
         for number in range(10):
             producer.produce("t", str(number))
         eventually(lambda: store.uploads == 2)
-        turning.peer_committed(SYSTEM_CLOCK.monotonic())
+        policy.peer_committed(SYSTEM_CLOCK.monotonic())
         for number in range(10, 20):
             producer.produce("t", str(number))
         eventually(lambda: store.uploads == 3)
@@ -381,8 +388,7 @@ def test_what_was_purged_while_it_was_uploaded_is_not_waited_for():
 def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports) as producer:
-        writer = writer_in(producer)
-        writer._uploads._policy.peer_committed(float("-inf"))  # it takes itself for alone
+        policy_of(producer).peer_committed(float("-inf"))  # it takes itself for alone
         neighbour, create = Neighbour(store), store.create
 
         def outrun(key, data, after=""):
@@ -425,7 +431,7 @@ def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monke
         producer.produce("t", "on its way")
         eventually(lambda: uploads._batches.open, "the first")
         producer.produce("t", "waits for that")
-        eventually(lambda: uploads._waits_for_landing, "the wait")
+        eventually(lambda: uploads._waits_for_commit, "the wait")
         monkeypatch.setattr(group_commit, "CONTENTION_S", 0.0)
         store.gate.set()
         eventually(lambda: producer.poll(0) is not None and not len(producer), "both")
@@ -448,3 +454,30 @@ def test_who_waits_for_room_goes_on_when_lost_uploads_are_given_up():
         eventually(lambda: producer.poll(0) is not None and not len(producer), "each is told")
     assert len(reports) == 1 + sent
     assert reports.names.count("_MSG_TIMED_OUT") > BATCHES_AHEAD_MAX
+
+
+@pytest.mark.parametrize(
+    ("store", "settings"),
+    [
+        (MemoryStore("test"), {"deltaq.group.commit": "false"}),
+        (MemoryStore("test"), {}),  # a store of this machine
+    ],
+    ids=["switched off", "local"],
+)
+def test_none_of_its_code_runs_for_a_message_while_group_commit_is_off(store, settings, monkeypatch):
+    called: list[str] = []
+    for name, member in vars(GroupCommitPolicy).items():
+        if callable(member):
+            monkeypatch.setattr(GroupCommitPolicy, name, lambda *_, of=name, **__: called.append(of))
+    for name in ("_append_in_group", "_await_leader", "_share_again"):
+        monkeypatch.setattr(Committer, name, lambda *_, of=name, **__: called.append(of))
+    monkeypatch.setattr(TopicLog, "_shared_by_peers", lambda *_: called.append("_shared_by_peers"))
+    conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, **settings}
+    reports = Reports()
+    with Producer(conf, store=store, on_delivery=reports) as producer, Producer(conf, store=store) as other:
+        for number in range(5):
+            producer.produce("t", str(number))
+            other.produce("t", str(number))
+            producer.flush(60)
+    assert reports.names == [None] * 5
+    assert called == []

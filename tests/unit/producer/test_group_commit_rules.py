@@ -11,7 +11,7 @@ COMMIT_S = 0.01
 
 def crowded(files: int = 8, interval_s: float = 0.04) -> GroupCommitPolicy:
     """After a second in a crowd whose commits have so many files each."""
-    policy = GroupCommitPolicy(is_on=True)
+    policy = GroupCommitPolicy()
     policy.committed(COMMIT_S)
     for number in range(25):
         policy.learned(number * interval_s, 1, files, contended=True)
@@ -19,7 +19,7 @@ def crowded(files: int = 8, interval_s: float = 0.04) -> GroupCommitPolicy:
 
 
 def test_who_writes_alone_waits_for_nobody_and_offers_nothing():
-    policy = GroupCommitPolicy(is_on=True)
+    policy = GroupCommitPolicy()
     for number in range(50):
         policy.learned(number * 0.02, 1, 1, contended=False)
         policy.committed(COMMIT_S)

@@ -111,7 +111,7 @@ def test_an_interrupted_produce_queues_its_message_once_or_not_at_all():
 
 @pytest.mark.fault("P14")
 def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
-    modules = ("deltaq.producer", "deltaq.producer.metadata_cache", "deltaq.producer.sender", "contextlib")
+    modules = ("deltaq.producer", "deltaq.producer.sender_topic", "deltaq.producer.sender", "contextlib")
     outcomes: list[Outcome] = []  # kept, since what is on the stack of an exception must not matter
     while not outcomes or outcomes[-1].reached:
         told: list[bytes] = []

@@ -1,25 +1,49 @@
-"""The cached definition of a topic, which the producers of a process share."""
+"""A topic as its sender sees it: its log, its cached definition, and the maintenance beside the writer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
 
 from deltaq.clock import Clock
+from deltaq.delta.table_state import TableState
 from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.producer.batches import InFlightBatches
 from deltaq.topics.log import SharedTopicLog
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of
 from deltaq.topics.upload import pause_before_retry
 
-__all__ = ["TopicDefinitionCache"]
+__all__ = ["BackgroundMaintenance", "SenderTopic"]
 
 
-class TopicDefinitionCache:
-    """Looks the topic up, and notifies its producers of changes."""
+class BackgroundMaintenance(Protocol):
+    """Maintains the topic while it is written; see `deltaq/maintenance/background.py`."""
 
-    def __init__(self, topic: str, log: SharedTopicLog, clock: Clock, batches: InFlightBatches) -> None:
-        self._topic = topic
-        self._log = log
+    def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
+        """The file `path` with `rows` was uploaded, and is in the topic once its commit succeeds."""
+
+    def committed(self, version: int, state: Callable[[], TableState]) -> None:
+        """A commit became `version`; `state()` returns a copy of the table's state."""
+
+    def due_in_s(self) -> float:
+        """Seconds until `start_due` should be called, even if nothing is written."""
+
+    def start_due(self) -> None:
+        """Start due maintenance in the background."""
+
+
+class SenderTopic:
+    """Looks the topic up, and notifies its producers of changes.
+
+    `log` is the sender's position in the topic's log. `maintenance` is None if this process does none.
+    """
+
+    def __init__(self, name: str, log: SharedTopicLog, clock: Clock, batches: InFlightBatches) -> None:
+        self.name = name
+        self.log = log
+        self.maintenance: BackgroundMaintenance | None = None
         self._clock = clock
         self._batches = batches
         self._newest: TopicDefinition | None = None
@@ -28,8 +52,8 @@ class TopicDefinitionCache:
         """See `Sender.view`."""
         definition = self._newest
         if definition is None or (anew and not (self._batches.open or self._batches.is_committing)):
-            with self._log.lock:
-                log = self._log.log
+            with self.log.lock:
+                log = self.log.log
                 if log.load() if definition is None else log.catch_up():
                     definition = definition_of(log)
                 elif plan is not None:
@@ -57,7 +81,7 @@ class TopicDefinitionCache:
         def look() -> TopicDefinition:
             definition = self.get(plan, max(0.0, deadline - self._clock.monotonic()))
             if definition is None:
-                raise UnknownTopic(self._topic)
+                raise UnknownTopic(self.name)
             return definition
 
         return self._asked_again(look, deadline)
@@ -66,8 +90,8 @@ class TopicDefinitionCache:
         """The topic read anew, with retries until the deadline. Raises Unavailable, UnknownTopic."""
 
         def look() -> TopicDefinition:
-            with self._log.lock:
-                log = self._log.log
+            with self.log.lock:
+                log = self.log.log
                 log.catch_up()
                 definition = definition_of(log)
                 self.saw(definition)
@@ -88,4 +112,4 @@ class TopicDefinitionCache:
                     raise
                 reason = error.error.str()
             failures += 1
-            pause_before_retry(self._clock, self._topic, failures, deadline, reason)
+            pause_before_retry(self._clock, self.name, failures, deadline, reason)

@@ -102,7 +102,7 @@ def test_every_method_of_the_real_client_is_there():
     assert theirs <= set(dir(Consumer))
 
 
-def test_a_closed_consumer_says_so(root):
+def test_calls_on_a_closed_consumer_raise(root):
     topic(root)
     reader = consumer(root)
     reader.close()
@@ -137,7 +137,7 @@ def test_a_closed_consumer_says_so(root):
             call()
 
 
-def test_polling_without_a_subscription_finds_nothing(root):
+def test_polling_without_a_subscription_returns_none(root):
     with consumer(root) as reader:
         assert reader.poll(0.01) is None
         assert reader.consume(5, 0.01) == []
@@ -205,7 +205,7 @@ def test_a_failed_call_of_subscribe_changes_nothing(root):
 # --- poll and consume ---
 
 
-def test_a_consumed_message_has_everything_the_producer_gave(root):
+def test_a_consumed_message_has_all_produced_fields(root):
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("t", b"v", b"k", timestamp=T0, headers=[("a", b"1"), ("a", None)])
     with consumer(root) as reader:
@@ -217,7 +217,7 @@ def test_a_consumed_message_has_everything_the_producer_gave(root):
     assert (message.error(), message.latency(), message.leader_epoch()) == (None, None, None)
 
 
-def test_consume_waits_the_whole_time_for_as_many_as_were_asked_for(root):
+def test_consume_waits_until_its_timeout_for_the_requested_number(root):
     topic(root)
     fill(root, 7)
     with consumer(root) as reader:
@@ -264,7 +264,7 @@ def test_iterating_raises_what_poll_would_return_as_an_error(root):
     assert caught.value.args[0] == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_records_come_as_arrow_too(root):
+def test_consume_arrow_returns_the_records_as_a_table(root):
     topic(root, partitions=2)
     fill(root, 3, partition=1)
     with consumer(root, enable__partition__eof=True) as reader:
@@ -287,7 +287,7 @@ def test_records_come_as_arrow_too(root):
 
 
 @pytest.mark.fault("P14")
-def test_what_an_interrupted_consume_had_taken_comes_again_and_is_not_committed(root):
+def test_records_of_an_interrupted_consume_are_redelivered_and_not_committed(root):
     topic(root)
     fill(root, 3)
     with consumer(root, "g", enable__auto__commit=True) as reader:
@@ -334,7 +334,7 @@ def test_consume_returns_nothing_that_a_callback_has_moved_away_from(root):
         releasing.join()
 
 
-def test_what_consume_had_taken_before_a_callback_sought_is_not_committed(root):
+def test_records_taken_before_a_callback_seeks_are_not_committed(root):
     topic(root, partitions=2)
     fill(root, 3)
     store = FaultyStore(open_store(root))
@@ -410,7 +410,7 @@ def test_assigning_other_topics_ends_reading_the_first(root):
         assert sorted(m.topic() for m in drain(reader, 4)) == ["t", "t", "u", "u"]
 
 
-def test_where_reading_starts_is_said_by_the_assigned_offset(root):
+def test_reading_starts_at_the_assigned_offset(root):
     topic(root)
     fill(root, 5)
     for offset, expected in (
@@ -454,7 +454,7 @@ def test_without_a_valid_offset_auto_offset_reset_decides(root, reset, first, th
             assert offsets(drain(reader, 1)) == then
 
 
-def test_an_unknown_partition_is_told_once_and_read_when_it_comes(root):
+def test_an_unknown_partition_is_reported_once_and_read_once_it_exists(root):
     topic(root)
     with consumer(root) as reader:
         reader.assign([tp(2)])
@@ -467,7 +467,7 @@ def test_an_unknown_partition_is_told_once_and_read_when_it_comes(root):
         assert offsets(drain(reader, 1)) == [0]
 
 
-def test_an_unknown_topic_is_told_once_and_read_from_its_start_when_it_comes(root):
+def test_an_unknown_topic_is_reported_once_and_read_from_its_start_later(root):
     with consumer(root, auto__offset__reset="latest") as reader:
         reader.assign([tp()])
         message = next_message(reader)
@@ -478,7 +478,7 @@ def test_an_unknown_topic_is_told_once_and_read_from_its_start_when_it_comes(roo
         assert offsets(drain(reader, 2)) == [0, 1]
 
 
-def test_a_topic_is_created_by_reading_it_only_if_that_is_wanted(root):
+def test_a_topic_is_created_by_reading_only_if_enabled(root):
     with consumer(root, allow__auto__create__topics=True, num__partitions=2) as reader:
         reader.assign([tp(1)])
         eventually(lambda: reader.list_topics("t").topics["t"].error is None)
@@ -509,7 +509,7 @@ def test_position_is_the_offset_after_the_last_message(root):
         assert reader.position([tp(7)])[0].offset == OFFSET_INVALID
 
 
-def test_seek_goes_wherever_it_is_told(root):
+def test_seek_moves_to_any_offset(root):
     topic(root, partitions=2)
     fill(root, 8)
     with consumer(root, enable__partition__eof=True) as reader:
@@ -555,7 +555,7 @@ class SlowNews(FaultyStore):
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
-def test_an_offset_that_was_acknowledged_while_the_log_was_looked_at_is_not_out_of_range(reset, local_root):
+def test_an_offset_acknowledged_during_a_log_read_is_not_out_of_range(reset, local_root):
     topic(local_root)
     fill(local_root, 5)
     store = SlowNews(open_store(local_root))
@@ -621,7 +621,7 @@ def test_records_that_were_ready_when_the_partition_was_paused_come_after_it_is_
 # --- the end of a partition ---
 
 
-def test_the_end_of_a_partition_is_told_once_per_catch_up(root):
+def test_partition_eof_is_reported_once_per_catch_up(root):
     topic(root)
     fill(root, 2)
     with consumer(root, enable__partition__eof=True) as reader:
@@ -642,14 +642,14 @@ def test_the_end_of_a_partition_is_told_once_per_catch_up(root):
         assert offsets(drain(reader, 2)) == [2, "_PARTITION_EOF"]
 
 
-def test_the_end_of_an_empty_partition_is_told(root):
+def test_partition_eof_is_reported_for_an_empty_partition(root):
     topic(root)
     with consumer(root, enable__partition__eof=True) as reader:
         reader.assign([tp()])
         assert end_of(reader) == 0
 
 
-def test_the_end_is_not_told_unless_it_was_asked_for(root):
+def test_partition_eof_is_not_reported_unless_enabled(root):
     topic(root)
     fill(root, 1)
     with consumer(root) as reader:
@@ -661,7 +661,7 @@ def test_the_end_is_not_told_unless_it_was_asked_for(root):
 # --- questions ---
 
 
-def test_watermarks_are_asked_for_or_remembered(root):
+def test_watermarks_are_read_or_cached(root):
     topic(root)
     with consumer(root) as reader:
         assert reader.get_watermark_offsets(tp()) == (0, 0)
@@ -687,7 +687,7 @@ class Loads(FaultyStore):
         return super().get(key)
 
 
-def test_a_topic_that_is_asked_about_and_then_read_is_loaded_once(root, monkeypatch):
+def test_a_topic_that_is_queried_and_then_read_is_loaded_once(root, monkeypatch):
     """Opening at a time is a question and an assignment; of a topic with a long log, loading it is most of both."""
     monkeypatch.setattr("deltaq.topics.lookup.KNOWN_S", 60.0)  # however slow a server is beside other tests
     topic(root)
@@ -700,7 +700,7 @@ def test_a_topic_that_is_asked_about_and_then_read_is_loaded_once(root, monkeypa
     assert store.loads == 1
 
 
-def test_the_end_is_that_of_now_though_the_topic_was_asked_about_before(root):
+def test_the_end_is_current_although_the_topic_was_queried_before(root):
     """Many commits may have come since, more than are read at a time while a log is followed."""
     topic(root)
     store = open_store(root)
@@ -721,7 +721,7 @@ def test_the_end_is_that_of_now_though_the_topic_was_asked_about_before(root):
         assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)
 
 
-def test_a_question_that_failed_half_way_lends_nothing():
+def test_a_failed_query_lends_no_snapshot():
     written = WrittenTopic(MemoryStore("test"), clock := ManualClock())
     for number in range(4):
         written.append(Row(b"%d" % number, timestamp_ms=T0 + 10 * number), Row(b"x", timestamp_ms=T0 + 10 * number + 5))
@@ -740,7 +740,7 @@ def test_a_question_that_failed_half_way_lends_nothing():
     assert lookup.lend(TopicLog(store, "t", clock, indexed=True))
 
 
-def test_who_asks_about_one_topic_keeps_nobody_waiting_who_wants_another():
+def test_a_query_of_one_topic_does_not_block_a_query_of_another():
     written = WrittenTopic(MemoryStore("test"), ManualClock())
     store = FaultyStore(written.store, Rule("get", "topics/slow/*", Fault.hang(), times=1))
     lookup = TopicLookup(store, SYSTEM_CLOCK)
@@ -761,7 +761,7 @@ def test_who_asks_about_one_topic_keeps_nobody_waiting_who_wants_another():
         asking.join(20)
 
 
-def test_what_was_asked_about_a_while_ago_is_loaded_anew():
+def test_a_topic_queried_long_ago_is_loaded_again():
     written = WrittenTopic(MemoryStore("test"), clock := ManualClock())
     lookup = TopicLookup(written.store, clock)
     written.append(Row(b"x"))
@@ -810,7 +810,7 @@ def test_offsets_are_found_by_time(root):
         assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
 
 
-def test_a_topic_that_is_deleted_while_its_times_are_looked_up_is_unknown_and_no_other(root, monkeypatch):
+def test_a_topic_deleted_during_its_time_lookup_is_unknown(root, monkeypatch):
     for name in ("stays", "goes"):
         topic(root, name)
     found = deltaq.topics.time_lookup.offsets_for_times
@@ -866,7 +866,7 @@ def flaky(*rules: Rule) -> FaultyStore:
 
 
 @pytest.mark.parametrize("pattern", ["topics/*_delta_log/*", "topics/*.parquet"])
-def test_a_store_that_is_away_is_told_to_the_error_callback_and_reading_goes_on(pattern):
+def test_a_store_outage_is_reported_to_error_cb_and_reading_goes_on(pattern):
     store = flaky(Rule("get", pattern, Fault.error_before(), 4))
     told: list[KafkaError] = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
@@ -878,7 +878,7 @@ def test_a_store_that_is_away_is_told_to_the_error_callback_and_reading_goes_on(
         assert told[0].retriable()
 
 
-def test_a_store_that_refuses_is_told_as_a_message():
+def test_a_store_refusal_is_reported_as_a_message():
     store = flaky(Rule("get", "topics/*.parquet", Fault.refused(), EVER))
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
     with Consumer(conf, store=store) as reader:
@@ -893,7 +893,7 @@ def test_a_store_that_refuses_is_told_as_a_message():
         assert message.offset() == 0
 
 
-def test_a_defect_while_reading_is_told_instead_of_leaving_the_consumer_waiting():
+def test_an_unexpected_error_while_reading_is_reported():
     class Broken(FaultyStore):
         broken = False
 
@@ -955,7 +955,7 @@ QUESTIONS: dict[str, tuple[Callable[[Consumer, Any], object], object]] = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_with_a_time_limit_ends_when_the_store_is_silent_and_can_be_asked_again(question):
+def test_a_query_with_a_timeout_ends_on_a_silent_store_and_can_be_repeated(question):
     ask, expected = QUESTIONS[question]
     store = SilentStore(uuid.uuid4().hex)
     store.speaks.set()

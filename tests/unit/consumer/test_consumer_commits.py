@@ -64,7 +64,7 @@ def raised(call) -> str:
 # --- commit ---
 
 
-def test_every_form_of_commit_does_what_it_says(root):
+def test_every_form_of_commit_commits_its_offsets(root):
     topic(root, 2)
     fill(root, 5)
     with consumer(root) as reader:
@@ -88,7 +88,7 @@ def test_every_form_of_commit_does_what_it_says(root):
         assert reader.commit(offsets=[tp(0, 4)], **legacy) == [tp(0)]
 
 
-def test_a_commit_of_what_does_not_exist_fails_where_it_does_not(root):
+def test_a_commit_fails_for_unknown_partitions_only(root):
     topic(root, 2)
     with consumer(root) as reader:
         with pytest.raises(UnknownTopic) as caught:
@@ -102,7 +102,7 @@ def test_a_commit_of_what_does_not_exist_fails_where_it_does_not(root):
         assert reader.committed([tp(1)])[0].offset == 7
 
 
-def test_what_is_committed_of_an_unknown_partition_is_nothing(root):
+def test_an_unknown_partition_has_no_committed_offset(root):
     topic(root)
     with consumer(root) as reader:
         nope, missing, none = reader.committed([tp(0, name="nope"), tp(5), tp(0)], timeout=5)
@@ -112,7 +112,7 @@ def test_what_is_committed_of_an_unknown_partition_is_nothing(root):
     assert (none.offset, none.error) == (OFFSET_INVALID, None)
 
 
-def test_what_is_committed_of_many_partitions_is_asked_once_for_each_topic():
+def test_committed_offsets_of_many_partitions_are_read_once_per_topic():
     store = FaultyStore(MemoryStore("test"))
     Topic("t", partitions=50, store=store).create()
     with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as reader:
@@ -130,7 +130,7 @@ def test_a_message_that_was_not_consumed_can_be_committed_by_its_offset(root):
             reader.commit(message=Message("t", 0))
 
 
-def test_committed_offsets_are_where_the_next_consumer_starts(root):
+def test_the_next_consumer_starts_at_the_committed_offsets(root):
     topic(root)
     fill(root, 6)
     for expected in (0, 2, 4):
@@ -180,7 +180,7 @@ def test_an_asynchronous_commit_is_reported_from_poll(root):
     assert set(threads) == {threading.get_ident()}
 
 
-def test_an_asynchronous_commit_is_of_what_it_was_given_and_leaves_that_alone():
+def test_an_asynchronous_commit_copies_its_argument():
     store = FaultyStore(MemoryStore("test"))
     Topic("t", store=store).create()
     told: list[list[TopicPartition]] = []
@@ -198,7 +198,7 @@ def test_an_asynchronous_commit_is_of_what_it_was_given_and_leaves_that_alone():
     assert nowhere.error is None
 
 
-def test_commits_take_effect_in_the_order_they_were_asked_for(root):
+def test_commits_take_effect_in_call_order(root):
     topic(root)
     told = []
     with consumer(root, on_commit=lambda error, partitions: told.append(partitions[0].offset)) as reader:
@@ -210,7 +210,7 @@ def test_commits_take_effect_in_the_order_they_were_asked_for(root):
     assert committed(root) == 20
 
 
-def test_what_was_queued_is_committed_by_close(root):
+def test_close_commits_queued_offsets(root):
     topic(root)
     with consumer(root) as reader:
         reader.commit(offsets=[tp(0, 3)])
@@ -218,7 +218,7 @@ def test_what_was_queued_is_committed_by_close(root):
 
 
 @pytest.mark.parametrize("how", ["subscribe", "assign"])
-def test_close_commits_what_was_handed_out_and_no_more(root, how):
+def test_close_commits_exactly_the_delivered_records(root, how):
     topic(root)
     fill(root, 6)
     with consumer(root, enable__auto__commit=True) as reader:
@@ -280,7 +280,7 @@ def test_without_auto_commit_nothing_is_committed(root):
 # --- store_offsets: the strict recipe ---
 
 
-def test_only_what_was_stored_is_committed_if_storing_is_up_to_the_application(root):
+def test_only_stored_offsets_are_committed_without_automatic_storing(root):
     topic(root)
     fill(root, 6)
     with consumer(root, enable__auto__offset__store=False, enable__auto__commit=True) as reader:
@@ -303,7 +303,7 @@ def test_only_what_was_stored_is_committed_if_storing_is_up_to_the_application(r
     ("wrong", "what"),
     [(tp(0, 2**63 - 1), "beyond the last"), (tp(-1, 3), "is negative"), (tp(0, 3, name="no/topic"), "topic name")],
 )
-def test_what_no_topic_can_have_is_not_stored_and_nothing_beside_it(wrong, what, root):
+def test_an_invalid_offset_is_not_stored_and_nothing_beside_it(wrong, what, root):
     topic(root)
     with consumer(root, enable__auto__offset__store=False) as reader:
         reader.assign([tp(0, 0)])
@@ -313,7 +313,7 @@ def test_what_no_topic_can_have_is_not_stored_and_nothing_beside_it(wrong, what,
 
 
 @pytest.mark.parametrize("nothing", [OFFSET_INVALID, OFFSET_END, -2, -1000, -5])
-def test_to_store_what_is_no_offset_changes_nothing(nothing, root):
+def test_storing_an_invalid_offset_changes_nothing(nothing, root):
     topic(root, 2)
     fill(root, 3)
     with consumer(root, enable__auto__offset__store=False) as reader:
@@ -375,7 +375,7 @@ def test_offsets_of_a_deleted_topic_do_not_apply_to_the_next_one_of_its_name(roo
     assert committed(root) == 2
 
 
-def test_what_was_read_of_the_old_topic_is_not_committed_for_the_new_one(root):
+def test_records_of_a_deleted_topic_are_not_committed_for_its_successor(root):
     handle = topic(root)
     fill(root, 3)
     with consumer(root, enable__auto__commit=True) as reader:
@@ -389,7 +389,7 @@ def test_what_was_read_of_the_old_topic_is_not_committed_for_the_new_one(root):
     assert committed(root) == OFFSET_INVALID, "not 2: that would skip records of the new topic"
 
 
-def test_a_message_of_the_old_topic_that_is_stored_late_is_not_committed_for_the_new_one(root):
+def test_a_late_stored_message_of_a_deleted_topic_is_not_committed_for_its_successor(root):
     handle = topic(root)
     fill(root, 3)
     with consumer(root, enable__auto__offset__store=False) as reader:
@@ -405,7 +405,7 @@ def test_a_message_of_the_old_topic_that_is_stored_late_is_not_committed_for_the
     assert committed(root) == OFFSET_INVALID, "not 3: that would skip records of the new topic"
 
 
-def test_a_topic_that_is_replaced_between_two_looks_is_read_from_its_start(root):
+def test_a_topic_replaced_between_two_polls_is_read_from_its_start(root):
     handle = topic(root)
     fill(root, 3)
     with consumer(root, auto__offset__reset="latest") as reader:

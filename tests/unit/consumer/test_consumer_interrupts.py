@@ -127,7 +127,7 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("already", [0, 1], ids=["from the queue", "from what is in hand"])
 @pytest.mark.parametrize("how", CALLS)
-def test_an_interrupted_call_skips_nothing_returns_nothing_twice_and_stores_nothing_more(filled, how, already):
+def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(filled, how, already):
     with consumer(filled) as reader:
         rewound = Rewound(reader)
 
@@ -172,7 +172,7 @@ CHANGES: dict[str, Callable[[Consumer], Any]] = {
 
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("how", CHANGES)
-def test_reading_goes_on_where_it_was_or_is_to_be_after_a_change_that_was_interrupted(filled, how):
+def test_reading_continues_at_the_old_or_new_position_after_an_interrupted_change(filled, how):
     """What is read next depends on whether the change was made; in no case is there nothing, or a gap."""
     with consumer(filled) as reader:
 
@@ -194,7 +194,7 @@ def test_reading_goes_on_where_it_was_or_is_to_be_after_a_change_that_was_interr
 
 
 @pytest.mark.fault("P14")
-def test_an_interrupted_commit_leaves_what_is_stored_to_the_next_one(filled):
+def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled):
     with consumer(filled, **{"enable.auto.commit": False}) as reader:
         at_start(reader)
         at = 0
@@ -214,7 +214,7 @@ def test_an_interrupted_commit_leaves_what_is_stored_to_the_next_one(filled):
 
 
 @pytest.mark.fault("P14")
-def test_partitions_that_an_interrupted_poll_was_to_be_given_are_read_by_the_next(filled):
+def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled):
     with consumer(filled, **{"session.timeout.ms": 30_000}) as reader:
         given: list[int] = []
         reader.subscribe(["t"], on_assign=lambda reader, partitions: given.append(len(partitions)))
@@ -248,7 +248,7 @@ def test_an_interrupted_subscribe_leaves_no_member_behind(filled):
 
 
 @pytest.mark.fault("P14")
-def test_the_exception_of_a_time_limit_comes_out_of_close_though_a_failed_commit_would_not(filled, monkeypatch):
+def test_close_raises_the_exception_of_a_time_limit_but_not_of_a_failed_commit(filled, monkeypatch):
     reader = consumer(filled)
     at_start(reader)
     assert returned(reader.poll(TIMEOUT_S)) == [0]
@@ -367,7 +367,7 @@ def with_a_signal(store: FaultyStore, handler: Callable[[], object], call: Calla
 
 
 @pytest.mark.fault("P14")
-def test_a_commit_during_which_a_signal_closes_the_consumer_ends_with_its_result_and_then_it_is_closed(slow_commit):
+def test_a_commit_interrupted_by_close_ends_with_its_result_and_then_closes(slow_commit):
     reader, store = slow_commit
     found = with_a_signal(store, reader.close, lambda: reader.commit(asynchronous=False))
     assert [entry.offset for entry in found] == [1]
@@ -376,7 +376,7 @@ def test_a_commit_during_which_a_signal_closes_the_consumer_ends_with_its_result
 
 
 @pytest.mark.fault("P14")
-def test_what_would_wait_for_the_call_that_a_signal_came_into_says_so(slow_commit):
+def test_a_call_that_would_wait_for_the_interrupted_call_raises(slow_commit):
     reader, store = slow_commit
     refused: list[KafkaError] = []
 

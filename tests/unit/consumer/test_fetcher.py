@@ -133,7 +133,7 @@ def test_records_of_each_partition_come_in_order():
         fill(store, 1, partitions=1)
 
 
-def test_what_is_held_ready_stays_within_the_budget():
+def test_fetched_records_stay_within_the_budget():
     store = FaultyStore(a_store())
     fill(store, 40, size=10_000)
     with Fetching(store, bytes_max=50_000) as fetching:
@@ -192,7 +192,7 @@ def test_a_large_file_is_read_in_parts(small_row_groups):
         assert rest[0][0] == item.fetched.next_offset
 
 
-def test_the_first_record_of_a_position_waits_for_little_and_a_long_scan_makes_few_requests(small_row_groups):
+def test_a_first_record_comes_quickly_and_a_long_scan_makes_few_requests(small_row_groups):
     store = Metered(a_store())
     size = one_file(store, 20_000, 1000)
     group = size // 200
@@ -358,7 +358,7 @@ def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]
     ],
     ids=["records", "ends", "a position at the end", "a position beyond what is known"],
 )
-def test_of_a_far_store_records_are_fetched_before_it_is_asked_for_more_unless_somebody_needs_the_end(
+def test_a_far_store_delivers_records_before_it_is_polled_unless_the_end_is_needed(
     settings, offset, turns
 ):
     store = FarStore(a_store())
@@ -395,7 +395,7 @@ def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_wa
         assert fetcher.cursors[0].offset == (end - 5 if wanted == OFFSET_TAIL_BASE - 5 else end)
 
 
-def test_looks_grow_rare_only_when_nothing_was_found_for_longer_than_a_steady_producer_lingers():
+def test_polls_grow_rare_only_after_a_pause_longer_than_a_producers_linger():
     waits, clock = [], ManualClock()
 
     class SteadyStore(FaultyStore):
@@ -414,7 +414,7 @@ def test_looks_grow_rare_only_when_nothing_was_found_for_longer_than_a_steady_pr
     assert waits == [0.005, 0.005, 0.005, 0.005, 0.0075, 0.005]
 
 
-def test_an_end_is_told_only_when_it_was_seen():
+def test_an_end_is_reported_only_when_it_was_seen():
     store = FarStore(a_store())
     fill(store, 1)
     log = TopicLog(store, "t", indexed=True)
@@ -431,7 +431,7 @@ def test_an_end_is_told_only_when_it_was_seen():
 
 
 @pytest.mark.parametrize("far", [True, False])
-def test_entries_are_asked_for_as_many_at_once_as_there_were_last_time_where_the_store_is_far_away(far):
+def test_a_far_store_is_asked_for_as_many_entries_as_came_last_time(far):
     store = FarStore(a_store()) if far else a_store()
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)
@@ -450,7 +450,7 @@ def test_entries_are_asked_for_as_many_at_once_as_there_were_last_time_where_the
         assert looks == [[1] * (grown + 1) for grown in (3, 3, 3, 0, 1, 20)]
 
 
-def test_several_files_are_read_at_once_where_the_store_is_far_away():
+def test_several_files_are_read_concurrently_from_a_far_store():
     class Far(FaultyStore):
         is_remote = True
         at_once = most = 0
@@ -479,7 +479,7 @@ def test_several_files_are_read_at_once_where_the_store_is_far_away():
 
 
 @pytest.mark.fault("B2")
-def test_a_damaged_file_among_several_read_at_once_stops_only_who_needs_it():
+def test_a_damaged_file_among_concurrent_reads_stops_only_its_partitions():
     class Far(FaultyStore):
         is_remote = True
 
@@ -524,7 +524,7 @@ def test_a_file_that_was_compacted_away_is_found_in_the_newest_snapshot(large, m
 
 
 @pytest.mark.fault("B3")
-def test_a_file_that_is_lost_stops_the_partition_and_does_not_spin():
+def test_a_lost_file_stops_the_partition_without_a_busy_loop():
     store = FaultyStore(a_store())
     fill(store, 3)
     data = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
@@ -572,7 +572,7 @@ def test_committed_offsets_are_looked_up_for_all_partitions_at_once():
         assert fetching.asked == [[0, 1, 2]]
 
 
-def test_records_that_retention_removed_are_no_silent_jump():
+def test_records_removed_by_retention_are_reported():
     store = a_store()
     fill(store, 4)
     for reset, expected in (("earliest", "reset"), ("error", "told")):
@@ -588,7 +588,7 @@ def test_records_that_retention_removed_are_no_silent_jump():
                 assert error.error.args[0].str() == reason
 
 
-def test_what_was_fetched_for_an_earlier_position_is_marked_as_such():
+def test_records_fetched_for_an_earlier_position_are_marked():
     store = a_store()
     fill(store, 3)
     with Fetching(store) as fetching:
@@ -617,7 +617,7 @@ def test_a_gap_in_the_log_of_a_quiet_topic_is_found():
         assert "later ones exist" in str(error.error)
 
 
-def test_an_absent_store_is_told_once_until_it_is_back():
+def test_a_store_outage_is_reported_once_until_it_ends():
     store = FaultyStore(a_store())
     fill(store, 1)
     with Fetching(store) as fetching:
@@ -633,7 +633,7 @@ def test_an_absent_store_is_told_once_until_it_is_back():
             eventually(lambda: fetching.fetcher._topics["t"]._failures == 0)
 
 
-def test_an_error_that_lasts_is_told_again_only_to_who_has_taken_the_last_one():
+def test_a_lasting_error_is_reported_again_only_after_the_last_was_taken():
     damage, refusal = Corrupt("checksum", path="p", version=1), UnknownTopic("t")
     with Fetching(a_store()) as fetching:
         broken = fetching.fetcher
@@ -649,7 +649,7 @@ def test_an_error_that_lasts_is_told_again_only_to_who_has_taken_the_last_one():
         assert fetching.next().error is damage
 
 
-def test_topics_that_are_not_followed_any_more_are_harmless():
+def test_topics_no_longer_followed_are_ignored():
     store = a_store()
     fill(store, 2)
     with Fetching(store) as fetching:
@@ -734,7 +734,7 @@ def test_closing_ends_the_thread_even_while_the_budget_is_used_up():
     assert not done.is_alive()
 
 
-def test_a_fetcher_that_is_abandoned_ends_by_itself_and_gives_its_watch_back():
+def test_an_abandoned_fetcher_ends_by_itself_and_releases_its_watch():
     watches: list[CountedWatch] = []
 
     class CountedWatch(SignalWatch):

@@ -38,7 +38,7 @@ def rows_of(result: Columns) -> list[tuple[Any, ...]]:
 # --- untyped topics ---
 
 
-def test_a_value_column_is_all_that_an_untyped_topic_needs():
+def test_an_untyped_topic_needs_only_a_value_column():
     result = columns(pa.table({"value": pa.array([b"a", None])}))
     assert rows_of(result) == [
         (-1, NOW_MS, None, None, {"value": b"a"}),
@@ -88,7 +88,7 @@ def test_keys_and_values_may_be_any_kind_of_text_or_bytes(kind):
     assert result.values.column("value").equals(result.keys)
 
 
-def test_what_deltaq_gives_as_a_table_it_takes_as_a_table_but_for_offsets():
+def test_a_table_read_from_a_topic_can_be_produced_without_its_offsets():
     table = pa.table(
         {
             "_partition": pa.array([1], pa.int32()),
@@ -125,7 +125,7 @@ def test_integer_timestamps_are_milliseconds_and_zero_is_now():
     assert result.timestamps.to_pylist() == [7, NOW_MS, NOW_MS]
 
 
-def test_a_null_partition_is_left_to_the_partitioner():
+def test_the_partitioner_chooses_for_null_partitions():
     result = columns(pa.table({"value": pa.nulls(3, pa.binary()), "partition": pa.array([3, None, -1], pa.int8())}))
     assert result.partitions.to_pylist() == [3, -1, -1]
     assert result.partitions.type == pa.int32()
@@ -163,7 +163,7 @@ def test_an_empty_table_gives_no_rows():
 
 
 @pytest.mark.parametrize("data", [{"value": [b"a"]}, [b"a"], "a", None, 5])
-def test_what_is_not_arrow_data_is_a_type_error(data):
+def test_data_other_than_arrow_raises_type_error(data):
     with pytest.raises(TypeError, match="expected an Arrow table"):
         columns(data)
 
@@ -194,14 +194,14 @@ def test_a_column_that_does_not_fit_an_untyped_topic_is_named(change, message):
     assert refusal.value.topic == "t"
 
 
-def test_a_column_that_stands_twice_is_refused():
+def test_a_duplicate_column_is_refused():
     twice = pa.Table.from_arrays([pa.array([b"a"]), pa.array([b"b"])], names=["value", "value"])
     with pytest.raises(InvalidValue, match="appears twice"):
         columns(twice)
 
 
 @pytest.mark.parametrize("partition", [4, -2, 2**31, 2**40])
-def test_a_partition_that_the_topic_does_not_have_is_refused(partition):
+def test_an_unknown_partition_is_refused(partition):
     table = pa.table({"value": [b"a", b"b"], "partition": [0, partition]})
     with pytest.raises(UnknownTopic) as refusal:
         columns(table)
@@ -209,7 +209,7 @@ def test_a_partition_that_the_topic_does_not_have_is_refused(partition):
     assert refusal.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
 
 
-def test_partitions_are_not_judged_while_their_number_is_unknown():
+def test_partitions_are_not_checked_while_their_number_is_unknown():
     table = pa.table({"value": [b"a"], "partition": [1000]})
     assert columns(table, partitions=None).partitions.to_pylist() == [1000]
 
@@ -293,7 +293,7 @@ def test_columns_of_a_typed_topic_are_matched_by_name_and_missing_ones_are_null(
         ("done", pa.nulls(1), None),
     ],
 )
-def test_values_that_lose_nothing_are_cast(name, given, expected):
+def test_values_are_cast_if_nothing_is_lost(name, given, expected):
     result = columns(pa.table({"id": [1], name: given}), ORDER)
     assert result.values.column(name).to_pylist(maps_as_pydicts="strict") == [expected]
 
@@ -327,7 +327,7 @@ def test_values_that_lose_nothing_are_cast(name, given, expected):
         ("key", pa.array(["k"]), "field 'key': the topic has no such column"),
     ],
 )
-def test_a_value_that_would_change_or_does_not_fit_is_refused_by_name(name, given, message):
+def test_a_lossy_cast_is_refused_by_column_name(name, given, message):
     with pytest.raises(InvalidValue) as refusal:
         columns(pa.table({"id": [1]} | {name: given}), ORDER)
     assert message in str(refusal.value)
@@ -338,14 +338,14 @@ def test_a_required_column_must_be_there():
         columns(pa.table({"price": [1.0]}), ORDER)
 
 
-def test_a_row_of_nothing_but_nulls_is_refused_since_it_would_mean_deletion():
+def test_a_row_of_nulls_is_refused_because_it_would_be_a_tombstone():
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
     table = pa.table({"a": pa.array([1, None, None]), "b": pa.array([None, "x", None], pa.string())})
     with pytest.raises(InvalidValue, match="row 2 has nothing but nulls"):
         columns(table, schema)
 
 
-def test_a_null_place_may_have_null_parts():
+def test_a_null_struct_may_have_null_fields():
     place = pa.StructArray.from_arrays(
         [pa.array([None, "Ulm"], pa.string()), pa.nulls(2, pa.int32())], ["city", "zip"], mask=pa.array([True, False])
     )
@@ -368,7 +368,7 @@ def test_the_size_of_a_typed_row_counts_nested_content():
         columns(table, schema, size_max=127)
 
 
-def test_a_column_of_objects_that_a_table_leaves_out_is_as_if_it_were_null():
+def test_a_missing_nested_column_is_null():
     place = pa.struct([pa.field("x", pa.int8(), nullable=False)])
     schema = pa.schema([("a", pa.int64()), ("place", place)])
     result = columns(pa.table({"a": [1, 2]}), schema)
@@ -377,7 +377,7 @@ def test_a_column_of_objects_that_a_table_leaves_out_is_as_if_it_were_null():
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_what_was_produced_does_not_change_with_the_memory_that_it_came_from(chunked):
+def test_produced_rows_do_not_change_with_the_callers_buffers(chunked):
     """The rows are looked at long after the call: as they are uploaded, and again when their file is merged."""
     numbers = np.arange(1000)
     column = pa.array(numbers)

@@ -42,7 +42,7 @@ def test_many_topics_are_all_there_and_in_order(store):
     assert list(list_topics(store, timeout=60).topics) == names
 
 
-def test_a_root_without_anything_has_no_topics(tmp_path):
+def test_an_empty_root_has_no_topics(tmp_path):
     assert list_topics(LocalStore(str(tmp_path / "not" / "yet"))).topics == {}
 
 
@@ -55,7 +55,7 @@ def test_deleted_topics_and_folders_that_are_no_topics_are_not_shown(store):
     assert topic_names(store) == ["empty", "gone"]
 
 
-def test_a_topic_that_was_asked_for_is_there_with_its_error(store):
+def test_a_requested_topic_is_listed_with_its_error(store):
     for name, code in (("nope", KafkaError.UNKNOWN_TOPIC_OR_PART), ("a/b", KafkaError.TOPIC_EXCEPTION)):
         (topic,) = list_topics(store, topic=name).topics.values()
         assert topic.error is not None
@@ -78,7 +78,7 @@ def test_a_root_that_cannot_be_listed_is_unavailable():
     assert not refusal.value.args[0].retriable()
 
 
-def test_the_id_of_a_root_is_stable_and_its_own():
+def test_the_id_of_a_root_is_stable_and_unique():
     first = cluster_id(MemoryStore("a"))
     assert re.fullmatch(r"[A-Za-z0-9_-]{22}", first)
     assert first == cluster_id(MemoryStore("a"))

@@ -49,7 +49,7 @@ def histories(draw):
 
 
 @given(histories(), st.randoms())
-def test_every_offset_is_found_where_it_was_appended_whatever_the_order_of_learning(history, chance):
+def test_every_offset_is_found_in_any_order_of_additions(history, chance):
     files, places, gone = history
     index = OffsetIndex()
     for file in chance.sample(files, len(files)):
@@ -70,7 +70,7 @@ def test_every_offset_is_found_where_it_was_appended_whatever_the_order_of_learn
 
 
 @given(histories(), st.randoms())
-def test_of_a_file_and_the_one_that_takes_its_place_the_one_that_is_removed_goes(history, chance):
+def test_replacing_a_file_removes_the_replaced_one(history, chance):
     files, _, gone = history
     index = OffsetIndex()
     left = {file.path: file for number, file in enumerate(files) if number not in gone}
@@ -123,7 +123,7 @@ def looks_to_remove_the_newest(files: int) -> int:
 
 
 @pytest.mark.parametrize("files", [1_000, 30_000])
-def test_to_remove_a_new_file_does_not_take_longer_the_more_older_ones_there_are(files):
+def test_removing_a_new_file_is_independent_of_the_number_of_older_ones(files):
     assert looks_to_remove_the_newest(files) <= looks_to_remove_the_newest(10) + 2 * files.bit_length()
 
 

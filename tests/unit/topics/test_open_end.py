@@ -93,7 +93,7 @@ def test_an_old_record_is_found_without_listing_the_log():
 
 
 @pytest.mark.parametrize("position", [FUTURE_MS, OFFSET_END])
-def test_that_there_is_no_such_record_is_said_once_the_log_was_listed(position):
+def test_a_missing_record_is_reported_only_after_the_log_was_listed(position):
     lookup = TopicLookup(store := a_topic(), SYSTEM_CLOCK)
     end = OFFSET_END if position == FUTURE_MS else COMMITS
     assert lookup.offsets_for_times("t", [(0, position)]) == [end]
@@ -103,7 +103,7 @@ def test_that_there_is_no_such_record_is_said_once_the_log_was_listed(position):
 
 
 @pytest.mark.fault("B1")
-def test_what_stands_before_a_gap_is_found_and_a_gap_is_never_taken_for_the_end():
+def test_records_before_a_gap_are_found_and_a_gap_is_never_taken_for_the_end():
     lookup = TopicLookup(a_topic(lost=3), SYSTEM_CLOCK)
     assert lookup.offsets_for_times("t", [(0, 3)]) == [2]
     for asked in ([(0, 4)], [(0, 3), (0, FUTURE_MS)], [(0, OFFSET_END)], [(7, 1)]):
@@ -113,7 +113,7 @@ def test_what_stands_before_a_gap_is_found_and_a_gap_is_never_taken_for_the_end(
         lookup.head("t")
 
 
-def test_a_partition_that_is_not_there_is_told_once_the_log_was_listed():
+def test_an_unknown_partition_is_reported_only_after_the_log_was_listed():
     lookup = TopicLookup(store := a_topic(), SYSTEM_CLOCK)
     (answer,) = lookup.offsets_for_times("t", [(7, 1)])
     assert isinstance(answer, UnknownTopic)
@@ -122,7 +122,7 @@ def test_a_partition_that_is_not_there_is_told_once_the_log_was_listed():
 
 @pytest.mark.fault("B1")
 @pytest.mark.parametrize("tells_ends", [True, False])
-def test_a_consumer_that_began_at_an_old_time_stops_at_a_gap_and_calls_it_no_end(tells_ends):
+def test_a_consumer_from_an_old_time_stops_at_a_gap_without_an_eof(tells_ends):
     store = a_topic(lost=3)
     with a_consumer(store, **{"enable.partition.eof": tells_ends}) as consumer:
         consumer.assign(at_time(consumer, 1))
@@ -144,7 +144,7 @@ def test_a_position_that_depends_on_the_end_is_no_position_at_a_gap(position):
 
 
 @pytest.mark.parametrize("position", [OFFSET_END, COMMITS])
-def test_a_position_set_while_the_log_is_looked_at_waits_until_its_end_is_known(monkeypatch, position):
+def test_a_position_set_during_a_log_read_waits_for_the_end(monkeypatch, position):
     is_end_awaited, looks, is_back = TopicFetcher._is_end_awaited, [0], Event()
 
     def late(self, live):
@@ -167,7 +167,7 @@ def test_a_position_set_while_the_log_is_looked_at_waits_until_its_end_is_known(
     assert (code(end), end.offset()) == (KafkaError._PARTITION_EOF, COMMITS)
 
 
-def test_a_consumer_that_began_at_an_old_time_lists_the_log_once_when_it_has_come_to_its_end():
+def test_a_consumer_from_an_old_time_lists_the_log_once_at_its_end():
     store = a_topic()
     with a_consumer(store) as consumer:
         consumer.assign(at_time(consumer, 4))
@@ -176,7 +176,7 @@ def test_a_consumer_that_began_at_an_old_time_lists_the_log_once_when_it_has_com
     assert store.listings == 1
 
 
-def test_records_that_come_later_are_read_from_a_log_whose_end_is_open():
+def test_later_records_are_read_from_a_log_with_unknown_end():
     store = a_topic()
     with (
         a_consumer(store, **{"enable.partition.eof": False}) as consumer,

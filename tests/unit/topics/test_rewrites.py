@@ -140,14 +140,14 @@ SNAPSHOTS = {
 
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("forgery", SNAPSHOTS.values(), ids=SNAPSHOTS.keys())
-def test_a_snapshot_with_a_hole_or_an_overlap_is_refused_whoever_wrote_it(
+def test_a_snapshot_with_a_hole_or_an_overlap_is_refused_from_any_writer(
     topic: WrittenTopic, forgery: Forgery
 ) -> None:
     assert refusals(topic, forgery) == 3
 
 
 @pytest.mark.parametrize("forgery", [[*gone("a", "a")], [add([0, 6, 0, 1], path="a"), add([0, 7, 0, 1], path="a")]])
-def test_an_entry_that_does_the_same_to_a_file_twice_is_not_even_written(
+def test_an_entry_with_a_repeated_file_action_is_not_written(
     topic: WrittenTopic, forgery: list[Action]
 ) -> None:
     with pytest.raises(Corrupt, match="two actions"):
@@ -155,7 +155,7 @@ def test_an_entry_that_does_the_same_to_a_file_twice_is_not_even_written(
 
 
 @pytest.mark.parametrize("field", ["start_offsets", "min_upload_version"])
-def test_what_was_removed_never_comes_back(topic: WrittenTopic, field: str) -> None:
+def test_a_removed_file_never_comes_back(topic: WrittenTopic, field: str) -> None:
     topic.log.retain(lambda head: Trimmed((2, 0), (topic.files[0].path,)), topic.clock.monotonic() + 60)
     topic.log.raise_min_upload_version(3, topic.clock.monotonic() + 60)
     head = topic.log.live_head
@@ -180,7 +180,7 @@ GOOD: dict[str, Forgery] = {
 
 
 @pytest.mark.parametrize("entry", GOOD.values(), ids=GOOD.keys())
-def test_an_entry_that_keeps_to_the_rule_is_taken_by_every_reader(topic: WrittenTopic, entry: Forgery) -> None:
+def test_an_entry_that_keeps_the_offsets_is_accepted_by_every_reader(topic: WrittenTopic, entry: Forgery) -> None:
     assert refusals(topic, entry) == 0
 
 
@@ -225,7 +225,7 @@ def test_a_rewrite_is_right_if_and_only_if_it_covers_the_same_offsets_once(log: 
 
 
 @given(appended_logs())
-def test_what_appends_leave_is_covered_and_without_a_file_it_is_not(log: Log) -> None:
+def test_appends_cover_all_offsets_and_a_missing_file_leaves_a_hole(log: Log) -> None:
     check_covered(log.index, log.head, "entry", 99)
     starts = log.head.start_offsets
     for file in log.files:
@@ -263,7 +263,7 @@ def test_retention_that_was_planned_before_partitions_were_added_leaves_these_al
     assert actions[-1] == replace(head, start_offsets=(3, 1, 0), time_ms=60).action()
 
 
-def test_maintenance_that_would_leave_an_entry_which_readers_refuse_leaves_none(topic: WrittenTopic) -> None:
+def test_maintenance_writes_no_entry_that_readers_would_refuse(topic: WrittenTopic) -> None:
     version = topic.log.version
     with pytest.raises(Corrupt):
         topic.log.rewrite([topic.files[0].path], [], topic.clock.monotonic() + 60)

@@ -170,7 +170,7 @@ def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(f
 
 
 @given(gappy_files(), row_groups, shares, st.integers(1, 20_000), st.booleans(), st.data())
-def test_following_a_file_in_first_parts_hands_out_every_record_once(
+def test_reading_a_file_in_first_parts_returns_every_record_once(
     file, row_group_bytes, share, bytes_max, dense, data
 ):
     offsets, ends = file
@@ -198,7 +198,7 @@ def test_following_a_file_in_first_parts_hands_out_every_record_once(
     assert found == {p: [offset for offset in offsets[p] if offset >= starts[p]] for p in offsets}
 
 
-def test_a_part_takes_whole_row_groups_of_about_the_bytes_that_were_asked_for():
+def test_a_part_takes_whole_row_groups_of_about_the_requested_bytes():
     store = CountedStore()
     chance = random.Random(5)
     offsets = sorted(chance.sample(range(100_000), 20_000))
@@ -220,7 +220,7 @@ def test_a_part_takes_whole_row_groups_of_about_the_bytes_that_were_asked_for():
         )
 
 
-def test_batches_for_which_no_bytes_are_left_wait_for_the_next_read():
+def test_batches_beyond_the_byte_budget_wait_for_the_next_read():
     store = MemoryStore(uuid.uuid4().hex)
     whole = compacted(store, {p: list(range(2000)) for p in range(6)}, row_group_bytes=70_000)
     layout = _layout(store, whole)
@@ -251,7 +251,7 @@ def test_offsets_of_a_sparse_batch_that_do_not_rise_inside_it_are_corrupt(offset
         read_file(store, FileRead(whole, ((batch, 0, 3),)), COLUMNS)
 
 
-def test_row_groups_whose_offsets_overlap_are_not_told_apart_and_so_found_out():
+def test_row_groups_with_overlapping_offsets_are_corrupt():
     store = MemoryStore(uuid.uuid4().hex)
     whole = compacted(store, {0: [*range(50), *range(30, 90)]}, ends={0: 200}, row_group_bytes=1000)
     (batch,) = whole.batches
@@ -261,7 +261,7 @@ def test_row_groups_whose_offsets_overlap_are_not_told_apart_and_so_found_out():
 
 
 @pytest.mark.fault("B2")
-def test_a_footer_that_is_damaged_on_the_way_is_fetched_once_more():
+def test_a_footer_damaged_in_transit_is_fetched_once_more():
     class OnceDamaged(CountedStore):
         def get_range(self, key: str, start: int, length: int) -> bytes:
             found = super().get_range(key, start, length)
@@ -278,7 +278,7 @@ def test_a_footer_that_is_damaged_on_the_way_is_fetched_once_more():
         _layout(store, wrong)
 
 
-def test_records_that_took_the_time_of_their_commit_are_still_said_to_once_they_are_compacted():
+def test_log_append_times_keep_their_type_after_compaction():
     store = MemoryStore(uuid.uuid4().hex)
     for log_append_time in (True, False):
         whole = compacted(store, {0: [0, 1]}, row_group_bytes=1000, log_append_time=log_append_time)

@@ -50,7 +50,7 @@ numbers = st.integers(0, 2**40)
     numbers, numbers, st.integers(0, 2**32 - 1), numbers, st.booleans(), st.booleans(),
     st.lists(st.integers(1, 1000), min_size=1, max_size=20),
 )  # fmt: skip
-def test_a_name_says_all_that_a_commit_needs(number, size, crc32, as_of, timed, follows, counts):
+def test_the_name_of_a_shared_file_has_all_fields_of_its_add(number, size, crc32, as_of, timed, follows, counts):
     shares = tuple((2 * partition, count) for partition, count in enumerate(counts))
     pending = replace(segment(as_of, shares), size=size, crc32=crc32, timed=timed)
     path = shared_file_path(SharedFileId(WRITER, number % 10**12), pending, TOPIC_ID, follows=follows)
@@ -62,13 +62,13 @@ def test_a_name_says_all_that_a_commit_needs(number, size, crc32, as_of, timed, 
     assert (found.segment, found.follows) == (replace(pending, path=path), follows)
 
 
-def test_what_does_not_fit_into_a_name_is_not_offered():
+def test_a_file_whose_fields_do_not_fit_into_a_name_is_not_shared():
     shares = tuple((partition, 1000) for partition in range(100))
     assert shared_file_path(SharedFileId(WRITER, 0), segment(0, shares), TOPIC_ID, follows=False) is None
 
 
 @given(st.data())
-def test_a_name_that_was_changed_is_no_offer(data):
+def test_a_changed_name_is_no_shared_file(data):
     path = offer(12, 34).segment.path
     at = data.draw(st.integers(0, len(path) - 1))
     changed = path[:at] + data.draw(st.sampled_from("0aZ-_/.f")) + path[at + 1 :]
@@ -76,7 +76,7 @@ def test_a_name_that_was_changed_is_no_offer(data):
 
 
 @pytest.mark.parametrize("path", ["", "c6122fd253ab4b4eb9f0b70a925483cb.parquet", "shared/x.parquet", "shared/", "ü"])
-def test_other_names_are_no_offers(path):
+def test_other_names_are_no_shared_files(path):
     assert parse_shared_file(path) is None
 
 
@@ -96,7 +96,7 @@ def takable(
     return [one.id.number for path in paths if (one := parse_shared_file(path)) is not None]
 
 
-def test_offers_are_taken_along_in_the_order_of_their_writer_and_once():
+def test_shared_files_are_committed_once_in_the_order_of_their_writer():
     ledger = SharedFileTracker(-1)
     both = offer(1, 3, follows=True), offer(0, 2)
     assert takable(ledger, *both) == [0, 1]
@@ -106,25 +106,25 @@ def test_offers_are_taken_along_in_the_order_of_their_writer_and_once():
     assert takable(ledger, *both) == []
 
 
-def test_an_offer_waits_for_the_one_before_it():
+def test_a_shared_file_waits_for_its_predecessor():
     assert takable(SharedFileTracker(-1), offer(1, 3, follows=True)) == []
     assert takable(SharedFileTracker(-1), offer(1, 3)) == [1], "its writer knew what became of the one before"
 
 
-def test_an_offer_whose_successor_is_in_the_log_is_left_out():
+def test_a_shared_file_with_a_committed_successor_is_skipped():
     ledger = SharedFileTracker(-1)
     ledger.note(entry(4, OTHER, offer(8, 3)))
     assert takable(ledger, offer(7, 3)) == []
 
 
-def test_an_entry_of_a_writer_withdraws_what_it_has_offered_before():
+def test_an_entry_of_a_writer_revokes_its_earlier_shared_files():
     ledger = SharedFileTracker(-1)
     ledger.note(entry(4, WRITER))
     assert takable(ledger, offer(0, 3)) == []
     assert takable(ledger, offer(1, 4)) == [1]
 
 
-def test_what_may_have_been_added_before_our_knowledge_begins_is_left_out():
+def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
     assert takable(SharedFileTracker(4), offer(0, 3), offer(1, 4)) == [1]
     assert takable(SharedFileTracker(-1), offer(0, 6)) == [], "its writer knows entries that we do not know"
 
@@ -139,13 +139,13 @@ def test_what_may_have_been_added_before_our_knowledge_begins_is_left_out():
     ],
     ids=["another life", "deleted", "void", "a partition too many"],
 )
-def test_the_topic_decides_too(head):
+def test_the_topic_settings_can_disable_group_commit(head):
     about = offer(0, 3, shares=((1, 2),))
     assert takable(SharedFileTracker(-1), about) == [0]
     assert takable(SharedFileTracker(-1), about, head=head) == []
 
 
-def test_a_ledger_of_very_many_writers_forgets_all_and_is_careful_then(monkeypatch):
+def test_a_tracker_of_too_many_writers_is_cleared_and_conservative_then(monkeypatch):
     monkeypatch.setattr("deltaq.topics.shared_files.WRITERS_MAX", 3)
     ledger = SharedFileTracker(-1)
     for version in range(8):
@@ -185,7 +185,7 @@ class Crowd:
         return log.append(lambda: list(segments), self.topic_id, FOREVER, shared=shared)
 
 
-def test_who_commits_takes_along_what_others_have_uploaded_and_they_learn_of_it():
+def test_a_committer_adds_shared_files_of_peers_and_their_writers_learn_of_it():
     crowd = Crowd()
     first, second, mine = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True), crowd.offer(crowd.ours)
     assert crowd.append(crowd.ours, mine) == [mine.path, first.path, second.path]
@@ -196,13 +196,13 @@ def test_who_commits_takes_along_what_others_have_uploaded_and_they_learn_of_it(
     assert crowd.theirs.version == crowd.ours.version == 1, "nothing was written"
 
 
-def test_an_append_of_a_transaction_or_of_a_writer_alone_takes_nothing_along():
+def test_an_append_of_a_transaction_or_a_sole_writer_adds_no_shared_files():
     crowd = Crowd()
     crowd.offer(crowd.theirs)
     assert crowd.append(crowd.ours, shared=False) == []
 
 
-def test_an_offer_is_settled_as_not_done_and_nobody_adds_it_behind_that():
+def test_a_shared_file_resolved_as_not_committed_is_never_added_later():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     token = crowd.theirs.shared_file_token(lost)
@@ -212,7 +212,7 @@ def test_an_offer_is_settled_as_not_done_and_nobody_adds_it_behind_that():
     assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
 
 
-def test_an_offer_that_was_taken_along_is_settled_as_done():
+def test_a_shared_file_committed_by_a_peer_is_resolved_as_committed():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
@@ -221,7 +221,7 @@ def test_an_offer_that_was_taken_along_is_settled_as_done():
     assert [file.path for file in files] == [lost.path]
 
 
-def test_an_offer_cannot_be_settled_when_the_entries_behind_it_are_gone():
+def test_a_shared_file_cannot_be_resolved_if_later_entries_are_gone():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours, shared=False)
@@ -230,7 +230,7 @@ def test_an_offer_cannot_be_settled_when_the_entries_behind_it_are_gone():
         crowd.ours.resolve(crowd.theirs.shared_file_token(lost) or "", crowd.clock.monotonic() + 5)
 
 
-def test_an_offer_cannot_be_settled_by_entries_of_which_one_cannot_be_found():
+def test_a_shared_file_cannot_be_resolved_if_an_entry_is_missing():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours, shared=False)
@@ -253,7 +253,7 @@ def cleaned_up(crowd: Crowd, start: int) -> None:
 
 
 @pytest.mark.fault("C4")
-def test_an_offer_is_settled_by_the_entries_from_the_start_of_the_log_on():
+def test_a_shared_file_is_resolved_by_the_entries_from_the_log_start():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     for _ in range(3):
@@ -266,7 +266,7 @@ def test_an_offer_is_settled_by_the_entries_from_the_start_of_the_log_on():
 @pytest.mark.fault("C4")
 @pytest.mark.parametrize("has_it", [True, False], ids=["with the file", "without the file"])
 @pytest.mark.parametrize("start", [2, 3])
-def test_an_offer_is_not_settled_by_what_came_into_a_slot_after_that_was_cleaned_up(start, has_it):
+def test_a_shared_file_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(start, has_it):
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     for _ in range(3):
@@ -314,7 +314,7 @@ def away(crowd: Crowd, meanwhile: Callable[[], object]) -> TopicLog:
 
 
 @pytest.mark.fault("C4")
-def test_that_a_file_taken_along_is_in_the_table_is_no_proof_of_the_commit_that_took_it():
+def test_a_file_of_a_peer_in_the_table_does_not_prove_its_committers_entry():
     crowd = Crowd()
     theirs = crowd.offer(crowd.theirs)
     log = away(crowd, lambda: crowd.append(crowd.theirs, theirs, shared=False))
@@ -327,7 +327,7 @@ def test_that_a_file_taken_along_is_in_the_table_is_no_proof_of_the_commit_that_
 
 
 @pytest.mark.fault("C4")
-def test_that_an_offer_is_in_the_table_is_no_proof_of_its_writers_own_commit():
+def test_a_shared_file_in_the_table_does_not_prove_its_writers_own_commit():
     crowd = Crowd()
     log = away(crowd, lambda: crowd.append(crowd.theirs))
     mine = crowd.offer(log)
@@ -337,7 +337,7 @@ def test_that_an_offer_is_in_the_table_is_no_proof_of_its_writers_own_commit():
     assert log.version == crowd.theirs.version, "nothing was written"
 
 
-def test_what_is_withdrawn_by_its_writer_is_not_taken_along():
+def test_a_revoked_shared_file_is_not_committed_by_peers():
     crowd = Crowd()
     offered = crowd.offer(crowd.theirs)
     assert crowd.theirs.revoke([offered], FOREVER) == CommittedByPeer({}, frozenset())
@@ -346,7 +346,7 @@ def test_what_is_withdrawn_by_its_writer_is_not_taken_along():
     assert crowd.append(crowd.ours) == [behind.path]
 
 
-def test_what_was_taken_along_before_it_was_withdrawn_has_its_offsets():
+def test_a_shared_file_committed_before_its_revocation_has_its_offsets():
     crowd = Crowd()
     taken, left = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True)
     crowd.store.delete(crowd.ours.folder + left.path)  # it is not there yet
@@ -357,7 +357,7 @@ def test_what_was_taken_along_before_it_was_withdrawn_has_its_offsets():
     assert crowd.append(crowd.ours) == []
 
 
-def test_nothing_is_withdrawn_where_all_is_there():
+def test_nothing_is_revoked_if_all_files_are_committed():
     crowd = Crowd()
     taken = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
@@ -366,7 +366,7 @@ def test_nothing_is_withdrawn_where_all_is_there():
     assert crowd.theirs.version == 1, "nothing was written"
 
 
-def test_what_cannot_be_seen_any_more_cannot_be_withdrawn():
+def test_a_shared_file_below_the_log_start_cannot_be_revoked():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)
@@ -375,7 +375,7 @@ def test_what_cannot_be_seen_any_more_cannot_be_withdrawn():
     assert crowd.theirs.revoke([lost], FOREVER) == CommittedByPeer({}, frozenset({lost.path}))
 
 
-def test_what_was_missed_cannot_be_told():
+def test_missed_entries_leave_the_outcome_unknown():
     crowd = Crowd()
     lost = crowd.offer(crowd.theirs)
     crowd.append(crowd.ours)

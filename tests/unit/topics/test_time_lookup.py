@@ -67,7 +67,7 @@ _files = st.lists(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 12)), min
 
 
 @given(_files, st.booleans(), st.sets(st.tuples(st.integers(0, 1), st.integers(0, 8))))
-def test_the_answer_is_that_of_looking_at_every_record(files, compacted, dropped):
+def test_a_time_lookup_equals_a_scan_of_every_record(files, compacted, dropped):
     _check_against_every_record(files, compacted, dropped)
 
 
@@ -79,7 +79,7 @@ def test_the_answer_is_that_of_looking_at_every_record(files, compacted, dropped
     st.sampled_from([1, 2**20]),
 )
 @example(files=[[(0, 5), (1, 6)]], compacted=True, dropped={(0, 0)}, row_group_rows=1, share=1)
-def test_it_is_so_too_where_files_are_large_and_only_some_row_groups_are_read(
+def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(
     files, compacted, dropped, row_group_rows, share
 ):
     with pytest.MonkeyPatch.context() as patch:
@@ -127,7 +127,7 @@ def test_only_a_file_that_can_hold_the_answer_is_read(counted):
     assert [reads(timestamp) for timestamp in (500, 1000, 3500, 5500, 7000)] == [0, 0, 1, 1, 0]
 
 
-def test_with_log_append_time_no_file_is_read_and_the_commit_decides():
+def test_a_time_lookup_with_log_append_time_reads_no_file():
     clock = ManualClock(auto_advance=True)
     store = FaultyStore(MemoryStore("append", clock))
     topic = Topic("t", config={"message.timestamp.type": "LogAppendTime"}, store=store, clock=clock).create()
@@ -157,7 +157,7 @@ def test_records_below_the_start_of_the_partition_do_not_count(store):
     assert offset_for_time(store, log, 0, 1500) == 2
 
 
-def test_a_lookup_goes_on_though_the_files_were_compacted_since(store):
+def test_a_time_lookup_continues_after_the_files_were_compacted(store):
     write(store, [(0, 1000), (0, 2000)], [(0, 3000), (0, 4000)])
     log = opened(store)
     compact(store, "t")
@@ -165,7 +165,7 @@ def test_a_lookup_goes_on_though_the_files_were_compacted_since(store):
     assert log.version == opened(store).version
 
 
-def test_a_lookup_in_a_topic_that_has_ended_says_so(store):
+def test_a_time_lookup_in_a_deleted_topic_raises(store):
     write(store, [(0, 1000), (0, 2000)])
     log = opened(store)
     files = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
@@ -204,7 +204,7 @@ def large(monkeypatch, store) -> Metered:
     return Metered(store)
 
 
-def test_in_a_large_file_a_time_is_found_for_its_footer_and_the_times_of_one_row_group(large):
+def test_a_time_in_a_large_file_costs_its_footer_and_one_row_group(large):
     log = opened(large)
     (file,) = log.index.files.values()
     for number in (1234, 3999):
@@ -265,7 +265,7 @@ def test_damaged_times_of_a_large_file_give_no_answer(large, store):
     assert caught > length / 5 * 0.9
 
 
-def test_the_time_of_the_commit_counts_though_the_records_have_others(large):
+def test_the_commit_time_counts_although_the_records_have_others(large):
     # As in a file that was uploaded before the topic changed its rule.
     log = opened(large)
     (file,) = log.index.files.values()
@@ -277,7 +277,7 @@ def test_the_time_of_the_commit_counts_though_the_records_have_others(large):
     assert offset_for_time(large, log, 0, stamped + 1) is None
 
 
-def test_row_groups_that_are_passed_over_hold_no_time_that_is_asked_for(monkeypatch, store):
+def test_skipped_row_groups_hold_no_matching_time(monkeypatch, store):
     monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
     monkeypatch.setattr(segment, "ROW_GROUP_ROWS_MAX", 10)
     # Each row group has times of its own, and these do not rise.
@@ -315,7 +315,7 @@ class Remote(FaultyStore):
         return super().get(key)
 
 
-def test_of_a_remote_store_several_partitions_are_asked_about_at_once_and_the_log_once(store):
+def test_a_remote_lookup_reads_partitions_concurrently_and_the_log_once(store):
     write(store, [(0, 1000), (0, 3000)], [(1, 2000), (1, 4000)])
     remote = Remote(store)
     lookup = TopicLookup(remote, SYSTEM_CLOCK)
@@ -328,7 +328,7 @@ def test_of_a_remote_store_several_partitions_are_asked_about_at_once_and_the_lo
     assert remote.operations["get"] - before == 3
 
 
-def test_a_footer_is_fetched_once_by_several_who_want_it_at_once(large):
+def test_concurrent_readers_fetch_a_footer_once(large):
     (file,) = opened(large).index.files.values()
     layouts, ready = LayoutCache(large), threading.Barrier(4, timeout=20)
 
@@ -366,7 +366,7 @@ class QueuesSeen(SystemClock):
         return self.locks[-1]
 
 
-def test_who_waited_for_a_footer_that_could_not_be_fetched_does_not_wait_again(large):
+def test_a_reader_that_waited_for_a_failed_footer_does_not_wait_again(large):
     (file,) = opened(large).index.files.values()
     clock = QueuesSeen()
     layouts = LayoutCache(large, clock)
@@ -382,7 +382,7 @@ def test_who_waited_for_a_footer_that_could_not_be_fetched_does_not_wait_again(l
     assert large.operations["get_range"] == 2
 
 
-def test_a_footer_that_could_not_be_fetched_is_fetched_by_the_next(large):
+def test_a_failed_footer_fetch_is_repeated_by_the_next_reader(large):
     (file,) = opened(large).index.files.values()
     layouts = LayoutCache(large)
     large.add(Rule("get_range", "*", Fault.error_before(), times=1))
@@ -392,7 +392,7 @@ def test_a_footer_that_could_not_be_fetched_is_fetched_by_the_next(large):
     assert large.operations["get_range"] == 2
 
 
-def test_a_footer_is_looked_at_once_for_several_questions(large):
+def test_a_footer_is_parsed_once_for_several_lookups(large):
     log, layouts = opened(large), LayoutCache(large)
     costs = []
     for number in (1234, 3999, 17):

@@ -72,14 +72,14 @@ def test_a_wrong_name_is_refused_at_once(name):
         ({"bootstrap_servers": "memory://x", "linger": 1}, KafkaError._INVALID_ARG, "linger"),
     ],
 )
-def test_what_no_topic_can_be_is_refused_at_once(arguments, code, message):
+def test_an_invalid_topic_definition_is_refused_at_once(arguments, code, message):
     with pytest.raises(InvalidConfig) as refusal:
         Topic("orders", **arguments)
     assert refusal.value.args[0].code() == code
     assert message in str(refusal.value)
 
 
-def test_handles_that_say_the_same_are_equal():
+def test_handles_with_equal_definitions_are_equal():
     schema = pa.schema([("id", pa.int64())])
     assert Topic("a") == Topic("a")
     assert hash(Topic("a", Order, partitions=2)) == hash(Topic("a", Order, partitions=2))
@@ -90,7 +90,7 @@ def test_handles_that_say_the_same_are_equal():
     assert Topic("a") != "a"
 
 
-def test_a_handle_that_was_not_told_where_the_topic_is_says_so():
+def test_a_handle_without_a_root_raises():
     with pytest.raises(InvalidConfig, match="pass bootstrap_servers="):
         Topic("orders").exists()
 
@@ -216,7 +216,7 @@ def test_names_that_differ_only_in_case_are_kept_apart_or_refused():
     assert twin.exists()
 
 
-def test_who_asks_again_about_a_topic_by_a_name_in_another_case_is_refused_again():
+def test_a_topic_name_in_another_case_is_refused_repeatedly():
     folding = FoldingStore("y")
     Topic("Orders", store=folding).create()
     lookup = TopicLookup(folding, SYSTEM_CLOCK)
@@ -330,12 +330,12 @@ def test_an_offset_that_the_partition_does_not_have_is_out_of_range(filled, boun
         ({"start": True}, TypeError, "not bool"),
     ],
 )
-def test_a_range_that_makes_no_sense_is_refused(filled, arguments, error, message):
+def test_an_invalid_range_is_refused(filled, arguments, error, message):
     with pytest.raises(error, match=message):
         filled.to_batches(**arguments)
 
 
-def test_a_topic_is_read_to_its_end_though_its_files_are_compacted_meanwhile(filled, root):
+def test_a_topic_is_read_to_its_end_during_compaction(filled, root):
     batches = filled.to_batches()
     first = next(batches)
     compact(open_store(root), "t")
@@ -363,7 +363,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_unknown(filled, root):
 
 
 @pytest.mark.fault("B3")
-def test_a_file_that_the_log_still_has_but_the_store_has_not_is_damage(filled, root):
+def test_a_live_file_that_is_missing_in_the_store_is_corruption(filled, root):
     store = open_store(root)
     (lost, *_) = [entry.key for entry in store.list(topic_folder("t")) if entry.key.endswith(".parquet")]
     store.delete(lost)

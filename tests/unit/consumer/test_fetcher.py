@@ -358,9 +358,7 @@ def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]
     ],
     ids=["records", "ends", "a position at the end", "a position beyond what is known"],
 )
-def test_a_far_store_delivers_records_before_it_is_polled_unless_the_end_is_needed(
-    settings, offset, turns
-):
+def test_a_far_store_delivers_records_before_it_is_polled_unless_the_end_is_needed(settings, offset, turns):
     store = FarStore(a_store())
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)

@@ -99,7 +99,7 @@ def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the
     assert written == [0, 3]
 
 
-def test_it_begins_where_a_commit_lands_on_a_multiple_of_the_interval(topic: WrittenTopic, held: HeldThreads) -> None:
+def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: WrittenTopic, held: HeldThreads) -> None:
     care = caretaker(topic, held)
     begun = []
     for _ in range(30):
@@ -137,7 +137,7 @@ class Untouchable:
         pass
 
 
-def test_who_asks_for_maintenance_takes_no_lock_of_what_is_kept_for_it(topic: WrittenTopic, held: HeldThreads) -> None:
+def test_requesting_maintenance_takes_no_maintenance_lock(topic: WrittenTopic, held: HeldThreads) -> None:
     """The writer asks while it holds its own, which a finalizer may want in a thread that holds the other one."""
     care = caretaker(topic, held)
     care._row_cache._lock = Untouchable()  # type: ignore[assignment]
@@ -145,7 +145,7 @@ def test_who_asks_for_maintenance_takes_no_lock_of_what_is_kept_for_it(topic: Wr
     care.committed(10, state_of(topic))
 
 
-def test_a_topic_to_which_little_is_written_is_looked_after_now_and_then() -> None:
+def test_a_topic_with_few_writes_is_maintained_occasionally() -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     care = BackgroundTopicMaintenance(topic.store, "t", clock)
@@ -161,7 +161,7 @@ def test_a_topic_to_which_little_is_written_is_looked_after_now_and_then() -> No
     care.stop(20)
 
 
-def test_a_root_is_looked_after_by_the_first_to_ask_in_each_hour() -> None:
+def test_the_first_process_of_each_hour_maintains_the_root() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     asked = []
@@ -173,7 +173,7 @@ def test_a_root_is_looked_after_by_the_first_to_ask_in_each_hour() -> None:
     assert len(list(store.list(root_claims_folder()))) == 1, "notes of earlier hours go"
 
 
-def test_a_root_is_looked_after_though_all_topics_in_it_are_busy() -> None:
+def test_a_root_with_busy_topics_only_is_maintained() -> None:
     clock = ManualClock(auto_advance=True)
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     care = BackgroundTopicMaintenance(topic.store, "t", clock)
@@ -211,7 +211,7 @@ def produce(producer: Producer, count: int) -> list[object]:
 
 
 @pytest.mark.usefixtures("small_settings")
-def test_what_a_producer_writes_stays_in_good_order() -> None:
+def test_a_producer_keeps_its_topic_compacted() -> None:
     store = MemoryStore("test")
     with Producer(CONF, store=store) as producer:
         assert produce(producer, 60) == list(range(60))
@@ -234,7 +234,7 @@ class WrittenTopicFiles:
 
 
 @pytest.mark.usefixtures("small_settings")
-def test_a_producer_that_is_told_not_to_never_begins() -> None:
+def test_a_producer_with_maintenance_disabled_never_begins() -> None:
     store = MemoryStore("test")
     with Producer({**CONF, "maintenance.enable": False}, store=store) as producer:
         assert produce(producer, 25) == list(range(25))
@@ -268,7 +268,7 @@ def test_maintenance_that_fails_is_logged_and_costs_the_writer_nothing(
     ],
     ids=["deletes", "all of it"],
 )
-def test_maintenance_that_is_not_permitted_is_said_once_and_asked_for_again(
+def test_forbidden_maintenance_is_logged_once_and_retried(
     refused: list[Rule], held: HeldThreads, caplog: pytest.LogCaptureFixture
 ) -> None:
     faulty = FaultyStore(MemoryStore("test", held), *refused)
@@ -289,7 +289,7 @@ def test_maintenance_that_is_not_permitted_is_said_once_and_asked_for_again(
 
 
 @pytest.mark.usefixtures("small_settings")
-def test_a_defect_in_maintenance_is_logged_and_does_not_concern_the_writer(
+def test_an_unexpected_maintenance_error_is_logged_and_spares_the_writer(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -305,7 +305,7 @@ def test_a_defect_in_maintenance_is_logged_and_does_not_concern_the_writer(
 
 
 @pytest.mark.usefixtures("small_settings")
-def test_a_commit_stands_and_is_told_so_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_succeeds_if_no_maintenance_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """As at the end of a program: Python starts no more threads then, and `flush` still works."""
     refused: list[str] = []
 
@@ -326,9 +326,7 @@ def test_a_commit_stands_and_is_told_so_when_no_thread_can_be_started(monkeypatc
 # --- its end ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_half_done_at_exit_is_left_to_others_and_nothing_new_begins(
-    topic: WrittenTopic, held: HeldThreads
-) -> None:
+def test_unfinished_maintenance_at_exit_is_left_and_none_begins(topic: WrittenTopic, held: HeldThreads) -> None:
     for _ in range(12):
         topic.append(Row(b"x"))
     care = caretaker(topic, held)
@@ -405,7 +403,7 @@ sys.stdout.write("writer gone, " if seen() is None else "writer still there, ")
 """
 
 
-def test_at_exit_maintenance_is_stopped_though_its_writer_is_gone(tmp_path: Path) -> None:
+def test_maintenance_without_a_writer_is_stopped_at_exit(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
     command = [sys.executable, "-c", EXITING, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
@@ -440,7 +438,7 @@ def working() -> tuple[ManualClock, Throttle]:
     ("worked_s", "hurry", "pause_s"),
     [(0.1, 1, 0.3), (0.1, 2, 0.1), (0.1, 4, 0), (0.1, 9, 0), (1, 1, 3), (5, 1, 15), (5, 2, 5), (3600, 1, 60)],
 )
-def test_a_step_is_followed_by_a_pause_that_leaves_the_others_their_share(
+def test_a_step_is_followed_by_a_pause_in_proportion(
     working: tuple[ManualClock, Throttle], worked_s: float, hurry: float, pause_s: float
 ) -> None:
     clock, throttle = working
@@ -452,7 +450,7 @@ def test_a_step_is_followed_by_a_pause_that_leaves_the_others_their_share(
     assert clock.monotonic() - before == pytest.approx(pause_s)
 
 
-def test_a_long_pause_is_over_soon_when_maintenance_is_asked_to_end() -> None:
+def test_a_long_pause_ends_soon_after_a_stop_request() -> None:
     class Ending(ManualClock):
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
@@ -506,7 +504,7 @@ def test_a_rest_takes_its_time_and_ends_soon_after_it_is_stopped(working: tuple[
         throttle.rest(60.0)
 
 
-def test_after_a_rest_nothing_counts_as_work(working: tuple[ManualClock, Throttle]) -> None:
+def test_a_rest_resets_the_accumulated_work(working: tuple[ManualClock, Throttle]) -> None:
     clock, throttle = working
     throttle.rest(60.0)
     before = clock.monotonic()

@@ -73,7 +73,7 @@ def looks(store: FaultyStore) -> int:
 
 
 @pytest.mark.parametrize("ahead_s", [0.0, CLOCK_TOLERANCE_S - 1, -CLOCK_TOLERANCE_S + 1])
-def test_a_clock_that_is_nearly_right_is_gone_by(store, right, ahead_s):
+def test_a_nearly_right_clock_is_accepted(store, right, ahead_s):
     clock = SkewedClock(right, ahead_s)
     compare_clocks(store, clock)
     assert expiry_ms(store, clock) == clock.time_ms()
@@ -84,7 +84,7 @@ def test_a_clock_that_is_nearly_right_is_gone_by(store, right, ahead_s):
     ("ahead_s", "words"),
     [(CLOCK_TOLERANCE_S + 1, "301 s ahead of"), (8.0 * DAY_S, "691,200 s ahead of"), (-4000.0, "4,000 s behind")],
 )
-def test_one_that_is_wrong_is_not_and_what_to_do_is_said_once(store, right, ahead_s, words, caplog):
+def test_a_wrong_clock_is_rejected_and_the_remedy_logged_once(store, right, ahead_s, words, caplog):
     clock = SkewedClock(right, ahead_s)
     for _ in range(5):
         compare_clocks(store, clock)
@@ -96,7 +96,7 @@ def test_one_that_is_wrong_is_not_and_what_to_do_is_said_once(store, right, ahea
     assert "set it right" in caplog.text
 
 
-def test_until_somebody_has_looked_a_plan_goes_by_the_machines_own_clock(store, right):
+def test_a_plan_uses_the_machines_clock_until_the_first_check(store, right):
     clock = SkewedClock(right, YEAR_S)
     assert expiry_ms(store, clock) == clock.time_ms()
     assert clock_fault(store, clock) is None
@@ -104,7 +104,7 @@ def test_until_somebody_has_looked_a_plan_goes_by_the_machines_own_clock(store, 
 
 
 @pytest.mark.parametrize("jump_s", [-DAY_S, DAY_S])
-def test_a_clock_that_is_set_wrong_between_two_looks_is_noticed_at_once(store, right, jump_s):
+def test_a_clock_set_wrong_between_two_checks_is_noticed_at_once(store, right, jump_s):
     clock = SkewedClock(right, 0)
     compare_clocks(store, clock)
     right.advance(600)
@@ -114,7 +114,7 @@ def test_a_clock_that_is_set_wrong_between_two_looks_is_noticed_at_once(store, r
     assert expiry_ms(store, clock) == clock.time_ms()
 
 
-def test_a_clock_that_is_set_right_is_gone_by_at_once(store, right):
+def test_a_corrected_clock_is_accepted_at_once(store, right):
     clock = SkewedClock(right, DAY_S)
     compare_clocks(store, clock)
     assert expiry_ms(store, clock) == NOTHING_EXPIRES_MS
@@ -122,7 +122,7 @@ def test_a_clock_that_is_set_right_is_gone_by_at_once(store, right):
     assert expiry_ms(store, clock) == clock.time_ms()
 
 
-def test_a_clock_that_was_right_all_the_time_is_gone_by_a_minute_after_the_stores_was_set_right(store, right):
+def test_a_right_clock_is_accepted_a_minute_after_the_stores_was_corrected(store, right):
     clock = SkewedClock(right, DAY_S)
     compare_clocks(store, clock)
     right.set_wall_clock(right.time_ms() + DAY_S * 1000)
@@ -157,7 +157,7 @@ def test_a_store_that_takes_long_to_answer_is_not_taken_for_a_wrong_clock(right)
 
 
 @pytest.mark.parametrize("operation", ["put", "list"])
-def test_a_store_that_does_not_tell_its_time_is_asked_again(store, right, operation):
+def test_a_store_without_a_time_is_asked_again(store, right, operation):
     faulty = FaultyStore(store, Rule(operation, clock_key(), Fault.error_before(), times=1), clock=right)
     with pytest.raises(Unavailable):
         compare_clocks(faulty, right)
@@ -250,7 +250,7 @@ def test_a_deleted_topic_keeps_its_files_and_its_log_from_a_machine_a_year_ahead
 
 @pytest.mark.fault("C1")
 @pytest.mark.parametrize("ahead_s", [YEAR_S, -YEAR_S])
-def test_what_a_producers_own_maintenance_removes_goes_by_a_right_clock_only(store, right, ahead_s):
+def test_removal_by_a_producers_maintenance_requires_a_right_clock(store, right, ahead_s):
     topic = WrittenTopic(store, right, retention_ms=MONTH_MS)
     topic.append(Row(b"0"))
     topic.upload(Row(b"never committed"))
@@ -269,7 +269,7 @@ def test_what_a_producers_own_maintenance_removes_goes_by_a_right_clock_only(sto
 
 @pytest.mark.fault("C1")
 @pytest.mark.parametrize("ahead_s", [YEAR_S, -YEAR_S])
-def test_how_long_a_tombstone_stays_is_not_said_by_a_wrong_clock(store, right, ahead_s):
+def test_a_wrong_clock_does_not_expire_tombstones(store, right, ahead_s):
     topic = WrittenTopic(store, right, cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     for value in (b"1", b"2", None):
         topic.append(Row(value, key=b"k"))
@@ -283,7 +283,7 @@ def test_how_long_a_tombstone_stays_is_not_said_by_a_wrong_clock(store, right, a
 
 
 @pytest.mark.fault("C1")
-def test_the_log_of_a_group_stays_as_long_as_it_should_beside_a_consumer_a_year_ahead(store, right):
+def test_a_consumer_a_year_ahead_does_not_clean_a_group_log_early(store, right):
     clock = SkewedClock(right, YEAR_S)
     caretaker = BackgroundGroupMaintenance(store, "g", clock, replace(SMALL, clean_up_interval_s=0.0))
     log = GroupLog(store, "g", right, "client", caretaker)
@@ -322,7 +322,7 @@ def test_a_probe_that_is_under_way_is_left_alone_where_there_is_nothing_else(sto
 # --- what it costs ---------------------------------------------------------------------------------------------------
 
 
-def test_the_stores_clock_is_looked_at_once_an_hour_however_many_topics_and_rounds_there_are(store, right):
+def test_the_stores_clock_is_read_once_an_hour_for_all_topics_and_rounds(store, right):
     for number in range(5):
         GroupLog(store, f"g{number}", right).commit(None, [CommittedOffset("t", "id", 0, 5)], float("inf"))
     WrittenTopic(store, right).append(Row(b"x"))
@@ -339,7 +339,7 @@ def test_the_stores_clock_is_looked_at_once_an_hour_however_many_topics_and_roun
     assert looks(counting) == 2
 
 
-def test_a_plan_looks_at_no_clock_but_its_own(store, right, topic):
+def test_a_plan_reads_only_its_own_clock(store, right, topic):
     before = keys(store)
     counting = FaultyStore(store, clock=right, trace=True)
     Maintenance(counting, right, SMALL).plan()

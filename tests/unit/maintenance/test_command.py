@@ -55,7 +55,7 @@ def data_files(root: Path) -> int:
     return len(list((root / "topics" / "t").glob("*.parquet")))
 
 
-def test_once_does_what_is_due_says_so_and_ends(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_runs_due_maintenance_reports_it_and_exits(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = [(m.offset(), m.timestamp(), m.value()) for m in messages_of(str(root), "t")]
     assert main([str(root), "--once"]) == 0
     said = capsys.readouterr()
@@ -85,9 +85,7 @@ def test_unfinished_files_of_killed_processes_are_removed_from_the_whole_root(
     assert "4 unfinished files deleted" in capsys.readouterr().out
 
 
-def test_a_dry_run_says_what_would_be_done_and_changes_no_object(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_reports_planned_work_and_changes_no_object(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = objects(root)
     assert main([str(root), "--dry-run"]) == 0
     assert objects(root) == before
@@ -114,7 +112,7 @@ def told_by_a_dry_run(store: Store, clock: ManualClock) -> list[str]:
     return told
 
 
-def test_a_dry_run_tells_every_kind_of_work_with_the_numbers_that_come_of_it() -> None:
+def test_a_dry_run_reports_every_kind_of_work_with_the_actual_numbers() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock, retention_ms=5 * 24 * 3600 * 1000)
@@ -150,7 +148,7 @@ def test_a_dry_run_tells_every_kind_of_work_with_the_numbers_that_come_of_it() -
     assert done["failures"] == 0
 
 
-def test_a_dry_run_tells_what_a_deleted_topic_has_left() -> None:
+def test_a_dry_run_reports_the_objects_of_a_deleted_topic() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
@@ -169,7 +167,7 @@ def test_a_dry_run_tells_what_a_deleted_topic_has_left() -> None:
     assert (done["files noted"], done["log objects deleted"]) == (2, 3)
 
 
-def test_a_dry_run_where_all_is_in_order_tells_nothing() -> None:
+def test_a_dry_run_without_due_work_reports_nothing() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     WrittenTopic(store, clock).append(Row(b"x"))
@@ -181,7 +179,7 @@ def test_a_dry_run_where_all_is_in_order_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run"])
-def test_a_root_where_nothing_is_yet_is_fine_and_stays_so(
+def test_an_empty_root_is_accepted_and_left_empty(
     tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     missing = tmp_path / "missing"
@@ -191,7 +189,7 @@ def test_a_root_where_nothing_is_yet_is_fine_and_stays_so(
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run"])
-def test_a_root_without_topics_is_told_since_it_may_be_mistyped(
+def test_a_root_without_topics_is_reported_as_possibly_mistyped(
     tmp_path: Path, argument: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "mistyped"), argument]) == 0
@@ -213,7 +211,7 @@ def test_a_file_is_no_root(tmp_path: Path, argument: str, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("root", ["ftp://x/y", "s3://", ""])
-def test_a_root_that_cannot_be_used_is_told_in_one_line(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unusable_root_is_reported_in_one_line(root: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([root, "--once"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -225,7 +223,7 @@ def test_a_root_that_cannot_be_used_is_told_in_one_line(root: str, capsys: pytes
     "arguments",
     [[], ["--interval", "0"], ["--interval", "nan"], ["--interval", "-1"], ["--interval", "x"], ["--set", "novalue"]],
 )
-def test_a_wrong_argument_is_told_before_anything_is_done(
+def test_a_wrong_argument_is_reported_before_any_work(
     tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = [str(tmp_path / "root"), "--once", *arguments] if arguments else []
@@ -237,7 +235,7 @@ def test_a_wrong_argument_is_told_before_anything_is_done(
 
 
 @pytest.mark.parametrize("setting", ["no.such.setting=1", "store.no.such=1"])
-def test_a_setting_that_there_is_not_is_told(tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_setting_is_reported(tmp_path: Path, setting: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--once", "--set", setting]) == 2
     assert setting.split("=")[0] in capsys.readouterr().err
 
@@ -254,7 +252,7 @@ def test_another_root_among_the_settings_is_refused(
     assert main([root, "--once", "--set", f"{name}={root}"]) == 0
 
 
-def test_one_topic_that_is_damaged_does_not_keep_the_others_from_their_turn(
+def test_a_damaged_topic_does_not_stop_maintenance_of_the_others(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Topic("a-damaged-one", bootstrap_servers=str(root)).create()
@@ -267,7 +265,7 @@ def test_one_topic_that_is_damaged_does_not_keep_the_others_from_their_turn(
 
 
 @pytest.mark.fault("W5")
-def test_a_folder_of_somebody_else_is_left_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_folder_is_left_alone(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "topics" / "a folder").mkdir()
     (root / "topics" / "a folder" / "b.parquet").write_text("x")
     (root / "topics" / "empty").mkdir()
@@ -322,7 +320,7 @@ def test_a_job_that_is_interrupted_has_not_succeeded(
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run", "--interval=0.05"])
-def test_when_nobody_reads_what_it_says_it_ends_without_a_word(root: Path, argument: str) -> None:
+def test_a_closed_output_pipe_ends_the_command_quietly(root: Path, argument: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "deltaq.maintenance", str(root), argument]
@@ -335,7 +333,7 @@ def test_when_nobody_reads_what_it_says_it_ends_without_a_word(root: Path, argum
 # --- as a function ---------------------------------------------------------------------------------------------------
 
 
-def test_run_returns_what_was_done_in_numbers(root: Path) -> None:
+def test_run_returns_the_counts_of_its_work(root: Path) -> None:
     told: list[str] = []
     done = run(root, once=True, tell=told.append)
     assert (done["files merged"], done["failures"]) == (40, 0)
@@ -344,19 +342,19 @@ def test_run_returns_what_was_done_in_numbers(root: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"conf": {"linger.ms.": 5}}, {"conf": {"store.x": 1}}])
-def test_run_refuses_what_it_cannot_use(root: Path, options: dict[str, dict[str, int]]) -> None:
+def test_run_refuses_unusable_arguments(root: Path, options: dict[str, dict[str, int]]) -> None:
     with pytest.raises(InvalidConfig):
         run(root, once=True, conf=options["conf"])
 
 
-def test_a_store_that_does_not_answer_is_told_as_such() -> None:
+def test_an_unanswering_store_is_reported_as_such() -> None:
     store = FaultyStore(MemoryStore("test"), Rule("*", "*", Fault.error_before(), times=None))
     with pytest.raises(Unavailable):
         run("memory://test", once=True, store=store)
     assert store.effects[Effect.ERROR_BEFORE] > 0
 
 
-def test_a_store_that_fails_for_one_topic_is_asked_again_in_the_next_round() -> None:
+def test_a_store_failure_for_one_topic_is_retried_in_the_next_round() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
@@ -372,7 +370,7 @@ def test_a_store_that_fails_for_one_topic_is_asked_again_in_the_next_round() -> 
     assert (done["failures"], done["files merged"]) == (0, 8)
 
 
-def test_a_defect_that_one_topic_brings_to_light_is_told_and_the_others_have_their_turn(
+def test_an_unexpected_error_of_one_topic_is_reported_and_the_others_are_maintained(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = ManualClock(auto_advance=True)
@@ -396,7 +394,7 @@ def test_a_defect_that_one_topic_brings_to_light_is_told_and_the_others_have_the
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
-def test_who_is_stopped_does_not_go_on_with_the_next_topic() -> None:
+def test_a_stopped_run_does_not_begin_the_next_topic() -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)
@@ -409,9 +407,7 @@ def test_who_is_stopped_does_not_go_on_with_the_next_topic() -> None:
 
 
 @pytest.mark.parametrize(("minutes", "forgotten"), [(None, 0), (60, 1)])
-def test_a_service_is_told_how_long_to_keep_the_offsets_of_groups_without_members(
-    minutes: int | None, forgotten: int
-) -> None:
+def test_a_service_has_a_setting_for_the_offset_retention_of_empty_groups(minutes: int | None, forgotten: int) -> None:
     clock = ManualClock(auto_advance=True)
     store = MemoryStore("test", clock)
     GroupLog(store, "g", clock).commit(None, [CommittedOffset("t", "id", 0, 5)], float("inf"))
@@ -437,7 +433,7 @@ class LastRounds(ManualClock):
         self.advance(seconds)
 
 
-def test_a_service_outlives_a_store_that_is_away_for_a_while() -> None:
+def test_a_service_survives_a_store_outage() -> None:
     clock = LastRounds()
     store = MemoryStore("test", clock)
     written = WrittenTopic(store, clock)

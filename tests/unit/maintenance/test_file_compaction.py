@@ -170,7 +170,7 @@ def test_small_files_that_decode_to_much_are_merged_as_if_they_were_as_large(par
     assert merged(small) == merged([replace(file, decoded_bytes=7) for file in large])
 
 
-def test_files_of_which_a_merge_makes_no_fewer_are_left_out() -> None:
+def test_files_that_a_merge_would_not_reduce_are_skipped() -> None:
     files = [made_file(f"{n}", n, [(0, n, n + 1)]) for n in range(9)]
     head = TopicHead("id", (9,), (0,), 0)
     plan = plan_compaction(index_of(files), head, TARGET, SOON, left_out={"1", "5"})
@@ -179,7 +179,7 @@ def test_files_of_which_a_merge_makes_no_fewer_are_left_out() -> None:
     assert plan_compaction(index_of(files), head, TARGET, SOON, left_out={"1", "4", "7"}) is None
 
 
-def test_those_wait_to_be_merged_that_have_enough_small_neighbours() -> None:
+def test_files_with_enough_small_neighbours_are_due_for_a_merge() -> None:
     def waiting(*sizes: int, left_out: Container[str] = (), decoded_bytes: int = 0) -> int:
         files = [
             made_file(f"{n}", n, [(0, n, n + 1)], size=size, decoded_bytes=decoded_bytes)
@@ -239,7 +239,7 @@ def test_files_that_key_compaction_has_cleaned_are_not_merged_with_others() -> N
 
 
 @given(appended_logs())
-def test_trims_leave_just_the_records_that_can_be_read(log: Log) -> None:
+def test_trims_keep_exactly_the_readable_records(log: Log) -> None:
     files = {file.path: file for file in log.files}
     trims = 0
     while (plan := plan_trim(index_of(files.values()), log.head)) is not None:
@@ -255,7 +255,7 @@ def test_trims_leave_just_the_records_that_can_be_read(log: Log) -> None:
     assert over <= files.keys(), "files without anything to read are left to retention"
 
 
-def test_what_has_no_records_below_the_start_is_not_trimmed_again() -> None:
+def test_files_without_records_below_the_start_are_not_trimmed_again() -> None:
     """The batch begins below the start, but key compaction has taken its records."""
     file = made_file("a", 1, [(0, 0, 5)], gaps=5)
     assert plan_trim(index_of([file]), TopicHead("id", (5,), (3,), 0)) is None
@@ -294,7 +294,7 @@ def shrinking(number: int) -> int:
     ("size", "appends", "files_max"),
     [(small, 10_000, 60), (middle, 5000, 100), (mixed, 2000, 90), (shrinking, 2000, 90)],
 )
-def test_a_byte_is_written_again_a_few_times_whatever_the_number_of_appends(
+def test_write_amplification_is_independent_of_the_number_of_appends(
     size: Callable[[int], int], appends: int, files_max: int
 ) -> None:
     index = index_of([])
@@ -361,7 +361,7 @@ def test_offsets_are_halved_until_they_come_from_one_batch(limit: int, expected:
 
 
 @given(appended_logs(), st.integers(1, 5_000))
-def test_what_is_divided_is_all_there_in_order_and_each_part_small_or_of_one_batch(log: Log, bytes_max: int) -> None:
+def test_divided_batches_are_complete_ordered_and_small(log: Log, bytes_max: int) -> None:
     files = log.files
     outputs = cut(files, log.head, 2**62)
     assume(outputs)  # not all have expired

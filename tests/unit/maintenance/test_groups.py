@@ -111,7 +111,7 @@ def test_the_week_counts_from_when_the_last_member_left(world):
     assert world.committed() is None
 
 
-def test_a_member_that_died_without_leaving_is_put_out_after_a_week_and_two_looks(world):
+def test_a_dead_member_is_removed_after_a_week_and_two_scans(world):
     log = world.log()
     world.beat("a")
     log.join("a", ALICE, (), DEADLINE)
@@ -143,7 +143,7 @@ def test_a_member_that_was_seen_alive_within_the_week_stays(world):
     assert world.heartbeats() == ["a"]
 
 
-def test_a_member_whose_clock_says_otherwise_stays_while_its_heart_beats(world):
+def test_a_member_with_a_wrong_clock_stays_while_it_heartbeats(world):
     world.beat("a")
     world.log().join("a", ALICE, (), DEADLINE)
     world.log().commit("a", [offset(5)], DEADLINE)
@@ -161,7 +161,7 @@ def test_a_member_whose_clock_says_otherwise_stays_while_its_heart_beats(world):
 
 
 @pytest.mark.parametrize("who", ["a commit", "a new member"])
-def test_whoever_comes_back_at_the_last_moment_loses_nothing(who, world):
+def test_a_member_that_returns_at_the_last_moment_loses_nothing(who, world):
     world.log().commit(None, [offset(5)], DEADLINE)
     world.clock.advance(8 * DAY_S)
 
@@ -185,7 +185,7 @@ def test_whoever_comes_back_at_the_last_moment_loses_nothing(who, world):
     assert world.committed() == (7 if who == "a commit" else 5)
 
 
-def test_what_is_left_of_a_forgotten_group_is_a_stub_and_the_group_can_live_again(world):
+def test_a_forgotten_group_leaves_a_stub_and_can_be_used_again(world):
     world.log().commit(None, [offset(5)], DEADLINE)
     sleeper = world.log()
     assert sleeper.committed([("t", "id", 0)]) == [offset(5)]
@@ -227,7 +227,7 @@ def kept_ids(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("member", ["a", None])
-def test_offsets_of_topics_that_are_no_more_are_forgotten_while_the_group_lives_on(world, member):
+def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, member):
     first, second = lives(world, 2)
     log = world.log()
     if member is not None:
@@ -265,7 +265,7 @@ def test_offsets_stay_while_the_log_of_their_topic_cannot_be_read(world, fault):
 # --- heartbeats ---
 
 
-def test_heartbeats_of_nobody_go_and_those_of_members_and_of_who_waits_to_join_stay(world):
+def test_orphan_heartbeats_are_removed_and_those_of_members_and_joiners_stay(world):
     world.log().join("a", ALICE, (), DEADLINE)
     maintainer = world.maintainer()
     for beat in range(4):
@@ -278,7 +278,7 @@ def test_heartbeats_of_nobody_go_and_those_of_members_and_of_who_waits_to_join_s
     assert world.heartbeats() == ["a", "waiting"]
 
 
-def test_the_heartbeat_of_a_group_that_never_came_to_be_goes_too(world):
+def test_the_heartbeat_of_a_never_created_group_is_removed(world):
     world.beat("gone")
     maintainer = world.maintainer()
     assert maintainer.run()["heartbeats deleted"] == 0
@@ -297,7 +297,7 @@ def test_a_slow_listing_makes_no_heartbeat_object_older_than_it_was_seen(world):
     assert maintainer.run()["heartbeats deleted"] == 1
 
 
-def test_a_second_look_is_waited_for_only_where_it_may_matter(world):
+def test_a_second_scan_is_awaited_only_if_it_may_matter(world):
     maintainer = world.maintainer()
     maintainer.run()
     assert not maintainer.is_waiting(), "there is no group"
@@ -340,7 +340,7 @@ def kept_short(world: World, count: int, settings: MaintenanceSettings = SMALL) 
         maintainer.clean_log()
 
 
-def test_a_group_that_is_cleaned_says_what_it_said(world):
+def test_log_clean_up_keeps_the_state_of_a_group(world):
     world.log().join("a", ALICE, (), DEADLINE)
     world.log().leave("a", DEADLINE)
     kept_short(world, 300)
@@ -358,7 +358,7 @@ def test_a_group_that_is_cleaned_says_what_it_said(world):
     assert world.log().head().generation == 2
 
 
-def test_where_no_checkpoint_can_be_made_the_rest_is_done_all_the_same(world, monkeypatch):
+def test_a_failed_checkpoint_does_not_stop_the_other_work(world, monkeypatch):
     kept_short(world, 100)
     commit_many(world, world.log(), 50)
     world.clock.advance(DAY_S)
@@ -464,7 +464,7 @@ def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_momen
     assert found.state == log.state()
 
 
-def test_offsets_are_committed_and_it_is_told_so_when_no_thread_can_be_started(world, patient, monkeypatch):
+def test_an_offset_commit_succeeds_if_no_maintenance_thread_can_start(world, patient, monkeypatch):
     def refuse(target: Callable[[], None], name: str) -> Thread:
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
@@ -487,9 +487,7 @@ def test_a_group_in_use_cleans_its_own_log(world, patient):
     assert world.committed() == 9
 
 
-def test_a_group_in_use_keeps_its_log_short_however_often_it_commits_and_removes_little_at_once(
-    world, patient, monkeypatch
-):
+def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeypatch):
     monkeypatch.setattr(groups, "SWEEP_MAX", 20)
     settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)
     counting = FaultyStore(world.store, clock=patient)
@@ -521,7 +519,7 @@ def in_the_middle(world: World, patient: Patient) -> tuple[FaultyStore, Backgrou
     return stuck, caretaker, log
 
 
-def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_none_begins(world, patient):
+def test_one_thread_at_most_runs_and_close_waits_for_it(world, patient):
     stuck, caretaker, log = in_the_middle(world, patient)
     commit_many(world, log, 30)
     assert len(patient.threads) == 1
@@ -535,7 +533,7 @@ def test_there_is_never_more_than_one_thread_and_closing_waits_for_it_and_then_n
     assert len(patient.threads) == 1
 
 
-def test_for_a_consumer_that_was_dropped_what_is_under_way_is_ended_and_none_begins(world, patient):
+def test_a_dropped_consumer_ends_its_maintenance_and_begins_none(world, patient):
     stuck, caretaker, log = in_the_middle(world, patient)
     with caretaker._lock:  # a finalizer may run in the thread that holds it
         ending = caretaker.abandon()
@@ -548,7 +546,7 @@ def test_for_a_consumer_that_was_dropped_what_is_under_way_is_ended_and_none_beg
 
 
 @pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before(), Fault.crash_before()])
-def test_maintenance_that_fails_concerns_nobody_and_the_next_one_does_it(fault, world, patient, caplog):
+def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world, patient, caplog):
     faulty = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", fault))
     caretaker = BackgroundGroupMaintenance(faulty, "g", patient, SMALL)
     log = world.log(caretaker=caretaker)
@@ -575,7 +573,7 @@ def root() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_consumer_keeps_the_log_of_its_group_short_unless_it_is_told_not_to(enabled, root):
+def test_a_consumer_keeps_the_log_of_its_group_short_unless_disabled(enabled, root):
     Topic("t", partitions=1, conf={"bootstrap.servers": root}).create()
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("t", b"v")
@@ -588,7 +586,7 @@ def test_a_consumer_keeps_the_log_of_its_group_short_unless_it_is_told_not_to(en
     assert checkpointed(open_store(root)) == (100 if enabled else None)
 
 
-def test_a_crash_of_the_machine_leaves_nothing_that_the_next_maintainer_stumbles_over(world):
+def test_a_machine_crash_leaves_nothing_that_breaks_the_next_maintenance(world):
     for _ in range(3):
         commit_many(world, world.log(), 10)
         world.maintainer().run()

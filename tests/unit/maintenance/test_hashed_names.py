@@ -13,7 +13,7 @@ NAMES = st.frozensets(st.text("abc", max_size=3))
 
 
 @given(st.lists(NAMES), st.integers(0, 5), NAMES)
-def test_whatever_was_live_once_is_known_and_nothing_else(
+def test_hashed_names_know_exactly_the_names_ever_live(
     seen: list[frozenset[str]], first: int, names: frozenset[str]
 ) -> None:
     since, later = SeenLive(), SeenLive()
@@ -26,12 +26,12 @@ def test_whatever_was_live_once_is_known_and_nothing_else(
 
 
 @given(st.lists(NAMES), NAMES)
-def test_a_set_has_what_was_put_into_it_and_nothing_else(several: list[frozenset[str]], names: frozenset[str]) -> None:
+def test_a_set_contains_exactly_the_added_names(several: list[frozenset[str]], names: frozenset[str]) -> None:
     known = HashedNames(several)
     assert {name for name in names if name in known} == names & frozenset().union(*several)
 
 
-def test_a_million_names_take_eight_bytes_each_and_are_not_copied_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_million_names_take_eight_bytes_each_and_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a producer that commits 100 times a second there are as many in three hours, and 10,000 looks."""
     copied = 0
     concat = pa.concat_arrays

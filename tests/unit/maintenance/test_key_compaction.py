@@ -78,7 +78,7 @@ def test_cleaning_begins_at_the_dirty_ratio(ratio: float, dirty: int, is_due: bo
 
 
 @pytest.mark.parametrize(("age_ms", "is_due"), [(HOUR_MS, False), (HOUR_MS + 1, True)])
-def test_old_records_are_cleaned_whatever_the_ratio(age_ms: int, is_due: bool) -> None:
+def test_old_records_are_cleaned_at_any_ratio(age_ms: int, is_due: bool) -> None:
     found = files(*[0] * 9) + [replace(f, path="9") for f in files(*[0] * 9, None, age_ms=age_ms)[-1:]]
     settings = topic(min_cleanable_dirty_ratio=1, max_compaction_lag_ms=HOUR_MS)
     assert (planned(found, settings) is not None) is is_due
@@ -101,13 +101,13 @@ def test_a_record_of_the_year_2262_is_no_younger_than_its_upload() -> None:
     assert planned(found, topic(min_compaction_lag_ms=60_000)) == ([], ["0"])
 
 
-def test_what_is_cleaned_at_once_fits_the_memory() -> None:
+def test_one_cleaning_fits_the_memory_limit() -> None:
     limits = MaintenanceSettings(dirty_bytes_max=250)
     assert planned(files(*[None] * 9), topic(), limits) == ([], ["0", "1"])
     assert planned(files(None, size=1000), topic(), limits) == ([], ["0"]), "one file at least"
 
 
-def test_cleaning_goes_on_however_much_is_clean_and_however_little_is_cleaned_at_once() -> None:
+def test_cleaning_progresses_with_any_clean_part_and_any_step_size() -> None:
     """What counts against the ratio is all that is dirty, not just what is cleaned next."""
     limits = MaintenanceSettings(dirty_bytes_max=250)
     found = files(*[0] * 20, *[None] * 25)
@@ -120,13 +120,13 @@ def test_a_clean_file_behind_a_dirty_one_is_not_clean() -> None:
 
 
 @pytest.mark.parametrize(("clean", "expected"), [(NOW, (["1"], [])), (NOW + 1, None), (0, None), (1, (["1"], []))])
-def test_tombstones_are_looked_at_again_when_their_time_is_over(
+def test_tombstones_are_cleaned_again_after_their_delay(
     clean: int, expected: tuple[list[str], list[str]] | None
 ) -> None:
     assert planned(files(0, clean, 0), topic()) == expected
 
 
-def test_what_is_behind_a_file_that_cannot_be_read_stays_dirty() -> None:
+def test_records_after_an_unreadable_file_stay_dirty() -> None:
     found = files(0, None, None, None)
     assert planned(found, topic(), damaged={"2"}) == (["0"], ["1"])
     assert planned(found, topic(), damaged={"1"}) is None
@@ -138,7 +138,7 @@ def test_with_a_clean_file_that_cannot_be_read_nothing_becomes_clean_and_other_t
 
 
 @given(st.lists(st.sampled_from([None, 0, NOW - 1, NOW + 1]), max_size=8), st.floats(0, 1), st.integers(50, 500))
-def test_a_plan_is_a_clean_beginning_and_what_is_right_behind_it(
+def test_a_plan_is_a_clean_prefix_and_the_dirty_files_after_it(
     kinds: list[int | None], ratio: float, bytes_max: int
 ) -> None:
     found = files(*kinds)
@@ -372,7 +372,7 @@ def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again(mo
     assert crash > 6
 
 
-def test_what_retention_removes_from_a_compacted_topic_is_gone_and_the_rest_is_clean() -> None:
+def test_retention_of_a_compacted_topic_keeps_the_rest_clean() -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(
         MemoryStore("test", clock),
@@ -464,7 +464,7 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_though_one_of_its_files_wa
     ]
 
 
-def test_a_round_comes_to_an_end_when_there_is_nothing_to_be_gained() -> None:
+def test_a_round_ends_when_nothing_is_left_to_clean() -> None:
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     written.append(Row(b"1", b"k"))
     written.maintain()

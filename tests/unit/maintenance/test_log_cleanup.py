@@ -180,7 +180,7 @@ def test_exactly_as_many_entries_stay_as_are_to_be_kept(head, start):
     assert plan_log_start(listing([10], entries=range(head + 1)), head, lambda _: 0, 10**15, settings) == start
 
 
-def test_an_entry_whose_time_is_not_to_be_told_stays():
+def test_an_entry_with_unknown_time_stays():
     settings = MaintenanceSettings(keep_entries_min=1, log_retention_ms=0)
     assert plan_log_start(listing([10]), 50, lambda _: None, 10**15, settings) is None
 
@@ -190,7 +190,7 @@ def test_a_log_does_not_start_at_a_checkpoint_whose_entry_is_missing():
     assert plan_log_start(listing([10, 20], entries=range(20)), 50, lambda _: 0, 10**15, settings) == 10
 
 
-def test_all_that_belongs_to_a_version_below_the_start_goes_and_nothing_else():
+def test_exactly_the_objects_below_the_log_start_are_removed():
     names = [
         "00000000000000000001.json",
         "00000000000000000002.00000000000000000009.compacted.json",
@@ -229,7 +229,7 @@ def test_a_cleaned_log_is_the_same_topic_with_fewer_objects(old):
     assert old.store.get(log_start_marker(FOLDER, 80)) == b""
 
 
-def test_a_plan_says_what_the_two_steps_will_do_and_writes_nothing(old):
+def test_a_plan_matches_the_two_steps_and_writes_nothing(old):
     objects = {entry.key: old.store.get(entry.key) for entry in old.store.list("")}
     planned = old.cleaner().plan(old.delta())
     assert {entry.key: old.store.get(entry.key) for entry in old.store.list("")} == objects
@@ -258,7 +258,7 @@ def test_nothing_goes_before_the_grace_period_is_over_and_suspended_time_counts(
     assert not cleaner.is_waiting(FOLDER)
 
 
-def test_a_cleaner_counts_from_when_it_saw_the_marker_itself(old):
+def test_the_grace_period_begins_when_the_cleaner_itself_saw_the_marker(old):
     old.cleaner().mark(old.delta())
     old.clock.advance(10 * DAY_S)
     other = old.cleaner()
@@ -270,7 +270,7 @@ def test_a_cleaner_counts_from_when_it_saw_the_marker_itself(old):
     assert old.entries()[0] == 80
 
 
-def test_there_is_no_new_marker_while_the_last_one_is_not_swept(old):
+def test_no_new_marker_is_made_before_the_last_one_is_cleaned_up(old):
     cleaner = old.cleaner()
     assert cleaner.mark(old.delta()) == 80
     old.grow(old.topic(), 100)
@@ -313,7 +313,7 @@ def test_cleaning_again_and_again_removes_each_lower_marker(old):
     assert old.entries() == list(range(180, 256))
 
 
-def test_a_limited_sweep_goes_from_the_bottom_and_the_next_goes_on(old):
+def test_a_limited_clean_up_removes_the_lowest_entries_first_and_resumes(old):
     cleaner = old.cleaner()
     cleaner.mark(old.delta())
     old.clock.advance(CLEAN_UP_GRACE_S)
@@ -326,7 +326,7 @@ def test_a_limited_sweep_goes_from_the_bottom_and_the_next_goes_on(old):
     assert old.entries()[0] == 80
 
 
-def test_a_clean_up_pauses_as_it_lists_and_as_it_deletes_and_goes_on_where_it_was_stopped(old, monkeypatch):
+def test_a_clean_up_yields_and_resumes_where_it_was_stopped(old, monkeypatch):
     """Beside a fast writer there are a hundred thousand objects every ten minutes."""
     monkeypatch.setattr(log_cleanup, "LISTED_AT_ONCE", 10)
     monkeypatch.setattr(log_cleanup, "DELETES_AT_ONCE", 2)
@@ -352,7 +352,7 @@ def test_a_clean_up_pauses_as_it_lists_and_as_it_deletes_and_goes_on_where_it_wa
     assert old.delta().state.version > 0
 
 
-def test_on_a_remote_store_objects_go_several_at_a_time():
+def test_on_a_remote_store_objects_are_removed_concurrently():
     class RemoteStore(MemoryStore):
         is_remote = True
 
@@ -389,7 +389,7 @@ def test_a_log_does_not_start_at_a_checkpoint_that_another_tool_has_made(old):
 
 @pytest.mark.fault("M6")
 @pytest.mark.parametrize("pointer", [b'{"version":10,"size":7}', b"{"])
-def test_before_anything_goes_the_pointer_names_what_stays(pointer, old):
+def test_the_checkpoint_pointer_is_updated_before_any_removal(pointer, old):
     before = old.topic()
     old.store.put(f"{LOG}_last_checkpoint", pointer)
     old.clean()
@@ -409,7 +409,7 @@ def test_with_all_checkpoints_damaged_nothing_goes(old):
 
 
 @pytest.mark.fault("M6")
-def test_checkpoints_that_were_damaged_after_the_marker_save_the_entries(old):
+def test_entries_stay_if_checkpoints_were_damaged_after_the_marker(old):
     cleaner = old.cleaner()
     assert cleaner.mark(old.delta()) == 80
     before, state = old.topic(), old.delta().state
@@ -461,7 +461,7 @@ def copy_of(store: Store) -> MemoryStore:
 @pytest.mark.fault("M6", "M7")
 @pytest.mark.parametrize("deleted", [False, True], ids=["a topic that lives", "a deleted topic"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_after", "error_before", "error_after"])
-def test_a_clean_up_that_breaks_off_anywhere_does_no_harm_and_the_next_one_ends_it(fault, deleted, world):
+def test_an_interrupted_clean_up_is_harmless_and_finished_by_the_next(fault, deleted, world):
     topic = world.create()
     world.grow(topic, 33)
     if deleted:
@@ -490,7 +490,7 @@ def test_a_clean_up_that_breaks_off_anywhere_does_no_harm_and_the_next_one_ends_
 
 
 @pytest.mark.fault("M7", "C4")
-def test_a_writer_that_slept_for_forty_days_commits_at_the_head_and_not_in_the_slot_that_was_cleaned(old):
+def test_a_writer_suspended_for_forty_days_commits_at_the_head(old):
     sleeper = old.topic()
     others = old.topic()
     old.clock.suspend(40 * DAY_S)
@@ -507,7 +507,7 @@ def test_a_writer_that_slept_for_forty_days_commits_at_the_head_and_not_in_the_s
 
 
 @pytest.mark.fault("M7", "C4")
-def test_a_writer_that_sleeps_as_it_sends_an_entry_commits_at_the_head_and_what_it_sent_is_removed(old):
+def test_a_writer_suspended_during_a_create_commits_at_the_head(old):
     cleaner = old.cleaner()
     sleeper = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old, cleaner)))
     old.append(sleeper, "late")
@@ -574,7 +574,7 @@ def test_a_commit_that_landed_before_the_sleep_stands_once_though_its_entry_is_g
 
 
 @pytest.mark.fault("M7", "C4")
-def test_a_reader_that_slept_for_forty_days_is_not_shown_what_a_sleeping_writer_left_in_an_old_slot(old):
+def test_a_reader_suspended_for_forty_days_ignores_entries_in_reopened_slots(old):
     reader = old.topic()
     writer = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old)))
     writer.append([pending("late")].copy, writer.live_head.topic_id, DEADLINE)
@@ -587,7 +587,7 @@ def test_a_reader_that_slept_for_forty_days_is_not_shown_what_a_sleeping_writer_
 
 
 @pytest.mark.fault("M7", "C4")
-def test_who_takes_a_position_over_believes_no_slot_for_longer_than_whoever_had_it(old):
+def test_a_copied_position_expires_with_its_original(old):
     lender = old.topic()
     writer = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old)))
     writer.append([pending("late")].copy, writer.live_head.topic_id, DEADLINE)
@@ -613,7 +613,7 @@ def buried(world: World) -> TopicLog:
     return topic
 
 
-def test_of_a_deleted_topic_four_small_objects_stay(old):
+def test_a_deleted_topic_leaves_four_small_objects(old):
     topic = buried(old)
     assert topic.version == 106
     assert old.names() == [

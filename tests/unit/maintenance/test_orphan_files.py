@@ -56,7 +56,7 @@ def swept_after(topic: WrittenTopic, clock: ManualClock, seconds: float) -> int:
 
 
 @given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.lists(NAMES, max_size=3))
-def test_what_is_noted_is_neither_live_nor_noted_yet(
+def test_a_scan_saves_files_that_are_neither_live_nor_saved_yet(
     found: dict[str, int], live: set[str], noted: list[dict[str, int]]
 ) -> None:
     looks = [OrphanScan(n, 0, names, 0) for n, names in enumerate(noted)]
@@ -66,7 +66,7 @@ def test_what_is_noted_is_neither_live_nor_noted_yet(
     assert new.items() <= found.items()
 
 
-def test_a_look_that_finds_very_much_makes_several_notes_and_all_goes_in_one_sweep(
+def test_a_large_scan_is_saved_in_parts_and_removed_in_one_pass(
     topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.orphan_files.NAMES_OF_NOTE_MAX", 4)
@@ -89,7 +89,7 @@ def test_a_look_that_finds_very_much_makes_several_notes_and_all_goes_in_one_swe
     assert topic.fresh_log().version == before + 1, "one entry voids the uploads of all parts"
 
 
-def test_what_is_committed_while_a_look_lists_is_not_noted(
+def test_files_committed_during_a_scan_are_not_saved(
     topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of very many files one note is written as the others are still being listed."""
@@ -113,7 +113,7 @@ def test_what_is_committed_while_a_look_lists_is_not_noted(
     assert [(look.version, *look.names) for look in sweeper.looks()] == [(1, "-0.parquet"), (2, "-1.parquet")]
 
 
-def test_a_look_takes_pauses_as_it_lists_and_can_be_stopped_there(
+def test_a_scan_yields_while_listing_and_can_be_stopped(
     topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.orphan_files.LISTED_AT_ONCE", 3)
@@ -136,7 +136,7 @@ def test_a_look_takes_pauses_as_it_lists_and_can_be_stopped_there(
     assert list(sweeper.looks()) == []
 
 
-def test_notes_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:
     for number in range(3):
         topic.store.put(f"topics/t/{number}.parquet", b"x")
         clock.advance(HOUR_S)
@@ -153,7 +153,7 @@ def test_notes_that_are_not_due_are_read_once_and_not_in_each_round(topic: Writt
     assert gets == [3, 0, 0]
 
 
-def test_a_file_is_as_old_as_it_was_when_the_look_began(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(topic: WrittenTopic, clock: ManualClock) -> None:
     """However long the listing takes: on a large topic of a slow store that may be minutes."""
     topic.store.put("topics/t/old.parquet", b"x")
     clock.advance(90)
@@ -168,7 +168,7 @@ def test_a_file_is_as_old_as_it_was_when_the_look_began(topic: WrittenTopic, clo
 
 
 @given(st.dictionaries(st.integers(0, 99), st.integers(0, 100), max_size=6), st.integers(0, 200), st.integers(0, 50))
-def test_looks_are_due_when_the_grace_period_is_over_oldest_first(
+def test_scans_are_due_after_the_grace_period_oldest_first(
     times_ms: dict[int, int], now_ms: int, grace_ms: int
 ) -> None:
     store, clock = MemoryStore("test"), ManualClock()
@@ -181,7 +181,7 @@ def test_looks_are_due_when_the_grace_period_is_over_oldest_first(
         assert [look.version for look in sweeper.due(now_ms, grace_ms)] == due
 
 
-def test_a_file_that_was_young_when_it_was_noted_is_not_settled() -> None:
+def test_a_file_that_was_young_in_its_scan_is_not_removed() -> None:
     look = OrphanScan(1, 0, {"old": 39, "just": 40, "young": 41, "future": 500}, noted_ms=100)
     assert settled(look, 60) == {"old", "just"}
 
@@ -218,7 +218,7 @@ def test_a_file_that_was_young_when_it_was_noted_is_not_settled() -> None:
         b"[" * 100_000,
     ],
 )
-def test_a_note_that_is_damaged_or_hostile_is_none(topic: WrittenTopic, body: bytes) -> None:
+def test_a_damaged_or_hostile_scan_is_ignored(topic: WrittenTopic, body: bytes) -> None:
     key = orphan_scan_key("topics/t/", 1)
     with pytest.raises((ValueError, KeyError, TypeError)):
         parse_orphan_scan(body, ObjectEntry(key, len(body), 0))
@@ -229,7 +229,7 @@ def test_a_note_that_is_damaged_or_hostile_is_none(topic: WrittenTopic, body: by
     assert len(seen_by_consumers(topic.store)) == 1
 
 
-def test_a_note_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_scan_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
     names = dict.fromkeys([*topic.live(), "orphan.parquet"], 0)
     topic.store.put("topics/t/orphan.parquet", b"x")
     body = {"version": 1, "took": 0, "time": clock.time_ms(), "names": names}
@@ -240,9 +240,7 @@ def test_a_note_that_names_live_files_deletes_none_of_them(topic: WrittenTopic, 
 
 
 @pytest.mark.parametrize("version", [50, 2**63 - 1])
-def test_a_note_of_a_version_that_is_not_there_stops_no_writer(
-    topic: WrittenTopic, clock: ManualClock, version: int
-) -> None:
+def test_a_scan_of_a_missing_version_stops_no_writer(topic: WrittenTopic, clock: ManualClock, version: int) -> None:
     body = {"version": version, "took": 0, "time": 0, "names": {"a.parquet": 0}}
     topic.store.create(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
     clock.advance(HOUR_S)
@@ -269,9 +267,7 @@ FOREIGN = [
 
 
 @pytest.mark.fault("P2", "M5")
-def test_files_that_no_entry_names_go_after_the_grace_period_and_not_before(
-    topic: WrittenTopic, clock: ManualClock
-) -> None:
+def test_unreferenced_files_are_removed_after_the_grace_period_only(topic: WrittenTopic, clock: ManualClock) -> None:
     for name in FOREIGN:
         topic.store.put(f"topics/t/{name}", b"x")
     topic.upload(Row(b"never committed"))
@@ -290,7 +286,7 @@ def test_files_that_no_entry_names_go_after_the_grace_period_and_not_before(
 
 
 @pytest.mark.fault("P2")
-def test_an_upload_of_a_process_that_died_before_its_commit_is_invisible_and_goes(clock: ManualClock) -> None:
+def test_an_upload_of_a_process_killed_before_its_commit_is_removed(clock: ManualClock) -> None:
     store = MemoryStore("test", clock)
     topic = WrittenTopic(store, clock)
     faulty = FaultyStore(store, Rule("create", "*/_delta_log/*.json", Fault.crash_before()), clock=clock)
@@ -308,7 +304,7 @@ def test_an_upload_of_a_process_that_died_before_its_commit_is_invisible_and_goe
     assert topic.stored() == set()
 
 
-def test_files_that_were_replaced_go_the_same_way(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_replaced_files_are_removed_after_the_grace_period(topic: WrittenTopic, clock: ManualClock) -> None:
     for number in range(1, 6):
         topic.append(Row(b"%d" % number))
     clock.advance(HOUR_S)
@@ -319,9 +315,7 @@ def test_files_that_were_replaced_go_the_same_way(topic: WrittenTopic, clock: Ma
     assert len(seen_by_consumers(topic.store)) == 6
 
 
-def test_a_process_goes_on_looking_after_its_clock_was_a_year_ahead_for_a_while(
-    topic: WrittenTopic, clock: ManualClock
-) -> None:
+def test_scans_continue_after_a_clock_was_a_year_ahead(topic: WrittenTopic, clock: ManualClock) -> None:
     """On a local disk the store's clock is the same one, so nobody can tell that it is wrong."""
     topic.configure(retention_ms=-1)
     work = topic.maintenance(look_interval_ms=3 * 3600 * 1000)
@@ -347,7 +341,7 @@ def test_the_files_of_a_deleted_topic_go_too(topic: WrittenTopic, clock: ManualC
     assert topic.stored() == set()
 
 
-def test_the_topic_says_how_long_files_stay(clock: ManualClock) -> None:
+def test_the_grace_period_is_a_topic_setting(clock: ManualClock) -> None:
     topic = WrittenTopic(MemoryStore("test", clock), clock, file_delete_delay_ms=int(3 * DAY_S * 1000))
     topic.upload(Row(b"x"))
     clock.advance(HOUR_S)
@@ -359,7 +353,7 @@ def test_the_topic_says_how_long_files_stay(clock: ManualClock) -> None:
 @pytest.mark.fault("M5")
 @pytest.mark.parametrize("merged_after_s", [2 * HOUR_S, DAY_S - HOUR_S, DAY_S, 2 * DAY_S])
 @pytest.mark.parametrize("by", ["one", "newcomers"])
-def test_a_file_that_was_committed_after_the_look_that_found_it_stays_for_a_day_after_it_has_left(
+def test_a_file_committed_after_its_scan_gets_a_new_grace_period(
     clock: ManualClock, merged_after_s: float, by: str
 ) -> None:
     """For those who still read it, as any other file."""
@@ -390,7 +384,7 @@ def test_a_file_that_was_committed_after_the_look_that_found_it_stays_for_a_day_
     assert topic.stored() == topic.live(), "what was young as it was merged too"
 
 
-def test_a_dry_run_knows_what_is_noted_anew(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_dry_run_counts_newly_found_files(topic: WrittenTopic, clock: ManualClock) -> None:
     late = topic.upload(Row(b"late"))
     topic.store.put("topics/t/old.parquet", b"x")
     clock.advance(120)
@@ -403,9 +397,7 @@ def test_a_dry_run_knows_what_is_noted_anew(topic: WrittenTopic, clock: ManualCl
     assert sorted(name for look in sweeper.looks() for name in look.names) == ["old.parquet", "young.parquet"]
 
 
-def test_a_look_that_is_noted_late_is_dropped_for_its_young_files_would_pass_for_old_ones(
-    topic: WrittenTopic, clock: ManualClock
-) -> None:
+def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -> None:
     topic.store.put("topics/t/young.parquet", b"x")
     slow = FaultyStore(topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock)
     log = TopicLog(slow, "t", clock, indexed=True)
@@ -418,7 +410,7 @@ def test_a_look_that_is_noted_late_is_dropped_for_its_young_files_would_pass_for
 
 
 @given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.integers(0, 5), st.integers(0, 9))
-def test_a_look_that_is_noted_anew_has_what_was_settled_and_not_live_since(
+def test_a_repeated_scan_keeps_old_files_that_were_not_live_since(
     found: dict[str, int], live: set[str], noted_ms: int, later_ms: int
 ) -> None:
     look = OrphanScan(3, 7, found, noted_ms, took_ms=1, part=2)
@@ -455,7 +447,7 @@ def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_
 
 
 @pytest.mark.fault("M5")
-def test_a_sweep_that_is_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_removal_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, clock: ManualClock) -> None:
     """The commit comes between the sweeper's reading of the log and its entry."""
     waiting = topic.upload(Row(b"late"))
     clock.advance(HOUR_S)
@@ -536,7 +528,7 @@ def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: Manua
     assert len(seen_by_consumers(topic.store)) == 5
 
 
-def test_what_the_store_refuses_is_told_as_unavailable(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_refused_removal_is_reported_as_unavailable(topic: WrittenTopic, clock: ManualClock) -> None:
     faulty = FaultyStore(topic.store, Rule("list", "topics/t/_deltaq/unref*", Fault.error_before()), clock=clock)
     log = TopicLog(faulty, "t", clock, indexed=True)
     log.load()

@@ -34,11 +34,11 @@ def test_a_refusal_is_a_warning_once_for_each_store_and_task(
 
 
 @pytest.mark.parametrize("error", [AWAY, unavailable(AWAY), Unavailable("away")])
-def test_what_may_succeed_later_is_a_warning_each_time(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_transient_failure_is_a_warning_each_time(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     assert levels(caplog, MemoryStore("one"), *[("maintenance", "topic 'a'", error)] * 3) == ["WARNING"] * 3
 
 
-def test_the_warning_says_what_was_refused_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_names_the_refused_operation_and_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
     levels(caplog, MemoryStore("one"), ("maintenance", "group 'g'", unavailable(REFUSED)))
     (line,) = caplog.messages
     assert line.startswith("maintenance of group 'g' failed: delete of 'topics/a/x.parquet': 403 Forbidden.")

@@ -115,7 +115,7 @@ def acceptable_starts(log: Log, retention_ms: int, bytes_max: float) -> list[tup
 @given(
     appended_logs(times=TIMES), st.sampled_from([-1, 0, 1, HOUR_MS, 10 * HOUR_MS]), st.sampled_from([-1, 0, 700, 2000])
 )
-def test_the_oldest_of_a_partition_go_once_they_are_due_unless_that_is_not_worth_the_rewriting(
+def test_due_records_are_removed_unless_the_rewrite_costs_too_much(
     log: Log, retention_ms: int, retention_bytes: int
 ) -> None:
     trimmed = planned(log, topic(retention_ms=retention_ms, retention_bytes=retention_bytes))
@@ -132,7 +132,7 @@ def test_the_oldest_of_a_partition_go_once_they_are_due_unless_that_is_not_worth
 
 @pytest.mark.fault("C5")
 @given(appended_logs(times=TIMES), st.sampled_from([0, HOUR_MS]))
-def test_no_partition_gets_a_hole_and_none_begins_behind_what_stays(log: Log, retention_ms: int) -> None:
+def test_retention_leaves_no_hole_and_no_start_beyond_kept_records(log: Log, retention_ms: int) -> None:
     trimmed = planned(log, topic(retention_ms=retention_ms, retention_bytes=1000))
     kept = [file for file in log.files if file.path not in trimmed.paths]
     after = TopicHead("id", log.head.next_offsets, trimmed.start_offsets, 0)
@@ -173,7 +173,7 @@ def test_a_record_stays_for_just_its_time() -> None:
     assert planned(log, topic(retention_ms=HOUR_MS)) == Trimmed((1,), ("0",))
 
 
-def test_nothing_goes_without_limits_or_under_another_policy() -> None:
+def test_nothing_is_removed_without_limits_or_under_another_policy() -> None:
     log = chain(0, 1, NOW)
     assert plan_retention(log.index, log.head, topic(retention_ms=-1), NOW) is None
     assert plan_retention(log.index, log.head, topic(retention_ms=1, cleanup_policy="compact"), NOW) is None
@@ -181,7 +181,7 @@ def test_nothing_goes_without_limits_or_under_another_policy() -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
-def test_files_of_which_nothing_can_be_read_go_under_any_policy(policy: str) -> None:
+def test_files_without_readable_records_are_removed_under_any_policy(policy: str) -> None:
     log = chain(NOW, NOW, NOW)
     log.head = TopicHead("id", (3,), (2,), 0)
     assert planned(log, topic(retention_ms=-1, cleanup_policy=policy)) == Trimmed((2,), ("0", "1"))
@@ -271,7 +271,7 @@ def test_a_young_record_does_not_keep_old_ones_of_other_partitions(young_rows: i
     assert kept.kept == [0, 1000 * young_rows + 1000, 0]
 
 
-def test_of_a_file_that_is_mostly_needed_nothing_goes_until_that_is_worth_it() -> None:
+def test_a_mostly_needed_file_is_not_rewritten_until_it_pays() -> None:
     kept = KeptLog(2, topic(retention_ms=-1, retention_bytes=50_000))
     kept.append({0: 10, 1: 30})
     for _ in range(6):
@@ -315,7 +315,7 @@ def retained(log: Log, settings: TopicSettings) -> Iterator[Log]:
 
 
 @given(appended_logs(times=TIMES), st.sampled_from([-1, 0, HOUR_MS]), st.sampled_from([-1, 0, 700]), st.integers(1, 3))
-def test_what_goes_in_several_steps_has_expired_and_no_step_is_large(
+def test_removal_in_steps_covers_only_expired_records_in_small_steps(
     log: Log, retention_ms: int, retention_bytes: int, files_max: int
 ) -> None:
     settings = topic(retention_ms=retention_ms, retention_bytes=retention_bytes)
@@ -331,7 +331,7 @@ def test_what_goes_in_several_steps_has_expired_and_no_step_is_large(
         assert live_shares(before).keys() - live_shares(after).keys() <= expired
 
 
-def test_of_a_thousand_expired_files_the_oldest_go_first() -> None:
+def test_the_oldest_of_many_expired_files_are_removed_first() -> None:
     log = chain(*([0] * 1000))
     settings = topic(retention_ms=HOUR_MS)
     assert planned(log, settings) == Trimmed((256,), tuple(sorted(map(str, range(256)))))
@@ -352,7 +352,7 @@ def test_deletion_removes_just_the_files_that_hold_nothing_else(log: Log, before
     assert all(any(o >= trimmed.start_offsets[p] for p, o in offsets_of([file])) for file in kept)
 
 
-def test_what_one_partition_does_not_mention_keeps_its_start() -> None:
+def test_unmentioned_partitions_keep_their_start() -> None:
     log = Log([made_file("a", 1, [(0, 0, 5), (1, 0, 5)])], TopicHead("id", (5, 5), (2, 3), 0))
     assert plan_deletion(log.index, log.head, {0: 5}) == Trimmed((5, 3), ())
     assert plan_deletion(log.index, log.head, {0: 1, 1: 5}) == Trimmed((2, 5), ())
@@ -361,7 +361,7 @@ def test_what_one_partition_does_not_mention_keeps_its_start() -> None:
 # --- in a topic ------------------------------------------------------------------------------------------------------
 
 
-def test_records_go_when_their_time_is_over_and_offsets_stay_what_they_are() -> None:
+def test_records_expire_and_offsets_stay_unchanged() -> None:
     clock = ManualClock(auto_advance=True)
     written = WrittenTopic(MemoryStore("test", clock), clock, partitions=2, retention_ms=HOUR_MS)
     for number in range(6):
@@ -393,7 +393,7 @@ def test_starts_only_rise_and_a_commit_of_retention_adds_nothing() -> None:
     assert sum(sizes[1:]) < 4000 <= sum(sizes) + min(sizes)
 
 
-def test_what_is_over_in_a_file_that_stays_is_cut_out_of_it() -> None:
+def test_expired_records_of_a_kept_file_are_trimmed() -> None:
     """Other readers of the table know nothing of starts."""
     written = WrittenTopic(partitions=2, retention_bytes=4000, segment_bytes=2**20)
     written.append(Row(b"quiet", partition=1), Row(b"loud"))

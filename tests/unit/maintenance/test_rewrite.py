@@ -114,7 +114,7 @@ class Unread(FaultyStore):
     target=st.sampled_from([1, 2**30]),
     forgotten=st.sets(st.integers(0, 4)),
 )
-def test_what_its_own_process_has_just_written_is_rewritten_without_being_read(
+def test_cached_rows_of_own_writes_are_rewritten_without_being_read(
     kind: str, commits: list[list[Row]], target: int, forgotten: set[int]
 ) -> None:
     clock = ManualClock(auto_advance=True)
@@ -254,7 +254,7 @@ def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_record
         assert uploaded <= file.modified_ms < uploaded + 700, "as its newest records"
 
 
-def test_gaps_stay_and_what_is_behind_a_raised_start_goes() -> None:
+def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(6):
         topic.append(Row(b"%d" % number), Row(b"x%d" % number))
@@ -292,7 +292,7 @@ def test_a_file_of_which_no_record_stays_still_holds_the_place_of_its_offsets() 
 
 
 @pytest.mark.fault("M1")
-def test_whoever_is_overtaken_by_another_compaction_changes_nothing_and_leaves_no_file() -> None:
+def test_a_compaction_with_a_stale_plan_changes_nothing_and_leaves_no_file() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(4):
         topic.append(Row(b"%d" % number))
@@ -310,7 +310,7 @@ def test_whoever_is_overtaken_by_another_compaction_changes_nothing_and_leaves_n
 
 
 @pytest.mark.fault("M1")
-def test_whoever_finds_the_files_of_its_plan_deleted_gives_up_and_leaves_no_file() -> None:
+def test_a_compaction_whose_inputs_are_deleted_leaves_no_file() -> None:
     topic = WrittenTopic(MemoryStore("test"))
     for number in range(4):
         topic.append(Row(b"%d" % number * 100_000))

@@ -39,20 +39,20 @@ def notes(store: MemoryStore) -> int:
     return len(list(store.list(root_claims_folder())))
 
 
-def test_of_many_who_ask_in_one_hour_it_falls_to_the_first(store, clock):
+def test_the_first_process_of_an_hour_claims_the_root(store, clock):
     assert [claim_root_maintenance(store, clock) for _ in range(5)] == [True, False, False, False, False]
     clock.advance(HOUR_S)
     assert [claim_root_maintenance(store, clock) for _ in range(3)] == [True, False, False]
 
 
-def test_notes_of_earlier_hours_do_not_pile_up(store, clock):
+def test_claims_of_earlier_hours_are_removed(store, clock):
     for _ in range(10):
         claim_root_maintenance(store, clock)
         clock.advance(HOUR_S)
     assert notes(store) == 1
 
 
-def test_a_note_whose_answer_was_lost_costs_one_turn_and_nothing_else(store, clock):
+def test_a_claim_with_a_lost_answer_costs_one_hour_only(store, clock):
     lossy = FaultyStore(store, Rule("create", "_deltaq/maintenance/*", Fault.error_after()), clock=clock)
     with pytest.raises(StoreUnavailable):
         claim_root_maintenance(lossy, clock)
@@ -61,7 +61,7 @@ def test_a_note_whose_answer_was_lost_costs_one_turn_and_nothing_else(store, clo
     assert claim_root_maintenance(lossy, clock)
 
 
-def test_a_producer_of_one_topic_looks_after_a_deleted_one_too():
+def test_a_producer_of_one_topic_maintains_a_deleted_one():
     store = MemoryStore("duty")
     for topic in ("mine", "gone"):
         Topic(topic, store=store).create()
@@ -105,7 +105,7 @@ def days_of_duty(store: MemoryStore, clock: OneThread, days: int) -> None:
         BackgroundTopicMaintenance(store, "mine", clock).start_due()
 
 
-def test_the_log_of_a_deleted_topic_goes_though_each_hour_somebody_else_looks_after_it():
+def test_a_deleted_topics_log_is_removed_although_the_claimant_changes_hourly():
     clock = OneThread()
     store = MemoryStore("root", clock)
     for topic in ("mine", "gone"):
@@ -119,7 +119,7 @@ def test_the_log_of_a_deleted_topic_goes_though_each_hour_somebody_else_looks_af
     assert [entry_version(e.key) for e in store.list(topic_log("gone")) if entry_version(e.key) is not None] == [51]
 
 
-def test_a_group_whose_member_died_is_forgotten_though_each_hour_somebody_else_looks_after_it():
+def test_a_dead_group_is_forgotten_although_the_claimant_changes_hourly():
     clock = OneThread()
     store = MemoryStore("root", clock)
     Topic("mine", store=store, clock=clock).create()
@@ -136,7 +136,7 @@ def test_a_group_whose_member_died_is_forgotten_though_each_hour_somebody_else_l
     assert list(store.list(member_folder("g"))) == []
 
 
-def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_own_pace(monkeypatch):
+def test_root_and_topic_maintenance_have_separate_intervals(monkeypatch):
     clock = OneThread()
     store = MemoryStore("root", clock)
     Topic("mine", store=store, clock=clock).create()
@@ -159,7 +159,7 @@ def test_who_looks_after_the_root_and_who_looks_after_a_topic_each_keep_their_ow
 
 
 @pytest.mark.parametrize("interval", [1, 2, 3])
-def test_a_checkpoint_comes_with_the_commit_whose_version_asks_for_one(store, clock, interval):
+def test_a_commit_on_a_multiple_of_the_interval_makes_a_checkpoint(store, clock, interval):
     Topic("t", store=store, clock=clock).create()
     log = TopicLog(store, "t", clock)
     log.load()

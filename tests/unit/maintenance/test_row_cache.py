@@ -36,14 +36,14 @@ def test_rows_of_a_large_file_are_not_kept() -> None:
     assert kept.rows("small") is not None
 
 
-def test_a_few_rows_count_for_all_the_memory_that_they_hold_on_to() -> None:
+def test_a_slice_counts_for_all_the_memory_that_it_keeps_alive() -> None:
     kept = RowCache(ManualClock())
     block = pa.record_batch({"value": pa.array([b"x" * 100] * 100_000, pa.binary())})
     kept.keep("of a large block", block.slice(5, 2))
     assert kept.rows("of a large block") is None
 
 
-def test_very_small_files_count_for_what_they_really_take() -> None:
+def test_very_small_files_count_with_their_overhead() -> None:
     tiny = rows(10)
     kept = RowCache(ManualClock(), bytes_max=100_000)
     for number in range(10_000):
@@ -53,7 +53,7 @@ def test_very_small_files_count_for_what_they_really_take() -> None:
     assert left[-1] == 9_999
 
 
-def test_what_is_no_part_of_a_topic_any_more_is_forgotten() -> None:
+def test_rows_of_removed_files_leave_the_cache() -> None:
     kept = RowCache(ManualClock())
     for name in "abc":
         kept.keep(name, rows(100))

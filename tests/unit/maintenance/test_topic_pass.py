@@ -89,7 +89,7 @@ def next_error(reader: Consumer) -> KafkaError:
 # --- what is planned -------------------------------------------------------------------------------------------------
 
 
-def test_what_expires_is_not_compacted_first(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_expired_records_are_not_compacted_first(topic: WrittenTopic, clock: ManualClock) -> None:
     def planned() -> list[Kind]:
         topic.log.catch_up()
         snapshot = TopicSnapshot(topic.log.live_head, topic.log.index, topic.log.settings)
@@ -104,7 +104,7 @@ def test_what_expires_is_not_compacted_first(topic: WrittenTopic, clock: ManualC
     assert planned() == []
 
 
-def test_a_plan_is_told_and_changes_nothing(topic: WrittenTopic) -> None:
+def test_a_dry_run_reports_its_plan_and_changes_nothing(topic: WrittenTopic) -> None:
     before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
     told: list[str] = []
     work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), told.append)
@@ -119,7 +119,7 @@ def test_a_plan_is_told_and_changes_nothing(topic: WrittenTopic) -> None:
 
 @pytest.mark.fault("M3")
 @pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
-def test_a_reader_below_the_start_is_told_or_reset_and_never_just_goes_on(
+def test_a_reader_below_the_start_gets_an_error_or_is_reset(
     topic: WrittenTopic, clock: ManualClock, reset: str
 ) -> None:
     topic.append(Row(b"late", timestamp_ms=clock.time_ms() + 2 * HOUR_MS))
@@ -141,7 +141,7 @@ def test_a_reader_below_the_start_is_told_or_reset_and_never_just_goes_on(
 
 
 @pytest.mark.fault("M3")
-def test_a_table_of_offsets_that_are_gone_raises_with_what_there_is(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_table_of_removed_offsets_raises_with_the_available_range(topic: WrittenTopic, clock: ManualClock) -> None:
     clock.advance(HOUR_S + 1)
     topic.append(Row(b"20"))
     topic.maintain()
@@ -181,7 +181,7 @@ def test_a_reader_in_the_files_from_before_finishes(topic: WrittenTopic, clock: 
 
 
 @pytest.mark.fault("M3", "M4")
-def test_a_reader_whose_files_expire_while_it_reads_is_told(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_reader_whose_files_expire_gets_an_error(topic: WrittenTopic, clock: ManualClock) -> None:
     reads = FaultyStore(topic.store, Rule("get", "topics/t/*.parquet", Fault.slow(), nth=4), clock=clock)
     with consumer(reads) as reader:
         assert values(drain(reader, 3)) == [b"0", b"1", b"2"]
@@ -222,7 +222,7 @@ def test_two_rounds_at_once_do_the_work_once(topic: WrittenTopic, monkeypatch: p
     assert seen_by_consumers(topic.store) == before
 
 
-def test_a_topic_that_others_always_change_is_left_to_them(
+def test_a_topic_that_others_keep_changing_is_left_to_them(
     topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts: list[FileRewrite] = []
@@ -236,9 +236,7 @@ def test_a_topic_that_others_always_change_is_left_to_them(
     assert len(attempts) == topic_pass.OVERTAKEN_MAX
 
 
-def test_a_plan_of_which_nothing_comes_does_not_keep_the_others_waiting(
-    topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_without_result_does_not_delay_the_others(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     topic.configure(cleanup_policy="compact")
     monkeypatch.setattr(KeyCleaner, "clean", lambda *_: 0)
     assert topic.maintain()["files merged"] == 20
@@ -266,7 +264,7 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> list[FileRewrite]:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.1])
-def test_what_decodes_to_too_much_to_become_fewer_files_is_merged_once(
+def test_files_that_decode_to_too_much_are_merged_once(
     clock: ManualClock, merges: list[FileRewrite], monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     at_once = {1.0: "deltaq.maintenance.rewrite.DECODED_BYTES_AT_ONCE"}
@@ -351,7 +349,7 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: Writt
     ],
     ids=str,
 )
-def test_what_was_planned_for_other_settings_takes_nothing_away(
+def test_a_plan_made_under_other_settings_removes_nothing(
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
     before: dict[str, Any],
@@ -384,7 +382,7 @@ def test_what_was_planned_for_other_settings_takes_nothing_away(
     assert len(seen_by_consumers(topic.store)) == 20
 
 
-def test_what_is_merged_with_older_records_expires_no_earlier_for_that(clock: ManualClock) -> None:
+def test_merging_with_older_records_does_not_expire_records_earlier(clock: ManualClock) -> None:
     topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=5 * HOUR_MS)
     for _ in range(3):
         topic.append(Row(b"old"))
@@ -416,7 +414,7 @@ def damage(topic: WrittenTopic, number: int, how: str) -> str:
 @pytest.mark.fault("C5")
 @pytest.mark.parametrize("how", ["flipped", "lost"])
 @pytest.mark.parametrize("share", [1.0, 0.1])
-def test_a_damaged_file_is_told_and_left_out_and_all_else_is_done(
+def test_a_damaged_file_is_reported_and_skipped(
     topic: WrittenTopic, clock: ManualClock, how: str, share: float
 ) -> None:
     topic.configure(retention_ms=-1)
@@ -450,7 +448,7 @@ def test_a_damaged_file_is_told_and_left_out_and_all_else_is_done(
 
 @pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before()], ids=["refused", "unavailable"])
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside a writer"])
-def test_a_file_that_the_store_does_not_hand_out_is_left_out_for_a_round(
+def test_an_unreadable_file_is_skipped_for_a_round(
     topic: WrittenTopic, clock: ManualClock, fault: Fault, beside: bool
 ) -> None:
     """As one in a bad sector of the disk, or that somebody has moved to an archive."""
@@ -469,7 +467,7 @@ def test_a_file_that_the_store_does_not_hand_out_is_left_out_for_a_round(
     assert [file.segment.rows for file in topic.files] == [20]
 
 
-def test_a_store_that_hands_out_no_file_is_not_asked_for_each_of_them(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_store_outage_ends_the_reads_of_a_round(topic: WrittenTopic, clock: ManualClock) -> None:
     reads = FaultyStore(topic.store, Rule("read", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
     done = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock)).run()
     assert done["failures"] == reads.effects.total() == topic_pass.UNREAD_MAX + 1
@@ -517,7 +515,7 @@ def test_a_store_that_refuses_new_files_does_not_keep_the_rest_from_being_done(
     assert (done["checkpoints"], done["files noted"]) == (1, 1)
 
 
-def test_where_no_checkpoint_can_be_made_the_rest_is_done_all_the_same(
+def test_a_failed_checkpoint_does_not_stop_the_other_work(
     topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.store.put("topics/t/orphan.parquet", b"x")
@@ -558,7 +556,7 @@ class Noted(Throttle):
         super().step()
 
 
-def test_what_has_left_a_topic_is_seen_to_though_merging_never_ends(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_orphan_files_are_removed_although_merging_never_ends(topic: WrittenTopic, clock: ManualClock) -> None:
     notes: list[int] = []
 
     class Writing(Throttle):
@@ -581,7 +579,7 @@ def test_what_has_left_a_topic_is_seen_to_though_merging_never_ends(topic: Writt
 
 
 @pytest.mark.parametrize("config", [{}, {"retention_bytes": 5000}, {"cleanup_policy": "compact"}], ids=str)
-def test_a_round_ends_though_others_write_as_fast_as_it_works(
+def test_a_round_ends_although_others_write_as_fast_as_it_works(
     topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
 ) -> None:
     """Other topics want their turn. What was there when it began is done, all else is for the next round."""
@@ -635,7 +633,7 @@ def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_an
         pytest.param({"cleanup_policy": "compact,delete", "retention_bytes": 60_000}, id="both"),
     ],
 )
-def test_what_every_commit_makes_due_anew_leaves_merges_their_turn(
+def test_work_due_at_every_commit_does_not_starve_merges(
     topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
 ) -> None:
     counts: list[int] = []
@@ -736,7 +734,7 @@ def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_aga
     assert max(files) < 150
 
 
-def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_only_then(
+def test_maintenance_beside_a_producer_speeds_up_only_while_small_files_accumulate(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.rewrite.GENTLE_BYTES_AT_ONCE", 2500)
@@ -756,7 +754,7 @@ def test_maintenance_beside_a_producer_hurries_while_small_files_pile_up_and_onl
     assert throttle.hurries == {1}, "though there are many files"
 
 
-def test_a_plan_of_very_much_is_made_with_pauses() -> None:
+def test_a_large_plan_is_made_with_pauses() -> None:
     """It is made in a producer's process too, and again after each thing that is done."""
     partitions = 50
     files = [made_file(f"{n}", n, [(p, n, n + 1) for p in range(partitions)]) for n in range(5)]
@@ -768,7 +766,7 @@ def test_a_plan_of_very_much_is_made_with_pauses() -> None:
         assert len(pauses) >= partitions
 
 
-def test_who_is_asked_to_end_does_so_in_the_middle_of_a_plan(topic: WrittenTopic, clock: ManualClock) -> None:
+def test_a_stop_request_ends_maintenance_during_a_plan(topic: WrittenTopic, clock: ManualClock) -> None:
     throttle = Throttle(clock)
     work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle)
     work._log.load()
@@ -823,7 +821,7 @@ def test_maintenance_by_an_older_deltaq_is_refused_and_changes_nothing(
 
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_round_that_dies_at_any_write_disturbs_nobody_and_is_done_again(clock: ManualClock, when: str) -> None:
+def test_a_round_killed_at_any_write_is_harmless_and_repeated(clock: ManualClock, when: str) -> None:
     deaths = 0
     fault = {"before": Fault.crash_before(), "after": Fault.crash_after()}[when]
     for crash in range(1, 100):
@@ -850,7 +848,7 @@ def test_a_round_that_dies_at_any_write_disturbs_nobody_and_is_done_again(clock:
     assert deaths >= 5
 
 
-def test_a_table_that_names_no_columns_with_statistics_gets_deltaqs_own_named_once(clock: ManualClock) -> None:
+def test_a_table_without_statistics_columns_gets_ours_once(clock: ManualClock) -> None:
     store = MemoryStore("test", clock)
     log = TopicLog(store, "t", clock)
     log.create(1, "{}", topic_properties({}), clock.monotonic() + 60)

@@ -101,7 +101,7 @@ def test_rows_and_tables_come_out_once_and_in_the_order_they_went_in(steps, rows
     assert len(buffer) == 0
 
 
-def test_the_bytes_of_what_is_taken_add_up():
+def test_the_bytes_of_taken_records_add_up():
     buffer = Watched()
     for number in range(10):
         buffer.put(f"{number}", size=100)
@@ -115,7 +115,7 @@ def test_the_bytes_of_what_is_taken_add_up():
     assert buffer.pending_bytes == 0
 
 
-def test_a_flight_takes_as_many_rows_as_fit_into_its_bytes_and_at_least_one():
+def test_a_batch_takes_as_many_rows_as_fit_and_at_least_one():
     buffer = Watched()
     for number in range(10):
         buffer.put(f"{number}", size=100)
@@ -139,7 +139,7 @@ def test_lingering_ends_with_a_batch_full_of_rows_or_bytes_and_not_before():
         assert buffer.due_in(0.0, lingering(0.25)) == 0.25
 
 
-def test_records_that_are_younger_than_the_flight_stay():
+def test_records_younger_than_the_batch_stay():
     buffer = Watched()
     for at in (1.0, 2.0, 3.0, 4.0):
         buffer.put(f"{at}", at)
@@ -160,7 +160,7 @@ def test_the_first_record_wakes_an_idle_writer_once():
     assert buffer.woken == 1
 
 
-def test_a_writer_that_has_found_nothing_left_is_woken_again():
+def test_a_sender_that_found_nothing_is_woken_again():
     buffer = Watched()
     buffer.put("a")
     take_all(buffer)
@@ -192,7 +192,7 @@ def test_bytes_that_are_counted_after_their_message_was_taken_make_no_batch():
     assert buffer.is_full
 
 
-def test_a_busy_writer_is_told_of_a_whole_batch_once_and_of_nothing_less():
+def test_a_busy_sender_is_woken_once_for_a_whole_batch_only():
     buffer = Watched()
     buffer.put("a")
     buffer.take(ROWS_MAX, float("inf"))
@@ -224,7 +224,7 @@ def test_no_wake_up_is_lost_when_many_threads_produce_at_once():
         assert buffer.woken >= 1
 
 
-def test_lingering_never_takes_longer_than_half_of_the_time_there_is():
+def test_lingering_takes_at_most_half_of_the_message_timeout():
     buffer = Watched(linger_s=0.5, timeout_s=2.0)
     buffer.put("a")
     assert buffer.due_in(0.0, lingering(0.0)) == 0.5

@@ -19,7 +19,7 @@ def rows(count: int, timestamp: int = 0, partition: int = -1) -> list[Any]:
 
 @pytest.mark.parametrize("count", [1, KERNEL_ROWS_MIN - 1, KERNEL_ROWS_MIN, KERNEL_ROWS_MIN + 1])
 @pytest.mark.parametrize("timed", [0, 1, 2])
-def test_a_row_has_its_own_time_or_that_at_which_it_was_produced(count: int, timed: int) -> None:
+def test_a_row_has_its_given_time_or_that_of_its_produce_call(count: int, timed: int) -> None:
     batch = rows(count)
     for at in range(min(timed, count)):
         batch[at] = (*batch[at][:3], 1000 + at, *batch[at][4:])
@@ -32,6 +32,6 @@ def test_a_row_has_its_own_time_or_that_at_which_it_was_produced(count: int, tim
 @pytest.mark.parametrize(
     ("named", "expected"), [([-1, -1], [0, 0]), ([-1, 0], [0, 0]), ([0, 3], [0, 3]), ([-1, 3], [0, 3])]
 )
-def test_a_topic_of_one_partition_takes_all_that_names_none(named: list[int], expected: list[int]) -> None:
+def test_records_without_partition_go_to_the_only_partition(named: list[int], expected: list[int]) -> None:
     batch = [row for partition in named for row in rows(1, partition=partition)]
     assert chosen_partitions(batch, "consistent_random", 1, 0) == expected, "3 may have come to be meanwhile"

@@ -142,7 +142,7 @@ class Neighbour:
 # --- whether ---
 
 
-def test_in_company_files_are_offered_and_whoever_commits_takes_them_along():
+def test_contended_writers_share_files_and_any_committer_adds_them():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports) as producer:
         for number in range(3):
@@ -155,7 +155,7 @@ def test_in_company_files_are_offered_and_whoever_commits_takes_them_along():
 
 
 @pytest.mark.parametrize("other", ["true", "auto"])
-def test_a_producer_that_says_false_keeps_its_process_from_it(other):
+def test_a_producer_with_group_commit_off_disables_it_for_its_process(other):
     store = FaultyStore(MemoryStore("test"), trace=True)
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
     refusing, more = (Producer(conf, store=store, deltaq_group_commit=word) for word in ("false", other))
@@ -172,7 +172,7 @@ def test_a_producer_that_says_false_keeps_its_process_from_it(other):
     assert not [step for step in store.trace if step.operation == "list" and "shared/" in step.key]
 
 
-def test_on_a_local_disk_nothing_is_offered_unless_it_is_asked_for(tmp_path):
+def test_on_a_local_disk_files_are_shared_only_if_enabled(tmp_path):
     def says(word: str) -> bool:
         with Producer({"bootstrap.servers": str(tmp_path)}, deltaq_group_commit=word) as producer:
             return producer._buffer_settings.group_commit
@@ -180,7 +180,7 @@ def test_on_a_local_disk_nothing_is_offered_unless_it_is_asked_for(tmp_path):
     assert [says("auto"), says("true"), says("false")] == [False, True, False]
 
 
-def test_on_a_remote_store_files_are_offered_unless_it_is_refused():
+def test_on_a_remote_store_files_are_shared_unless_disabled():
     class Remote(MemoryStore):
         is_remote = True
 
@@ -199,7 +199,7 @@ def came(store: HeldStore, uploads: int) -> bool:
     return store.uploads == uploads
 
 
-def test_of_batches_that_are_uploaded_at_once_none_is_added_before_the_one_before_it():
+def test_concurrently_uploaded_batches_are_added_in_order():
     store = HeldStore(2)
     with in_company(store, batch_num_messages=10) as producer:
         for at in range(3):
@@ -217,7 +217,7 @@ def test_of_batches_that_are_uploaded_at_once_none_is_added_before_the_one_befor
     assert values(store, 31) == [b"first", *(b"%d" % number for number in range(30))]
 
 
-def test_what_is_behind_a_file_that_others_do_not_see_is_not_offered():
+def test_a_file_after_an_unshared_one_is_not_shared():
     store = HeldStore(2)
     with in_company(store, batch_num_messages=10) as producer:
         policy = policy_of(producer)
@@ -239,7 +239,7 @@ def test_what_is_behind_a_file_that_others_do_not_see_is_not_offered():
 
 
 @pytest.mark.fault("P9")
-def test_what_is_there_and_was_never_acknowledged_is_withdrawn_before_it_is_called_a_failure():
+def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports, message_timeout_ms=300) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
@@ -255,7 +255,7 @@ def test_what_is_there_and_was_never_acknowledged_is_withdrawn_before_it_is_call
     assert values(store, 1) == [b"first"]
 
 
-def test_what_others_have_taken_along_is_delivered_though_its_upload_was_never_acknowledged():
+def test_a_shared_file_committed_by_a_peer_is_delivered_without_upload_answer():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports, message_timeout_ms=1000) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
@@ -292,7 +292,7 @@ class Synced(MemoryStore):
 
 @pytest.mark.fault("P16")
 @pytest.mark.parametrize("failures", [0, 1, 7])
-def test_what_others_take_along_and_what_they_committed_is_synced_before_anything_rests_on_it(failures):
+def test_files_of_and_commits_by_peers_are_synced_before_they_are_relied_on(failures):
     synced = Synced()
     store, reports = FaultyStore(synced), Reports()
     with in_company(store, reports, message_timeout_ms=20_000) as producer:
@@ -320,7 +320,7 @@ def test_what_others_take_along_and_what_they_committed_is_synced_before_anythin
 
 @pytest.mark.fault("P9")
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_where_it_cannot_be_withdrawn_the_outcome_is_unknown_and_can_be_settled(is_taken):
+def test_a_shared_file_that_cannot_be_revoked_is_unknown_and_can_be_resolved(is_taken):
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports, message_timeout_ms=300) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
@@ -339,7 +339,7 @@ def test_where_it_cannot_be_withdrawn_the_outcome_is_unknown_and_can_be_settled(
 
 
 @pytest.mark.fault("P9")
-def test_a_commit_without_an_answer_is_looked_for_when_time_is_over():
+def test_an_unanswered_commit_is_looked_up_at_its_deadline():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports, message_timeout_ms=300) as producer:
         store.add(
@@ -354,7 +354,7 @@ def test_a_commit_without_an_answer_is_looked_for_when_time_is_over():
     assert values(store, 2) == [b"first", b"kept"]
 
 
-def test_what_the_store_refuses_at_once_has_failed_and_nothing_is_withdrawn():
+def test_a_refused_upload_fails_at_once_without_a_revocation():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports) as producer:
         store.add(Rule("put", DATA, Fault.refused(), times=1))
@@ -367,7 +367,7 @@ def test_what_the_store_refuses_at_once_has_failed_and_nothing_is_withdrawn():
     assert commits_of(store, writer) == []
 
 
-def test_what_was_purged_while_it_was_uploaded_is_not_waited_for():
+def test_a_batch_purged_during_its_upload_is_not_awaited():
     store, reports = HeldStore(2), Reports()
     with in_company(store, reports) as producer:
         producer.produce("t", "dropped")
@@ -385,7 +385,7 @@ def test_what_was_purged_while_it_was_uploaded_is_not_waited_for():
     assert values(store, 2) == [b"first", b"next"]
 
 
-def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
+def test_a_writer_that_lost_the_race_shares_its_unshared_files():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports) as producer:
         policy_of(producer).peer_committed(float("-inf"))  # it takes itself for alone
@@ -404,7 +404,7 @@ def test_who_is_outrun_offers_what_nobody_else_could_have_committed():
     assert values(store, 2) == [b"first", b"late"]
 
 
-def test_what_nobody_else_can_commit_does_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     with in_company(store, reports, partitions=100) as producer:
         monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
@@ -415,7 +415,7 @@ def test_what_nobody_else_can_commit_does_not_wait_for_others(monkeypatch: pytes
     assert offers_in(store) == []
 
 
-def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_waiting_under_contention_leaves_when_contention_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     class HeldLog(FaultyStore):
         gate = threading.Event()
 
@@ -438,7 +438,7 @@ def test_what_waits_for_its_turn_in_a_crowd_leaves_when_the_crowd_has_gone(monke
     assert values(store, 3) == [b"first", b"on its way", b"waits for that"]
 
 
-def test_who_waits_for_room_goes_on_when_lost_uploads_are_given_up():
+def test_a_produce_call_waiting_for_room_goes_on_when_lost_uploads_are_given_up():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     limits = {"batch_num_messages": 1, "message_timeout_ms": 300, "linger_ms": 5}
     with in_company(store, reports, **limits) as producer:

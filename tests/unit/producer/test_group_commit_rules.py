@@ -18,7 +18,7 @@ def crowded(files: int = 8, interval_s: float = 0.04) -> GroupCommitPolicy:
     return policy
 
 
-def test_who_writes_alone_waits_for_nobody_and_offers_nothing():
+def test_a_sole_writer_neither_waits_nor_shares():
     policy = GroupCommitPolicy()
     for number in range(50):
         policy.learned(number * 0.02, 1, 1, contended=False)
@@ -27,13 +27,13 @@ def test_who_writes_alone_waits_for_nobody_and_offers_nothing():
         assert policy.leader_timeout_s(number * 0.02, 0.5, 0, is_ours=True) == 0
 
 
-def test_where_files_come_seldom_everybody_commits_for_himself():
+def test_below_the_log_utilisation_each_writer_commits_for_itself():
     policy = crowded(files=1, interval_s=0.1)
     assert not policy.is_contended(2.4)
     assert policy.leader_timeout_s(2.4, 0.5, 0, is_ours=False) == 0
 
 
-def test_in_a_crowd_all_wait_but_the_one_that_has_just_committed():
+def test_under_contention_all_writers_but_the_last_committer_wait():
     policy = crowded()
     policy.committed(COMMIT_S)
     assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=True) == 0
@@ -43,7 +43,7 @@ def test_in_a_crowd_all_wait_but_the_one_that_has_just_committed():
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_each_lost_race_spreads_those_that_lose_patience(lost):
+def test_each_lost_race_spreads_the_leader_timeouts(lost):
     policy = crowded()
     spread = [policy.leader_timeout_s(1.0, chance, lost, is_ours=False) for chance in (0.0, 0.99)]
     wider = [policy.leader_timeout_s(1.0, chance, lost + 1, is_ours=False) for chance in (0.0, 0.99)]
@@ -51,7 +51,7 @@ def test_each_lost_race_spreads_those_that_lose_patience(lost):
     assert wider[1] - wider[0] == pytest.approx(2 * (spread[1] - spread[0]))
 
 
-def test_nobody_commits_for_all_for_ever():
+def test_the_group_commit_leader_changes():
     policy = crowded()
     policy.peer_committed(1.0)
     waits = []
@@ -62,7 +62,7 @@ def test_nobody_commits_for_all_for_ever():
     assert sum(waits) == 1
 
 
-def test_company_ends_a_while_after_its_last_sign():
+def test_contention_ends_some_time_after_its_last_sign():
     policy = crowded()
     assert policy.is_contended(1.0)
     assert 1.5 < policy.contended_left_s(1.0) < 2.0
@@ -70,7 +70,7 @@ def test_company_ends_a_while_after_its_last_sign():
     assert policy.contended_left_s(3.0) == 0
 
 
-def test_an_outage_does_not_make_commits_seem_dear():
+def test_an_outage_does_not_raise_the_estimated_commit_time():
     policy = crowded(files=1, interval_s=0.1)
     policy.committed(60.0)
     policy.committed(COMMIT_S)

@@ -40,7 +40,7 @@ def departures(produced_at: list[float]) -> list[tuple[float, int]]:
     return left
 
 
-def test_records_that_nothing_follows_for_a_while_do_not_wait_for_company_any_more():
+def test_records_do_not_wait_after_a_pause_without_followers():
     sparse = [1.5 * number for number in range(LONE_MIN + 3)]
     waits = [leaves_at - at for (leaves_at, _), at in zip(departures(sparse), sparse, strict=True)]
     assert waits == [LINGER_S] * LONE_MIN + [0.0] * 3
@@ -51,7 +51,7 @@ def test_records_that_come_close_together_wait_for_each_other():
     assert [count for _, count in departures(bursts)] == [3] * 9
 
 
-def test_the_first_of_denser_traffic_leaves_alone_and_no_other():
+def test_only_the_first_record_of_denser_traffic_leaves_alone():
     sparse = [10.0 * number for number in range(LONE_MIN + 1)]
     dense = [sparse[-1] + 10.0 + 0.1 * number for number in range(40)]
     counts = [count for _, count in departures(sparse + dense)]
@@ -59,14 +59,14 @@ def test_the_first_of_denser_traffic_leaves_alone_and_no_other():
     assert 1 not in counts[LONE_MIN + 2 :]
 
 
-def test_records_that_come_in_pairs_are_not_parted_for_long():
+def test_records_that_come_in_pairs_are_soon_written_together():
     sparse = [10.0 * number for number in range(LONE_MIN + 1)]
     pairs = [sparse[-1] + 10.0 * pair + late for pair in range(1, 6) for late in (0.0, 0.5)]
     assert [count for _, count in departures(sparse + pairs)] == [1] * (LONE_MIN + 3) + [2] * 4
 
 
 @given(st.lists(st.sampled_from([1 / 64, 0.25, 0.75, 1.0, 1.25, 5.0]), max_size=60))
-def test_nothing_waits_longer_than_it_lingers_and_hardly_any_commit_is_more_than_with_lingering(gaps):
+def test_waits_stay_within_linger_with_hardly_more_commits(gaps):
     produced_at = list(accumulate(gaps))
     left = departures(produced_at)
     assert sum(count for _, count in left) == len(produced_at)
@@ -108,7 +108,7 @@ def rows_of_files(producer: Producer) -> list[int]:
     return [file.segment.rows for file in log.index.files.values()]
 
 
-def test_a_message_of_sparse_traffic_is_written_at_once_and_the_next_one_waits_for_company(lingering):
+def test_a_sparse_message_is_written_at_once_and_the_next_one_lingers(lingering):
     send_now_and_then(lingering, 1)
     lingering.produce("t", b"at once", callback=lambda *_: None)
     while not lingering.poll():
@@ -119,7 +119,7 @@ def test_a_message_of_sparse_traffic_is_written_at_once_and_the_next_one_waits_f
     assert rows_of_files(lingering) == [1] * (LONE_MIN + 1) + [2]
 
 
-def test_a_message_waits_for_company_where_messages_come_together(lingering):
+def test_a_message_lingers_where_messages_come_together(lingering):
     send_now_and_then(lingering, 2)
     lingering.produce("t", b"waits")
     lingering._clock.until_waiting(2)
@@ -131,7 +131,7 @@ def test_a_message_waits_for_company_where_messages_come_together(lingering):
 # --- how long a batch takes ---
 
 
-def test_records_wait_as_long_as_flights_take_of_late_while_none_are_on_their_way():
+def test_idle_records_wait_as_long_as_recent_batches_took():
     times = BatchTimes()
     assert times.enough_s(LINGER_S) == LINGER_S, "nothing is known yet"
     times.committed(0.5)
@@ -141,7 +141,7 @@ def test_records_wait_as_long_as_flights_take_of_late_while_none_are_on_their_wa
     assert times.enough_s(LINGER_S) == pytest.approx(0.75, abs=0.01)
 
 
-def test_records_never_wait_longer_than_they_linger_and_a_third_of_it_at_least():
+def test_records_wait_between_a_third_of_linger_and_linger():
     slow, fast = BatchTimes(), BatchTimes()
     slow.committed(7.0)
     fast.committed(0.001)
@@ -150,7 +150,7 @@ def test_records_never_wait_longer_than_they_linger_and_a_third_of_it_at_least()
     assert fast.enough_s(0.0) == slow.enough_s(0.0) == 0.0
 
 
-def test_one_flight_that_took_very_long_is_no_reason_to_expect_more_of_them():
+def test_one_slow_batch_does_not_raise_the_expected_batch_time():
     times = BatchTimes()
     times.committed(0.5)
     times.committed(3600.0)
@@ -213,7 +213,7 @@ def leaves_after(seconds: float, producer: Producer, store: TimedStore, clock: M
         producer.poll(0)
 
 
-def test_while_nothing_is_on_its_way_a_message_leaves_once_it_has_waited_as_long_as_a_commit_takes():
+def test_a_message_without_batches_in_flight_waits_one_commit_time():
     with sending() as (producer, store, clock):
         for value in (b"waits", b"for this one"):
             producer.produce("t", value)
@@ -221,7 +221,7 @@ def test_while_nothing_is_on_its_way_a_message_leaves_once_it_has_waited_as_long
         assert rows_of_files(producer) == [1, 2]
 
 
-def test_on_an_object_store_a_message_waits_for_all_of_its_time():
+def test_on_an_object_store_a_message_waits_its_whole_linger():
     with sending(is_remote=True) as (producer, store, clock):
         for value in (b"waits", b"for this one"):
             producer.produce("t", value)
@@ -229,7 +229,7 @@ def test_on_an_object_store_a_message_waits_for_all_of_its_time():
         assert rows_of_files(producer) == [1, 2]
 
 
-def test_beside_others_who_write_a_message_waits_for_all_of_its_time():
+def test_a_message_of_a_contended_writer_waits_its_whole_linger():
     with sending() as (producer, store, clock):
         other = TopicLog(store, "t")
         other.load()
@@ -242,7 +242,7 @@ def test_beside_others_who_write_a_message_waits_for_all_of_its_time():
         leaves_after(1.0 * LINGER_S, producer, store, clock)
 
 
-def test_while_something_is_on_its_way_a_message_waits_and_leaves_when_that_has_landed():
+def test_a_message_waits_for_the_batch_in_flight():
     with sending() as (producer, store, clock):
         store.gate.clear()
         store.at_the_gate.clear()
@@ -271,7 +271,7 @@ def after(linger: AdaptiveLinger, commits: int, others: dict[str, int], interval
     return linger.extra_s
 
 
-def test_who_writes_alone_knows_it_and_who_has_company_of_late_too():
+def test_a_writer_knows_whether_others_wrote_recently():
     linger = AdaptiveLinger()
     after(linger, 6, {}, 0.01)
     assert linger.is_alone
@@ -283,27 +283,27 @@ def test_who_writes_alone_knows_it_and_who_has_company_of_late_too():
     assert linger.is_alone
 
 
-def test_who_writes_alone_never_waits():
+def test_a_sole_writer_never_backs_off():
     assert after(AdaptiveLinger(), 50, {}, 0.001) == 0
 
 
-def test_who_writes_with_others_that_write_little_does_not_wait():
+def test_a_writer_beside_rare_writers_does_not_back_off():
     assert after(AdaptiveLinger(), 50, {"a": 1, "b": 1}, 0.5) == 0
 
 
-def test_in_a_crowd_the_wait_grows_and_stays_within_its_bound():
+def test_under_contention_the_wait_grows_within_its_bound():
     crowd = {f"w{number}": 1 for number in range(10)}
     waits = [after(AdaptiveLinger(), commits, crowd, 0.01) for commits in (2, 4, 6, 50)]
     assert 0 < waits[0] < waits[1] < waits[2] < waits[3] == EXTRA_S_MAX
 
 
-def test_when_the_crowd_is_gone_so_is_the_wait():
+def test_the_wait_ends_with_the_contention():
     linger = AdaptiveLinger()
     assert after(linger, 6, {"a": 1, "b": 1, "c": 1}, 0.01) > COMMIT_S
     assert after(linger, 10, {}, 0.02, start=1.0) == 0
 
 
-def test_writers_that_wait_equally_long_do_not_come_back_at_the_same_moment():
+def test_equal_waits_are_spread_by_jitter():
     early, late = AdaptiveLinger(), AdaptiveLinger()
     for number in range(4):
         early.committed({"a": 1, "b": 1}, number * 0.01, COMMIT_S, 0.0)
@@ -311,7 +311,7 @@ def test_writers_that_wait_equally_long_do_not_come_back_at_the_same_moment():
     assert early.extra_s * 1.5 < late.extra_s
 
 
-def test_one_commit_that_took_very_long_does_not_make_the_next_ones_wait_as_long():
+def test_one_slow_commit_does_not_raise_later_waits():
     linger = AdaptiveLinger()
     before = after(linger, 30, {"a": 1, "b": 1}, 0.03)
     linger.committed({"a": 1, "b": 1}, 2.0, 60.0, 0.5)
@@ -406,7 +406,7 @@ def test_a_newcomer_gets_its_share_and_those_who_stay_take_over_that_of_one_who_
     assert log.lingers[0].extra_s == 0
 
 
-def test_a_log_tells_how_often_each_other_writer_came_between_two_appends():
+def test_a_log_counts_the_entries_of_other_writers_between_two_appends():
     store = MemoryStore("test")
     ours, theirs, third = (TopicLog(store, "t") for _ in range(3))
     topic_id = ours.create(1, "{}", {}, float("inf")).topic_id

@@ -33,7 +33,7 @@ def _at_info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="deltaq")
 
 
-def test_a_happy_life_is_told_in_one_line_for_each_step(caplog):
+def test_a_normal_run_logs_one_line_for_each_step(caplog):
     store = MemoryStore("shop")
     with make(store) as producer:
         producer.produce("orders", "v", on_delivery=lambda *report: None)
@@ -117,7 +117,7 @@ def test_an_unknown_outcome_is_logged_with_the_call_that_resolves_it(caplog):
         assert producer.resolve("t", token) is False
 
 
-def test_what_the_application_has_purged_is_no_warning(caplog):
+def test_purged_messages_log_no_warning(caplog):
     with make(MemoryStore("test"), **{"linger.ms": 60_000}) as producer:
         producer.produce("t", "purged")
         producer.purge()
@@ -125,7 +125,7 @@ def test_what_the_application_has_purged_is_no_warning(caplog):
     assert lines(caplog, logging.WARNING) == []
 
 
-def test_a_successor_says_for_whom_and_how_long_it_waits(caplog):
+def test_a_successor_logs_its_predecessor_and_the_wait(caplog):
     store = MemoryStore("test")
     Topic("t", store=store).create()
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "heartbeat.interval.ms": 100}

@@ -161,7 +161,7 @@ def test_the_first_message_of_a_producer_does_not_wait_for_a_commit_that_was_pur
 
 @pytest.mark.fault("P9", "P10")
 @pytest.mark.parametrize("landed", [False, True])
-def test_what_shares_a_commit_with_a_patient_producer_is_unknown_at_its_own_limit(landed):
+def test_a_message_in_a_commit_with_a_longer_limit_is_unknown_at_its_own(landed):
     answer = Fault.error_after() if landed else Fault.error_before()
     stage = Stage(Rule("create", ENTRY, answer, EVER), Rule("get", ENTRY, Fault.error_before(), EVER))
     batches = stage.writer._batches
@@ -207,7 +207,7 @@ def test_a_short_limit_is_kept_while_a_call_of_the_store_hangs():
     stage.close()
 
 
-def test_what_was_reported_as_failed_is_not_offered_to_other_writers_any_more():
+def test_a_file_reported_as_failed_is_no_longer_shared():
     stage = Stage()
     batches, segment = stage.writer._batches, cast(PendingSegment, object())
     part = BatchPart(stage.short._handles["t"].buffer, RowBlock([], []), 0)

@@ -138,7 +138,7 @@ class Like:
 
 
 @pytest.mark.parametrize("answer", [True, False, AttributeError("n")], ids=str)
-def test_a_callback_is_called_whatever_it_is_equal_to(root, answer):
+def test_a_callback_with_custom_equality_is_called(root, answer):
     topic(root)
     told: list[object] = []
     with Producer(bootstrap_servers=root) as producer:
@@ -153,7 +153,7 @@ def _nothing(*_: object) -> None:
     pass
 
 
-def test_a_waiting_message_is_nothing_to_the_garbage_collector_though_it_has_a_callback(root):
+def test_a_waiting_message_with_a_callback_is_not_tracked_by_the_collector(root):
     """It would be looked at again and again while it waits, and cost more than all else that `produce` does."""
     topic(root)
     with lingering(root) as producer:
@@ -167,7 +167,7 @@ def test_a_waiting_message_is_nothing_to_the_garbage_collector_though_it_has_a_c
 
 
 @pytest.mark.fault("X2")
-def test_null_and_empty_are_told_apart(root):
+def test_null_and_empty_values_are_distinct(root):
     pairs = [(None, None), (b"", b""), (None, b"v"), (b"k", None), ("é", "ü")]
     with Producer(bootstrap_servers=root) as producer:
         for key, value in pairs:
@@ -342,7 +342,7 @@ def test_a_full_queue_is_a_buffer_error_and_empties_by_polling(root):
 
 
 @pytest.mark.fault("D2")
-def test_reports_that_nobody_polls_fill_the_queue_too(root):
+def test_unpolled_delivery_reports_fill_the_queue(root):
     with Producer({"bootstrap.servers": root, "linger.ms": 0, "queue.buffering.max.messages": 2}) as producer:
         for _ in range(2):
             producer.produce("t", "v", on_delivery=lambda *r: None)
@@ -368,7 +368,7 @@ def test_the_bytes_of_all_topics_together_are_limited(root):
 
 
 @pytest.mark.fault("P14")
-def test_purge_drops_what_waits_and_says_so(root):
+def test_purge_drops_waiting_messages_and_reports_them(root):
     producer = lingering(root)
     reports = []
     for number in range(3):
@@ -468,7 +468,7 @@ def test_a_callback_may_produce_and_poll(root):
 
 
 @pytest.mark.parametrize("end", ["flush", "close"])
-def test_what_another_thread_is_at_is_waited_for_by_flush_and_close(root, end):
+def test_flush_and_close_wait_for_callbacks_of_another_thread(root, end):
     begun, go_on, told = threading.Event(), threading.Event(), []
 
     def slow(error, message):
@@ -587,7 +587,7 @@ def test_flush_says_how_many_messages_are_left_and_takes_none_for_ever(root):
 
 
 @pytest.mark.fault("P14")
-def test_close_flushes_is_idempotent_and_ends_everything(root):
+def test_close_flushes_ends_all_threads_and_is_idempotent(root):
     reports = []
     producer = lingering(root)
     producer.produce("t", "v", on_delivery=lambda *r: reports.append(r))
@@ -612,7 +612,7 @@ def test_close_flushes_is_idempotent_and_ends_everything(root):
 
 
 @pytest.mark.fault("P14")
-def test_a_producer_that_is_dropped_with_messages_says_so_and_they_are_written(root, caplog):
+def test_a_dropped_producer_with_messages_warns_and_writes_them(root, caplog):
     producer = lingering(root)
     producer.produce("t", "v")
     with caplog.at_level(logging.WARNING, logger="deltaq"):
@@ -633,7 +633,7 @@ def test_a_producer_that_is_dropped_after_a_flush_is_gone_with_its_threads(root)
 
 
 @pytest.mark.fault("P14")
-def test_a_forked_child_is_told_to_make_its_own_producer_and_can(tmp_path):
+def test_a_forked_child_is_refused_and_can_make_its_own_producer(tmp_path):
     # In a process of its own: forking this one, with its threads, would be a risk for other tests.
     program = f"""
 import os, sys, warnings
@@ -716,7 +716,7 @@ def test_construction_does_no_io():
 # --- topics that do not exist ---
 
 
-def test_a_new_producer_writes_into_the_topic_that_is_there_now_though_another_still_knows_the_old_one(root):
+def test_a_new_producer_writes_to_the_recreated_topic_beside_a_stale_one(root):
     handle = Topic("t", conf={"bootstrap.servers": root}).create()
     with Producer(bootstrap_servers=root) as first:
         first.produce("t", "old")
@@ -739,7 +739,7 @@ def test_a_topic_is_created_when_it_is_first_produced_to(root):
 
 
 @pytest.mark.parametrize("key", ["auto.create.topics.enable", "allow.auto.create.topics"])
-def test_no_topic_is_created_if_that_is_not_wanted(root, key):
+def test_no_topic_is_created_if_creation_is_disabled(root, key):
     reports = []
     with Producer({"bootstrap.servers": root, key: False}) as producer:
         for name in ("t", Topic("t", partitions=2)):
@@ -756,7 +756,7 @@ def test_no_topic_is_created_if_that_is_not_wanted(root, key):
             producer.produce("t", "v" * 101)
 
 
-def test_what_produce_could_not_know_is_reported(root):
+def test_errors_found_after_produce_are_reported(root):
     conf = {"bootstrap.servers": root, "auto.create.topics.enable": False, "linger.ms": LONG_MS}
     with Producer(conf | {"message.timeout.ms": 2 * LONG_MS}) as producer:
         reports: dict[tuple[Any, Any], Any] = {}
@@ -785,7 +785,7 @@ def test_what_produce_could_not_know_is_reported(root):
     assert set(times.values()) == {(TIMESTAMP_NOT_AVAILABLE, 0)}, "of what was refused before it got a time"
 
 
-def test_messages_that_are_all_refused_for_several_reasons_give_back_all_that_they_took(root):
+def test_messages_refused_for_several_reasons_release_their_memory(root):
     conf = {"bootstrap.servers": root, "auto.create.topics.enable": False, "linger.ms": LONG_MS}
     with Producer(conf | {"message.timeout.ms": 2 * LONG_MS}) as producer:
         for key, value, partition in ((b"k", b"v" * 101, 0), (None, b"v", 0), (b"k", b"v", 7)):
@@ -813,7 +813,7 @@ def test_a_topic_that_is_deleted_is_created_again(root):
     assert message.offset() <= 1
 
 
-def test_a_topic_that_is_created_again_with_other_demands_is_taken_as_it_is(root):
+def test_a_topic_recreated_with_other_settings_is_used_as_it_is(root):
     class Order(pydantic.BaseModel):
         id: int
 
@@ -1026,7 +1026,7 @@ ORDERS = Topic("orders", schema=Order, partitions=1)
 ARROW = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("item", pa.string())])
 
 
-def test_a_typed_topic_takes_models_and_dicts_and_gives_what_was_asked_for(root):
+def test_a_typed_topic_takes_models_and_dicts_and_returns_the_requested_type(root):
     with Producer(bootstrap_servers=root) as producer:
         producer.produce(ORDERS, Order(id=1, item="tea"), key="a")
         producer.produce(ORDERS, {"id": 2, "item": "cup", "tags": ["x"]})
@@ -1093,7 +1093,7 @@ def test_a_handle_with_another_schema_than_the_topic_has_is_refused(root):
     assert [m.value() for m in read(root, 1, "orders")] == [b"bytes"]
 
 
-def test_reading_bytes_as_a_model_says_so(root):
+def test_reading_an_untyped_topic_as_a_model_raises(root):
     topic(root, "orders")
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("orders", "bytes")
@@ -1117,7 +1117,7 @@ def test_a_cluster_is_described_without_a_broker(root):
         assert "PLANTED" not in repr(producer)
 
 
-def test_what_the_client_counts_as_nothing_still_counts_where_a_flight_is_cut_into_files(monkeypatch):
+def test_empty_messages_count_when_a_batch_is_cut_into_files(monkeypatch):
     """Headers of empty names and values: many of them take much, and a file that decodes to too much is never read."""
     monkeypatch.setattr("deltaq.producer.batch_upload.SEGMENT_BYTES_MAX", 64 * 1024)
     store = MemoryStore("test")

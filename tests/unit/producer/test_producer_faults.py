@@ -95,7 +95,7 @@ class Reports(list[tuple[Any, Any]]):
 
 
 @pytest.mark.fault("S1")
-def test_a_store_that_is_away_for_a_moment_delays_messages_and_loses_none():
+def test_a_short_store_outage_delays_messages_and_loses_none():
     for rule in (Rule("put", DATA, Fault.error_before(), 3), Rule("create", ENTRY, Fault.error_before(), 3)):
         store = FaultyStore(MemoryStore("test"))
         create(store)
@@ -109,7 +109,7 @@ def test_a_store_that_is_away_for_a_moment_delays_messages_and_loses_none():
         assert stored(store, 5) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
+def test_a_store_outage_at_the_first_produce_is_retried():
     store = FaultyStore(MemoryStore("test"), Rule("get", ENTRY, Fault.error_before(), 4))
     reports = Reports()
     with make(store, on_delivery=reports) as producer:
@@ -120,7 +120,7 @@ def test_a_store_that_is_away_at_the_first_produce_is_asked_again():
 
 
 @pytest.mark.parametrize("as_table", [False, True])
-def test_a_store_that_is_away_while_a_new_partition_is_looked_for_is_asked_again(as_table):
+def test_a_store_outage_during_a_partition_lookup_is_retried(as_table):
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     create(store)
     with (
@@ -144,7 +144,7 @@ def test_a_store_that_is_away_while_a_new_partition_is_looked_for_is_asked_again
 
 
 @pytest.mark.fault("P9")
-def test_messages_are_not_called_unknown_because_the_creation_of_their_topic_is(monkeypatch):
+def test_messages_fail_definitely_if_only_the_topics_creation_is_unknown(monkeypatch):
     def no_answer(self, *arguments):
         raise OutcomeUnknown("no answer", token="0:creation")
 
@@ -194,7 +194,7 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
     assert stored(store, 1) == [b"kept"]
 
 
-def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
+def test_a_short_message_timeout_does_not_shorten_that_of_other_producers():
     class SlowUploads(FaultyStore):
         gate = threading.Event()
 
@@ -220,7 +220,7 @@ def test_an_impatient_producer_does_not_spend_the_time_of_a_patient_one():
 
 
 @pytest.mark.fault("D1")
-def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
+def test_a_full_disk_is_reported_at_once_and_writes_resume_when_there_is_room():
     class Full(FaultyStore):
         full = True
 
@@ -245,7 +245,7 @@ def test_a_full_disk_is_reported_at_once_and_forgotten_when_there_is_room():
 
 
 @pytest.mark.fault("P14")
-def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting():
+def test_an_unexpected_store_error_is_reported():
     class Broken(FaultyStore):
         def put(self, key, data):
             if key.endswith(".parquet"):
@@ -260,7 +260,7 @@ def test_a_defect_of_a_store_is_reported_instead_of_leaving_the_producer_waiting
     assert "ZeroDivisionError: a defect" in reports[0][0].str()
 
 
-def test_an_exception_of_the_error_callback_comes_out_and_the_reports_are_made():
+def test_an_error_callbacks_exception_is_raised_and_reports_are_made():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.refused()))
     reports = Reports()
 
@@ -284,7 +284,7 @@ def token_of(error: KafkaError) -> str:
 
 
 @pytest.mark.fault("P9")
-def test_an_unknown_outcome_carries_a_token_and_is_settled_as_not_done():
+def test_an_unknown_outcome_has_a_token_and_is_resolved_as_not_done():
     store = FaultyStore(MemoryStore("test"))
     create(store)
     store.add(Rule("create", ENTRY, Fault.late_apply(), EVER))
@@ -302,7 +302,7 @@ def test_an_unknown_outcome_carries_a_token_and_is_settled_as_not_done():
 
 
 @pytest.mark.fault("P9", "P10")
-def test_an_unknown_outcome_that_happened_is_settled_as_done():
+def test_an_unknown_outcome_that_was_committed_is_resolved_as_done():
     store = FaultyStore(MemoryStore("test"))
     create(store)
     reports = Reports()
@@ -346,7 +346,7 @@ def test_producers_of_one_process_share_commits():
     second.close()
 
 
-def test_the_next_flight_is_uploaded_while_the_commit_of_the_one_before_is_waiting():
+def test_the_next_batch_is_uploaded_while_the_previous_commit_waits():
     store = GatedStore()
     create(store)
     reports = Reports()
@@ -385,7 +385,7 @@ def fill(producer: Producer, store: FaultyStore) -> int:
     return sent
 
 
-def test_whole_batches_are_uploaded_beside_one_that_takes_long_and_committed_behind_it():
+def test_whole_batches_are_uploaded_beside_a_slow_one_and_committed_after_it():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
     with batches_of_ten(store) as producer:
         send(producer, 0)
@@ -400,7 +400,7 @@ def test_whole_batches_are_uploaded_beside_one_that_takes_long_and_committed_beh
     assert stored(store, 30) == [b"%d" % number for number in range(30)]
 
 
-def test_less_than_a_batch_waits_for_the_upload_that_is_under_way():
+def test_a_partial_batch_waits_for_the_upload_in_flight():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=EVER))
     with batches_of_ten(store) as producer:
         send(producer, 0)
@@ -448,7 +448,7 @@ def test_a_batch_that_cannot_be_uploaded_takes_no_other_one_with_it():
     assert stored(store, 20) == [b"%d" % number for number in (0, *range(11, 30))]
 
 
-def test_in_a_crowd_no_batch_goes_before_its_turn():
+def test_contended_batches_are_committed_in_order():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
     with batches_of_ten(store) as producer:
         send(producer, 0)
@@ -479,7 +479,7 @@ class HeldStore(FaultyStore):
         super().put(key, data)
 
 
-def test_a_new_producer_does_not_wait_for_the_batches_of_one_that_has_gone():
+def test_a_new_producer_does_not_wait_for_batches_of_a_closed_one():
     store = HeldStore()
     gone = batches_of_ten(store)
     send(gone, 0)
@@ -512,7 +512,7 @@ def gone_writer(store: FaultyStore) -> Sender:
     return topic_sender(store, "t", SYSTEM_CLOCK)
 
 
-def test_a_refusal_of_nothing_is_no_refusal_of_a_batch_that_is_being_uploaded():
+def test_a_refusal_without_messages_does_not_fail_a_batch_being_uploaded():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.slow(), times=1))
     with batches_of_ten(store) as producer:
         send(producer, 0)
@@ -523,7 +523,7 @@ def test_a_refusal_of_nothing_is_no_refusal_of_a_batch_that_is_being_uploaded():
     assert stored(store, 1) == [b"0"]
 
 
-def test_where_there_are_no_more_threads_batches_are_uploaded_one_after_the_other():
+def test_batches_are_uploaded_sequentially_if_no_thread_can_start():
     class Scarce(SystemClock):
         started, refused = False, 0
 
@@ -620,7 +620,7 @@ def test_producers_of_one_root_share_one_writer():
 
 
 @pytest.mark.fault("D2")
-def test_what_is_being_written_counts_for_the_limits():
+def test_messages_in_flight_count_for_the_limits():
     store = GatedStore()
     create(store)
     with make(store, queue_buffering_max_messages=5) as rows, make(store, queue_buffering_max_kbytes=8) as size:
@@ -643,7 +643,7 @@ def test_what_is_being_written_counts_for_the_limits():
 
 
 @pytest.mark.fault("D2", "S6")
-def test_a_store_that_does_not_answer_takes_no_more_memory_the_longer_it_lasts():
+def test_memory_does_not_grow_while_a_store_does_not_answer():
     store = FaultyStore(MemoryStore("test"))
     create(store)
     store.add(Rule("put", DATA, Fault.slow(), EVER))
@@ -689,7 +689,7 @@ def test_a_table_waits_for_room_too_unless_nothing_else_waits():
 
 
 @pytest.mark.fault("P14")
-def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
+def test_purge_reports_messages_in_flight_once():
     store = GatedStore()
     create(store)
     reports = Reports()
@@ -712,7 +712,7 @@ def test_purge_reports_what_is_being_written_as_in_flight_and_never_again():
 
 
 @pytest.mark.fault("P14")
-def test_what_was_purged_before_its_topic_was_known_is_told_once_and_never_written():
+def test_messages_purged_before_their_topic_is_known_are_reported_once():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     create(store, "t", 1, **{"cleanup.policy": "compact"})
     store.add(Rule("get", ENTRY, Fault.error_before(), EVER))
@@ -732,7 +732,7 @@ def test_what_was_purged_before_its_topic_was_known_is_told_once_and_never_writt
 
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("keys", [("k", None, "k", None), (None, None)], ids=["some", "all"])
-def test_what_is_purged_just_before_some_of_it_is_refused_is_told_once(monkeypatch, keys):
+def test_messages_purged_just_before_a_refusal_are_reported_once(monkeypatch, keys):
     store, reports, refusals = FaultyStore(MemoryStore("test")), Reports(), BatchUpload._refusals
     create(store, "t", 1, **{"cleanup.policy": "compact"})
 
@@ -754,7 +754,7 @@ def test_what_is_purged_just_before_some_of_it_is_refused_is_told_once(monkeypat
 
 
 @pytest.mark.fault("P14")
-def test_purge_makes_a_producer_whose_store_is_away_end_at_once():
+def test_purge_lets_a_producer_close_at_once_during_an_outage():
     store = FaultyStore(MemoryStore("test"), Rule("put", DATA, Fault.error_before(), EVER))
     create(store)
     reports = Reports()

@@ -53,7 +53,7 @@ def test_offsets_round_trip_through_a_checkpoint(topic: TopicHead) -> None:
     assert from_json(json.loads(json.dumps(as_json(kept)))) == kept
 
 
-def test_equal_offsets_give_equal_text_whatever_their_order() -> None:
+def test_equal_offsets_give_equal_text_in_any_order() -> None:
     one = {"b": TopicOffsets("x", {10: 1, 2: 3}), "a": TopicOffsets("y", {0: 0})}
     other = {"a": TopicOffsets("y", {0: 0}), "b": TopicOffsets("x", {2: 3, 10: 1})}
     assert json.dumps(as_json(one)) == json.dumps(as_json(other))

@@ -140,16 +140,12 @@ SNAPSHOTS = {
 
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("forgery", SNAPSHOTS.values(), ids=SNAPSHOTS.keys())
-def test_a_snapshot_with_a_hole_or_an_overlap_is_refused_from_any_writer(
-    topic: WrittenTopic, forgery: Forgery
-) -> None:
+def test_a_snapshot_with_a_hole_or_an_overlap_is_refused_from_any_writer(topic: WrittenTopic, forgery: Forgery) -> None:
     assert refusals(topic, forgery) == 3
 
 
 @pytest.mark.parametrize("forgery", [[*gone("a", "a")], [add([0, 6, 0, 1], path="a"), add([0, 7, 0, 1], path="a")]])
-def test_an_entry_with_a_repeated_file_action_is_not_written(
-    topic: WrittenTopic, forgery: list[Action]
-) -> None:
+def test_an_entry_with_a_repeated_file_action_is_not_written(topic: WrittenTopic, forgery: list[Action]) -> None:
     with pytest.raises(Corrupt, match="two actions"):
         write(topic, [*forgery, topic.log.live_head.action()])
 

@@ -170,9 +170,7 @@ def test_the_parts_of_a_batch_share_out_its_offsets_and_each_can_be_read_alone(f
 
 
 @given(gappy_files(), row_groups, shares, st.integers(1, 20_000), st.booleans(), st.data())
-def test_reading_a_file_in_first_parts_returns_every_record_once(
-    file, row_group_bytes, share, bytes_max, dense, data
-):
+def test_reading_a_file_in_first_parts_returns_every_record_once(file, row_group_bytes, share, bytes_max, dense, data):
     offsets, ends = file
     if dense:
         offsets = {partition: list(range(3, 3 + len(found))) for partition, found in offsets.items()}

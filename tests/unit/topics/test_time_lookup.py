@@ -79,9 +79,7 @@ def test_a_time_lookup_equals_a_scan_of_every_record(files, compacted, dropped):
     st.sampled_from([1, 2**20]),
 )
 @example(files=[[(0, 5), (1, 6)]], compacted=True, dropped={(0, 0)}, row_group_rows=1, share=1)
-def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(
-    files, compacted, dropped, row_group_rows, share
-):
+def test_a_time_lookup_in_large_files_equals_a_scan_of_every_record(files, compacted, dropped, row_group_rows, share):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment, "WHOLE_FILE_BYTES", 0)
         patch.setattr(segment, "ROW_GROUP_ROWS_MAX", row_group_rows)

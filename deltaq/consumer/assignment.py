@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, Message, TopicPartition
 from deltaq.serde.schema import TopicSchema
@@ -197,6 +198,20 @@ class Assignment:
         """Whether a partition is assigned."""
         self._apply_changes()
         return (topic, partition) in self._held
+
+    def check_new(self, wanted: Iterable[TopicPartition]) -> None:
+        """Raise KafkaException (_CONFLICT) for a partition that is assigned already."""
+        for tp in wanted:
+            if self.holds(tp.topic, tp.partition):
+                reason = f"{tp.topic} [{tp.partition}] is already part of the current assignment"
+                raise KafkaException(KafkaError(KafkaError._CONFLICT, reason))
+
+    def check_assigned(self, unwanted: Iterable[TopicPartition]) -> None:
+        """Raise InvalidConfig for a partition that is not assigned."""
+        for tp in unwanted:
+            if not self.holds(tp.topic, tp.partition):
+                reason = f"{tp.topic} [{tp.partition}] can't be unassigned since it is not in the current assignment"
+                raise InvalidConfig(reason, key="partitions")
 
     # --- positions ---
 

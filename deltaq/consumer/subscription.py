@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
-from deltaq.consumer.assignment import Assignment
-from deltaq.consumer.fetcher import Fetcher
+from deltaq.consumer.reader import Reader
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, Unavailable
-from deltaq.groups.membership import Membership, Session
-from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.log import GroupLog, GroupMaintenance
+from deltaq.groups.membership import GroupSettings, Membership, Session
+from deltaq.groups.state import Member
 from deltaq.message import Message, TopicPartition, event
 from deltaq.metadata import topic_names
 from deltaq.names import check_topic
 from deltaq.store import Store
 
-__all__ = ["NO_MEMBER", "CallsOut", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
+__all__ = ["NO_MEMBER", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
 
 _log = logging.getLogger("deltaq.consumer")
 
@@ -30,14 +31,36 @@ NO_MEMBER = ""
 """A member id with which every commit is refused: no member has an empty id."""
 
 
-class CallsOut(Protocol):
-    """Runs callbacks of the application, which may call the consumer."""
-
-    def _call_out(self, call: Callable[[], object], /) -> None: ...
-
-
-C = TypeVar("C", bound=CallsOut)
+C = TypeVar("C")
 RebalanceCallback: TypeAlias = Callable[[C, list[TopicPartition]], object]
+
+
+def no_callback(consumer: object, partitions: list[TopicPartition]) -> None:
+    """The default of a rebalance callback: does nothing. Passing None is a TypeError, as in Kafka."""
+
+
+def rebalance_callbacks(**given: RebalanceCallback[C]) -> dict[str, RebalanceCallback[C]]:
+    """The callbacks that the application gave, by name. Raises TypeError for one that cannot be called."""
+    for kind, callback in given.items():
+        if not callable(callback):
+            raise TypeError(f"on_{kind} must be callable, not {type(callback).__name__}")
+    return {kind: callback for kind, callback in given.items() if callback is not no_callback}
+
+
+def open_membership(
+    topics: Iterable[str],
+    config: ConsumerConfig,
+    store: Store,
+    clock: Clock,
+    maintenance: GroupMaintenance | None,
+    reader: Reader,
+) -> Membership:
+    """A membership for a consumer that wants these topics and patterns. It joins after `Membership.begin`."""
+    member = Member(tuple(topics), config.client_id, socket.gethostname(), config.session_timeout_ms)
+    settings = GroupSettings(config.heartbeat_interval_ms / 1000, config.max_poll_interval_ms / 1000)
+    # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
+    log = GroupLog(store, config.group_id, clock, config.client_id, maintenance)
+    return Membership(store, log, member, settings, clock, reader.fetcher.queue.wake)
 
 
 def is_cooperative(config: ConsumerConfig) -> bool:
@@ -73,8 +96,7 @@ class Subscription(Generic[C]):
     """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the
     subscription does not keep it alive.
 
-    `callbacks` holds the application's callbacks by name: "assign", "revoke", "lost". `away(error)` is called when the
-    store is temporarily unavailable.
+    `callbacks` holds the application's callbacks by name: "assign", "revoke", "lost". `call_out` runs them.
     """
 
     def __init__(
@@ -82,27 +104,26 @@ class Subscription(Generic[C]):
         wanted: Wanted,
         callbacks: Mapping[str, RebalanceCallback[C]],
         membership: Membership,
-        fetcher: Fetcher,
-        held: Assignment,
-        committer: OffsetCommitter,
+        reader: Reader,
         config: ConsumerConfig,
         store: Store,
         clock: Clock,
-        away: Callable[[Unavailable], None],
+        call_out: Callable[[Callable[[], object]], None],
     ) -> None:
         self.wanted = wanted
         self.membership = membership
         self._callbacks = callbacks
-        self._fetcher = fetcher
-        self._held = held
-        self._committer = committer
+        self._fetcher = reader.fetcher
+        self._held = reader.held
+        self._committer = reader.committer
+        self._events = reader.events
         self._auto_commit = config.enable_auto_commit
         self._refresh_ms = config.topic_metadata_refresh_interval_ms
         self._is_cooperative = is_cooperative(config)
         self._group = config.group_id
         self._store = store
         self._clock = clock
-        self._away = away
+        self._call_out = call_out
         self._match_at = float("-inf")
         self._unmatched_reported = False
         self._session: Session | None = None  # the session that the partitions were assigned in; None without any
@@ -189,7 +210,7 @@ class Subscription(Generic[C]):
         """Raise or report the reason why the consumer is not a member, or lost its session, if it is new."""
         error = self.membership.take_error()
         if isinstance(error, Unavailable) and error.error.retriable():
-            self._away(error)
+            self._events.store_unavailable(error)
         elif error is not None:
             raise error
 
@@ -204,7 +225,7 @@ class Subscription(Generic[C]):
             if not error.error.retriable():
                 raise
             self._match_at = self._clock.monotonic() + _MATCH_AGAIN_S
-            self._away(error)
+            self._events.store_unavailable(error)
             return None
         self.wanted.match(names)
         self._follow()
@@ -293,7 +314,7 @@ class Subscription(Generic[C]):
         try:
             if callback is not None:
                 copies = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
-                consumer._call_out(lambda: callback(consumer, copies))
+                self._call_out(lambda: callback(consumer, copies))
         finally:
             self._finish_call()
 

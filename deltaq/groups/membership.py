@@ -11,6 +11,7 @@ never puts out a living member, however late it acts.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.state import Member, in_use
 from deltaq.store import Store, StoreError
 
-__all__ = ["GroupSettings", "Membership", "Session"]
+__all__ = ["GroupSettings", "Membership", "Session", "group_metadata"]
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -42,6 +43,13 @@ class Session:
 
     member_id: str
     generation: int
+
+
+def group_metadata(group: str, session: Session | None) -> bytes:
+    """Opaque bytes that identify a membership, in librdkafka's layout; `session` is None for a non-member."""
+    generation, member_id = (-1, "") if session is None else (session.generation, session.member_id)
+    texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
+    return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
 
 
 class _SessionExpired(Exception):

@@ -31,6 +31,9 @@ _log = logging.getLogger("deltaq.maintenance")
 
 FORGET_TIMEOUT_S = 60.0
 
+CLOSE_WAIT_S = 10.0
+"""Seconds that a closing consumer waits for maintenance of its group. The group's next maintenance continues it."""
+
 SWEEP_MAX = 1000
 """Maximum number of objects that a consumer's own maintenance removes in one go, since it must not delay the close of
 the consumer or the next checkpoint. It is at least ten times the number of objects added until the next one."""
@@ -348,6 +351,10 @@ class BackgroundGroupMaintenance:
             thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
+
+    def close(self) -> None:
+        """Start no more work, and wait for running work at most `CLOSE_WAIT_S`."""
+        self.stop(CLOSE_WAIT_S)
 
     def _undisturbing(self, state: TableState) -> None:
         """Maintain the log and log a failure. The next checkpoint, in any process, tries again."""

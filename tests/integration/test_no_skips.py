@@ -50,7 +50,7 @@ def test_pausing_while_a_topic_is_recreated_skips_no_record_of_the_new_one(notic
         new_id = topic.describe().topic_id
         deadline = time.monotonic() + 20
         while noticed and time.monotonic() < deadline:
-            seen = None if consumer._fetcher is None else consumer._fetcher.seen("t")
+            seen = None if consumer._reader is None else consumer._reader.fetcher.seen("t")
             if seen is not None and seen.head.topic_id == new_id:
                 break
         consumer.pause(PARTITION)
@@ -70,12 +70,12 @@ def test_records_that_consume_has_not_returned_are_not_committed(root):
         thread = threading.Thread(target=lambda: returned.append(len(consumer.consume(1000, 2.0))))
         thread.start()
         eventually(lambda: taken(consumer) == 10)
-        assert consumer._committer is not None
-        consumer._committer.commit_stored()
+        assert consumer._reader is not None
+        consumer._reader.committer.commit_stored()
         assert returned == [], "it is still waiting for more"
         assert consumer.committed(PARTITION)[0].offset == OFFSET_INVALID
         thread.join()
-        consumer._committer.commit_stored()
+        consumer._reader.committer.commit_stored()
         assert (returned, consumer.committed(PARTITION)[0].offset) == ([10], 10)
 
 

@@ -608,7 +608,7 @@ def test_records_that_were_ready_when_the_partition_was_paused_come_after_it_is_
             producer.flush(20)
     with consumer(root) as reader:
         reader.assign([tp(0, 0), tp(1, 0)])
-        fetcher = reader._running()
+        fetcher = reader._running().fetcher
         eventually(lambda: len(fetcher.queue._items) == 10, "everything is prefetched")
         reader.pause([tp(0)])
         assert [(m.partition(), m.offset()) for m in drain(reader, 5)] == [(1, offset) for offset in range(5)]
@@ -715,7 +715,7 @@ def test_the_end_is_current_although_the_topic_was_queried_before(root):
                 producer.produce("t", b"%d" % number)
                 producer.flush()
         reader.get_watermark_offsets(tp(0))
-        reader._lookup._known["t"].log.delta_log.adopt(borrowed)  # as it was a moment ago
+        reader._queries.lookup._known["t"].log.delta_log.adopt(borrowed)  # as it was a moment ago
         reader.assign([tp(0, OFFSET_END)])
         end = next_message(reader)
         assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)

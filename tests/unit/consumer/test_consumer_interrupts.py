@@ -77,8 +77,8 @@ def returned(result: Any) -> list[int]:
 
 def stored(reader: Consumer) -> int:
     """What may be committed; 0 if nothing."""
-    assert reader._held is not None
-    return max([entry.wanted.offset for entry in reader._held.stored()], default=0)
+    assert reader._reader is not None
+    return max([entry.wanted.offset for entry in reader._reader.held.stored()], default=0)
 
 
 def rest(reader: Consumer) -> list[int]:
@@ -97,9 +97,8 @@ class Rewound:
 
     def __init__(self, reader: Consumer) -> None:
         reader.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
-        assert reader._fetcher is not None
-        assert reader._held is not None
-        self.reader, self._queue, self._held = reader, reader._fetcher.queue._items, reader._held
+        assert reader._reader is not None
+        self.reader, self._queue, self._held = reader, reader._reader.fetcher.queue._items, reader._reader.held
         eventually(lambda: len(self._queue) == COMMITS)
         self._all = tuple(self._queue)
         self._epoch = self._held._held["t", 0].epoch
@@ -145,7 +144,7 @@ def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(
             assert stored(reader) == already, outcome.place
             assert reader.position([TopicPartition("t", 0)])[0].offset == (already or OFFSET_INVALID), outcome.place
             assert first + rest(reader) == list(range(RECORDS)), outcome.place
-        assert len(places) > 3
+        assert len(places) >= 3
         reader.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
         assert rest(reader) == list(range(RECORDS)), "a lock that is left behind stops the thread that fetches"
 

@@ -1,0 +1,162 @@
+"""What a consumer reads and commits with: the fetcher, the assignment and the offset committer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deltaq.clock import Clock
+from deltaq.config import ConsumerConfig, topic_properties
+from deltaq.consumer.arguments import check_place, partition_list
+from deltaq.consumer.assignment import Assignment
+from deltaq.consumer.calls import PendingEvents
+from deltaq.consumer.fetch_queue import PartitionEnd, PartitionError, PartitionRecords
+from deltaq.consumer.fetcher import Fetcher, FetchSettings
+from deltaq.consumer.offset_queries import OffsetQueries
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic, WrongState
+from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
+from deltaq.message import FetchedMessage, Message, TopicPartition, event
+from deltaq.serde.schema import TopicSchema
+from deltaq.store import Store
+from deltaq.topics.metadata import NewTopicPlan
+from deltaq.weak import weakly
+
+__all__ = ["Reader", "open_reader"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Built as a whole at the first use; each part knows only those before it. For the application's thread."""
+
+    fetcher: Fetcher
+    held: Assignment
+    committer: OffsetCommitter
+    events: PendingEvents
+
+    def begin(self) -> None:
+        """Start the threads, unless they run."""
+        self.fetcher.begin()
+        self.committer.begin()
+
+    def accept_next(self, timeout_s: float, is_only_matched: Callable[[str], bool]) -> bool:
+        """Accept the fetcher's next item, waiting up to `timeout_s` seconds for it. Returns whether there was one.
+
+        `is_only_matched(topic)` is whether only a pattern matched the topic: its deletion is no error then, because it
+        no longer matches.
+        """
+        item = self.fetcher.queue.first(timeout_s)
+        if item is None:
+            return False
+        held = self.held
+        if isinstance(item, PartitionRecords):
+            held.accept(item)
+        elif isinstance(item, PartitionEnd):
+            if held.is_current(item.topic, item.partition, item.epoch):
+                held.accept_event(item, item.topic, item.partition, _end_of_partition(item))
+        elif isinstance(item, PartitionError):
+            is_about_topic = item.partition < 0
+            is_deletion = is_about_topic and isinstance(item.error, UnknownTopic) and is_only_matched(item.topic)
+            if not is_deletion and (is_about_topic or held.is_current(item.topic, item.partition, item.epoch)):
+                message = event(item.error.error, item.topic, item.partition, item.offset)
+                held.accept_event(item, item.topic, item.partition, message)
+        else:
+            self.events.store_unavailable(item.error)
+        self.fetcher.queue.remove(item)
+        return True
+
+    def to_commit(self, message: Message | None, offsets: object) -> list[ToCommit]:
+        """What a call of `commit` asks for. Raises KafkaException (_NO_OFFSET) if that is nothing."""
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if message is not None:
+            return [self._after(message)]
+        if offsets is None:
+            wanted = self.committer.uncommitted()
+        else:
+            listed = partition_list(offsets)
+            for tp in listed:
+                check_place(tp)
+            wanted = [self._with_topic_id(tp) for tp in listed if tp.offset >= 0]
+        if not wanted:
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
+        return wanted
+
+    def store(self, message: Message | None, offsets: object) -> None:
+        """Store offsets to commit. Raises WrongState for a partition that is not assigned."""
+        if (message is None) == (offsets is None):
+            raise ValueError("expected either message or offsets")
+        if message is None:
+            wanted = [self._with_topic_id(tp) for tp in partition_list(offsets)]
+        else:
+            wanted = [self._after(message)]
+        for entry in wanted:
+            check_place(entry.wanted)
+        for entry in wanted:
+            tp = entry.wanted
+            if not self.held.holds(tp.topic, tp.partition):
+                raise WrongState(f"store_offsets: {tp.topic}[{tp.partition}] is not assigned to this consumer")
+            if tp.offset >= 0:
+                self.held.store(entry)
+
+    def _after(self, message: Message) -> ToCommit:
+        """The offset to commit so that reading continues after `message`."""
+        if not isinstance(message, Message):
+            raise TypeError(f"message must be a Message, not {type(message).__name__}")
+        topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+        if error is not None or topic is None or partition is None or offset is None:
+            reason = "the message is an event or has no offset; only a consumed record can be committed"
+            raise InvalidConfig(reason, key="message")
+        after = TopicPartition(topic, partition, offset + 1)
+        if isinstance(message, FetchedMessage) and message.topic_id is not None:
+            return ToCommit(after, message.topic_id)
+        return self._with_topic_id(after)
+
+    def _with_topic_id(self, tp: TopicPartition) -> ToCommit:
+        # A copy: the application may change its object while the commit is queued.
+        copy = TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata)
+        return ToCommit(copy, self.held.topic_id(tp.topic, tp.partition))
+
+
+def open_reader(
+    config: ConsumerConfig,
+    store: Store,
+    clock: Clock,
+    queries: OffsetQueries,
+    events: PendingEvents,
+    schema_of: Callable[[str], TopicSchema | None],
+    committing_member: Callable[[], str | None],
+) -> Reader:
+    """Build the reader of one consumer. Its threads begin with `Reader.begin`."""
+    plan = NewTopicPlan(config.num_partitions, None, topic_properties({}))
+    settings = FetchSettings(
+        config.queued_max_messages_kbytes * 1024,
+        config.fetch_max_bytes,
+        config.auto_offset_reset,
+        config.fetch_wait_max_ms / 1000,
+        config.enable_partition_eof,
+        plan if config.allow_auto_create_topics else None,
+    )
+    fetcher = Fetcher(store, settings, queries.stored, clock, config.group_id, queries.lookup)
+    held = Assignment(fetcher, schema_of, config.enable_auto_offset_store)
+
+    def topic_now(topic: str) -> tuple[str, int] | None:
+        live = fetcher.seen(topic)
+        head = queries.head(topic) if live is None else live.head
+        return None if head is None else (head.topic_id, head.partitions)
+
+    interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else 0
+    committer = OffsetCommitter(
+        queries.group_log,
+        committing_member,
+        topic_now,
+        held.stored,
+        weakly(events.committed, None),
+        interval_ms / 1000 if interval_ms else None,
+        clock,
+    )
+    return Reader(fetcher, held, committer, events)
+
+
+def _end_of_partition(end: PartitionEnd) -> Message:
+    reason = f"Reached the end of {end.topic} [{end.partition}] at offset {end.offset}"
+    return event(KafkaError(KafkaError._PARTITION_EOF, reason), end.topic, end.partition, end.offset)

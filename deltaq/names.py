@@ -16,18 +16,13 @@ __all__ = [
     "GROUPS_FOLDER",
     "LOG_FOLDER",
     "NAME_CHARS_MAX",
-    "SCHEMAS_FOLDER",
     "SHARED_FILE_BYTES_MAX",
     "TOPICS_FOLDER",
-    "TRANSACTIONS_FOLDER",
     "VERSION_MAX",
     "case_twin",
-    "check_client_id",
     "check_group",
-    "check_instance_id",
-    "check_subject",
+    "check_id",
     "check_topic",
-    "check_transactional_id",
     "checkpoint_file",
     "checkpoint_version",
     "clock_key",
@@ -35,7 +30,6 @@ __all__ = [
     "data_key",
     "entry_version",
     "group_folder",
-    "group_log",
     "holds_data",
     "last_checkpoint",
     "log_entry",
@@ -50,20 +44,15 @@ __all__ = [
     "orphan_scans_folder",
     "root_claim_key",
     "root_claims_folder",
-    "schema_folder",
     "shared_file",
     "shared_files_after",
     "shared_files_folder",
     "topic_folder",
     "topic_log",
-    "transaction_folder",
-    "transaction_log",
 ]
 
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
-TRANSACTIONS_FOLDER = "transactions/"
-SCHEMAS_FOLDER = "schemas/"
 
 NAME_CHARS_MAX = 249
 """Maximum name length in characters: Kafka's limit. It leaves room for a suffix in a file name of 255 bytes."""
@@ -98,24 +87,9 @@ def check_group(name: object) -> str:
     return _check(name, "group.id", "group.id", KafkaError.INVALID_GROUP_ID)
 
 
-def check_client_id(name: object) -> str:
-    """Return a valid client id. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
-    return _check(name, "client.id", "client.id", KafkaError._INVALID_ARG)
-
-
-def check_instance_id(name: object) -> str:
-    """Return a valid group instance id. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
-    return _check(name, "group.instance.id", "group.instance.id", KafkaError._INVALID_ARG)
-
-
-def check_transactional_id(name: object) -> str:
-    """Return a valid transactional id. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
-    return _check(name, "transactional.id", "transactional.id", KafkaError._INVALID_ARG)
-
-
-def check_subject(name: object) -> str:
-    """Return a valid schema subject. InvalidConfig (_INVALID_ARG) if it is invalid; TypeError if not a str."""
-    return _check(name, "subject", "subject", KafkaError._INVALID_ARG)
+def check_id(name: object, key: str) -> str:
+    """Return a valid id for the setting `key`. InvalidConfig (_INVALID_ARG) if invalid; TypeError if not a str."""
+    return _check(name, key, key, KafkaError._INVALID_ARG)
 
 
 def _check(name: object, what: str, key: str, code: int) -> str:
@@ -152,11 +126,6 @@ def group_folder(group: str) -> str:
     return f"{GROUPS_FOLDER}{check_group(group)}/"
 
 
-def group_log(group: str) -> str:
-    """`groups/<group>/_delta_log/`."""
-    return group_folder(group) + LOG_FOLDER
-
-
 def member_folder(group: str) -> str:
     """`groups/<group>/_members/`, the folder of the heartbeat objects."""
     return group_folder(group) + "_members/"
@@ -173,21 +142,6 @@ def member_id(client_id: str, unique_id: str) -> str:
     The unique id distinguishes members; the client id is for people.
     """
     return f"{client_id[: NAME_CHARS_MAX - 1 - len(unique_id)] or 'deltaq'}-{unique_id}"
-
-
-def transaction_folder(transactional_id: str) -> str:
-    """`transactions/<id>/`, the table of a transactional producer."""
-    return f"{TRANSACTIONS_FOLDER}{check_transactional_id(transactional_id)}/"
-
-
-def transaction_log(transactional_id: str) -> str:
-    """`transactions/<id>/_delta_log/`."""
-    return transaction_folder(transactional_id) + LOG_FOLDER
-
-
-def schema_folder(subject: str) -> str:
-    """`schemas/<subject>/`, the versions of a registered schema."""
-    return f"{SCHEMAS_FOLDER}{check_subject(subject)}/"
 
 
 def log_entry(log_folder: str, version: int) -> str:

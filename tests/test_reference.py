@@ -242,7 +242,7 @@ LIMITS = {
     ),
     "Reading": (
         Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
-        Limit("parquet.segment.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
+        Limit("parquet.bounded_decoding.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
         Limit(
             "consumer.read_ahead.FIRST_READ_BYTES", "bytes", "First read of a large file; each further read doubles it"
         ),

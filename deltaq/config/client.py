@@ -193,19 +193,14 @@ def _checked(setting: Setting, key: str, value: object) -> object:
     if setting.kind in ("callable", "logger"):
         return setting.check_callable(value)
     parsed = setting.parse(value, key)
-    if parsed is not None:
-        check = _NAME_CHECKS.get(setting.name)
-        if check is not None:
-            check(parsed)
+    if parsed is not None and setting.name == "group.id":
+        names.check_group(parsed)
+    elif parsed is not None and setting.name in _IDS:
+        names.check_id(parsed, setting.name)
     return parsed
 
 
-_NAME_CHECKS: Mapping[str, Callable[[object], str]] = {
-    "client.id": names.check_client_id,
-    "group.id": names.check_group,
-    "group.instance.id": names.check_instance_id,
-    "transactional.id": names.check_transactional_id,
-}
+_IDS = {"client.id", "group.instance.id", "transactional.id"}
 
 
 def _store_option(key: str, value: object) -> str | None:

@@ -23,7 +23,7 @@ from deltaq import names
 from deltaq.delta.actions import Action, Add, Metadata, Protocol, Txn, parse_action
 from deltaq.delta.checkpoint_seal import has_seal
 from deltaq.errors import Corrupt
-from deltaq.parquet.segment import read_table
+from deltaq.parquet.bounded_decoding import read_table
 from deltaq.serde.json_text import strict_json
 from deltaq.store import ObjectMissing, Store
 

@@ -6,17 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from deltaq.serde.columns import is_required
+from deltaq.serde.columns import SAME_VALUES, is_required
 
 __all__ = ["check_columns", "conformed"]
-
-_SAME_VALUES = {
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-}
-"""Types that Arrow may assign to a string or binary column because of metadata in the file, whatever its content."""
 
 
 def check_columns(found: pa.Schema, wanted: pa.Schema) -> list[int]:
@@ -71,7 +63,7 @@ def _holds(wanted: pa.DataType, found: pa.DataType) -> bool:
     if pa.types.is_struct(wanted):
         same_names = pa.types.is_struct(found) and [field.name for field in wanted] == [field.name for field in found]
         return same_names and _hold(list(wanted), list(found))
-    return bool(_SAME_VALUES.get(found) == wanted)
+    return bool(SAME_VALUES.get(found) == wanted)
 
 
 def _hold(wanted: Sequence[pa.Field], found: Sequence[pa.Field]) -> bool:

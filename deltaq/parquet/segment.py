@@ -1,4 +1,4 @@
-"""Segments: the Parquet files that hold a topic's records. No other module uses `pyarrow.parquet`.
+"""Segments: the Parquet files that hold a topic's records.
 
 A segment's rows are sorted by partition. A partition with a large share gets row groups of its own; small shares are
 packed together. Every page has a checksum. The log entry has CRC-32 checksums of the footer, which Parquet does not
@@ -7,8 +7,8 @@ protect, and of the whole file. So a flipped bit is never returned as a value.
 The cost of reading a part of a file depends on the size of that part. A reader fetches the footer, whose statistics
 describe each row group, and then the columns it needs of the row groups it needs.
 
-A data file may be hostile. Before it is decoded, its columns must match those of the table, and their decoded size,
-computed from the page headers, must not exceed `DECODED_BYTES_MAX`.
+Before a data file is decoded, its columns must match those of the table (`file_columns`), and their decoded size must
+be bounded (`bounded_decoding`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt, InvalidConfig
+from deltaq.parquet.bounded_decoding import chunk_place, decode_row_groups, open_footer, open_parts
 from deltaq.parquet.file_columns import check_columns, conformed
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.file_statistics import (
@@ -33,13 +34,10 @@ from deltaq.parquet.file_statistics import (
     integer_statistics,
     text_statistics,
 )
-from deltaq.parquet.footers import check_footer, footer_of
-from deltaq.parquet.page_headers import ColumnContent
 
 __all__ = [
     "COMPACTED_ROW_GROUP_BYTES",
     "COMPRESSIONS",
-    "DECODED_BYTES_MAX",
     "EncodedSegment",
     "RowRange",
     "SegmentFile",
@@ -47,7 +45,6 @@ __all__ = [
     "encode_segment",
     "read_layout",
     "read_rows",
-    "read_table",
 ]
 
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
@@ -63,23 +60,6 @@ ROW_GROUP_ROWS_MAX = 256 * 1024
 COMPACTED_ROW_GROUP_BYTES = 1024 * 1024
 """Approximate decoded size of a row group of a compacted file. A reader of one record in a file of 128 MiB parses the
 footer, which grows with the number of row groups, and decodes one row group. At this size both take equally long."""
-
-DECODED_BYTES_MAX = 2**31 - 1
-"""Maximum decoded size of a segment: bounds the memory that a damaged or hostile file can make a reader allocate.
-
-It counts the Arrow columns and the largest decoding buffer. Joining the pieces of a column takes the same amount again.
-The limit also applies to the parsed footer alone.
-"""
-
-VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
-"""Bits that Arrow stores per value, by physical type: a number, or the end offset of a string. For decimals and other
-types they are 128, or the value's size in the file if that is larger."""
-
-LIST_BITS = 40
-"""Bits that Arrow stores per value for each enclosing list: an end offset and a validity flag."""
-
-DICTIONARY_VALUE_BYTES = 16
-"""Bytes per dictionary value that Arrow allocates during decoding, in addition to the value itself."""
 
 WHOLE_FILE_BYTES = 1024 * 1024
 """Files up to this size are always read whole, in one request."""
@@ -324,7 +304,7 @@ def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> Se
     if zlib.crc32(footer) != file.footer_crc32:
         raise _corrupt(file, "its footer does not match its checksum")
     # The footer can be parsed without the file: its positions are used only when rows are read.
-    metadata = _decoding(file, lambda: _checked(file, _opened(footer))).metadata
+    metadata = _decoding(file, lambda: _checked(file, open_footer(footer))).metadata
     layout = SegmentLayout(metadata)
     if layout.firsts[-1] != file.rows:
         raise _corrupt(file, f"its row groups have {layout.firsts[-1]} rows instead of {file.rows}")
@@ -375,10 +355,10 @@ def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
         raise _corrupt(file, "it does not match its checksum")
 
     def decode() -> pa.Table:
-        parquet = _checked(file, _opened(data))
+        parquet = _checked(file, open_footer(data))
         leaves = _leaves(parquet.metadata, columns)
         groups = range(parquet.metadata.num_row_groups)
-        return conformed(_decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
+        return conformed(decode_row_groups(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
 
     return _decoding(file, decode)
 
@@ -396,8 +376,8 @@ def _read_parts(
     parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
 
     def decode() -> pa.Table:
-        parquet = _open(_source(parts), metadata=layout.metadata)
-        return conformed(_decoded(parquet, parts, needed, leaves), columns)
+        parquet = open_parts(parts, layout.metadata)
+        return conformed(decode_row_groups(parquet, parts, needed, leaves), columns)
 
     table = _decoding(file, decode)
     at: dict[int, int] = {}  # row group -> its first row in the table
@@ -465,15 +445,9 @@ def _extent(group: pq.RowGroupMetaData, leaves: Iterable[int] | None = None) -> 
     """(start, length) of the part of the file that contains the row group, or these columns of it."""
     first, end = None, 0
     for leaf in range(group.num_columns) if leaves is None else leaves:
-        start, length = _place(group.column(leaf))
+        start, length = chunk_place(group.column(leaf))
         first, end = start if first is None else min(first, start), max(end, start + length)
     return first or 0, end - (first or 0)
-
-
-def _place(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    """(start, length) of a column chunk."""
-    pages, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
-    return min(pages, dictionary) if dictionary else pages, chunk.total_compressed_size
 
 
 def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -488,118 +462,10 @@ def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def read_table(data: bytes, key: str) -> pa.Table:
-    """A whole Parquet file that is not a segment, such as a checkpoint. Raises Corrupt."""
-    try:
-        parquet = _opened(data)
-        groups, leaves = range(parquet.metadata.num_row_groups), range(parquet.metadata.num_columns)
-        return _decoded(parquet, FileParts(len(data), [(0, data)]), groups, leaves)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
-
-
-def _open(
-    source: pa.NativeFile, dictionaries: Iterable[str] = (), metadata: pq.FileMetaData | None = None
-) -> pq.ParquetFile:
-    # Read without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the process.
-    # No `pre_buffer`: it uses such a thread, and reads the gaps between the fetched parts.
-    return pq.ParquetFile(
-        source,
-        metadata=metadata,
-        page_checksum_verification=True,
-        pre_buffer=False,
-        read_dictionary=list(dictionaries) or None,
-    )
-
-
-def _opened(data: bytes) -> pq.ParquetFile:
-    """Open a file, or a part that ends with its footer. ValueError if the footer would take too much memory."""
-    check_footer(footer_of(data), DECODED_BYTES_MAX)
-    return _open(pa.BufferReader(data))
-
-
 def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
     if parquet.metadata.num_rows != file.rows:
         raise _corrupt(file, f"it has {parquet.metadata.num_rows} rows instead of {file.rows}")
     return parquet
-
-
-def _decoded(parquet: pq.ParquetFile, parts: FileParts, groups: Sequence[int], leaves: Sequence[int]) -> pa.Table:
-    """Decode columns of row groups. ValueError, before the memory is allocated, if they exceed `DECODED_BYTES_MAX`.
-
-    A few bytes can decode to very many: compressed pages, runs of one value, one long dictionary value to which every
-    row refers. The page headers give the decoded size except for dictionary references. If the worst case of these
-    would exceed the limit, the columns are first read as references to compute the actual size, and then read again.
-    """
-    metadata = parquet.metadata
-    size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
-    if size <= DECODED_BYTES_MAX < size + worst:
-        referring = _open(_source(parts), dictionaries, metadata)
-        references = referring.read_row_groups(groups, sorted(dictionaries), use_threads=False)
-        size += sum(_expanded(chunk) for column in references.columns for chunk in column.chunks)
-    if size > DECODED_BYTES_MAX:
-        raise ValueError(f"it would take {size} bytes of memory, more than the limit of {DECODED_BYTES_MAX}")
-    is_all = len(leaves) == metadata.num_columns
-    names = None if is_all else [metadata.schema.column(leaf).path for leaf in leaves]
-    return parquet.read_row_groups(groups, names, use_threads=False)
-
-
-def _source(parts: FileParts) -> pa.NativeFile:
-    whole = parts.whole
-    return pa.PythonFile(parts, mode="r") if whole is None else pa.BufferReader(whole)
-
-
-def _decoded_bytes(
-    parts: FileParts, metadata: pq.FileMetaData, groups: Iterable[int], leaves: Iterable[int]
-) -> tuple[int, int, set[str]]:
-    """The decoded size of the columns in bytes without dictionary references, the maximum that the references add, and
-    the names of the columns with references."""
-    row_groups = [metadata.row_group(group) for group in groups]
-    schema = metadata.schema
-    size = worst = transient = 0
-    dictionaries: set[str] = set()
-    for leaf in leaves:
-        column = schema.column(leaf)
-        repetition, definition = column.max_repetition_level, column.max_definition_level
-        content = ColumnContent()
-        for group in row_groups:
-            chunk, before = group.column(leaf), content.values
-            content.add(parts.part(*_place(chunk)))
-            _check_values(column, content.values - before, chunk.num_values, group.num_rows)
-        bits = _value_bits(column) + LIST_BITS * repetition + definition
-        size += content.values * bits // 8 + content.page_bytes
-        levels = 2 * content.values * ((repetition > 0) + (definition > 0))
-        transient = max(transient, levels + content.dictionary_values * DICTIONARY_VALUE_BYTES)
-        if content.expanded_bytes and column.physical_type == "BYTE_ARRAY":
-            worst += content.expanded_bytes
-            dictionaries.add(column.path)
-    return size + transient, worst, dictionaries
-
-
-def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: int) -> None:
-    """ValueError if the pages and the footer disagree on the number of values or rows."""
-    if values != in_footer or values < rows or (values > rows and not column.max_repetition_level):
-        raise ValueError(
-            f"column {column.path!r} has {values} values in its pages and {in_footer} in the footer, for {rows} rows"
-        )
-
-
-def _value_bits(column: pq.ColumnSchema) -> int:
-    physical = column.physical_type
-    if physical in VALUE_BITS and column.converted_type != "DECIMAL":
-        return VALUE_BITS[physical]
-    return max(8 * int(column.length), 128)
-
-
-def _expanded(array: pa.Array) -> int:
-    """Size in bytes of the strings that the array's dictionary references expand to."""
-    if pa.types.is_dictionary(array.type):
-        lengths = pc.binary_length(array.dictionary)
-        return int(pc.sum(lengths.take(array.indices)).as_py() or 0)
-    if pa.types.is_struct(array.type):
-        return sum(map(_expanded, array.flatten()))
-    # Every nested type other than a struct is a kind of list.
-    return _expanded(array.values) if pa.types.is_nested(array.type) else 0
 
 
 def _decoding(file: SegmentFile, decode: Callable[[], pa.Table]) -> pa.Table:

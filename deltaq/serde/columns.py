@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from deltaq.errors import InvalidConfig
 
-__all__ = ["TIMESTAMP", "is_required", "refused", "table_columns", "table_field"]
+__all__ = ["SAME_VALUES", "TIMESTAMP", "is_required", "refused", "table_columns", "table_field"]
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAME_CHARS_MAX = 255
@@ -35,12 +35,13 @@ _AS_THEY_ARE = frozenset(
         pa.date32(),
     }
 )
-_SAME_VALUES = {
+SAME_VALUES = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+"""Arrow's other types for strings and binaries. It may also assign them to a column of a file because of metadata."""
 
 
 def table_columns(schema: pa.Schema) -> pa.Schema:
@@ -101,8 +102,8 @@ def _check_names(columns: Sequence[str], path: str) -> None:
 def _stored_type(kind: pa.DataType, path: str) -> pa.DataType:
     if kind in _AS_THEY_ARE:
         return kind
-    if kind in _SAME_VALUES:
-        return _SAME_VALUES[kind]
+    if kind in SAME_VALUES:
+        return SAME_VALUES[kind]
     if pa.types.is_timestamp(kind):
         if kind.tz is None:
             remedy = "a timestamp without one would need a newer Delta reader: use timestamp('us', tz='UTC')"

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from deltaq import Corrupt, KafkaError, Topic
-from deltaq.parquet import segment
-from deltaq.parquet.segment import read_table
+from deltaq.parquet import bounded_decoding, segment
+from deltaq.parquet.bounded_decoding import read_table
 from deltaq.store import MemoryStore
 from tests.security.forged import as_parquet, as_segment, refusal, replace_file, topic_of_three
 
@@ -27,7 +27,7 @@ LONG = b"x" * 20_000  # in every row: ten times the limit
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "DECODED_BYTES_MAX", LIMIT)
+    monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", LIMIT)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def prefixes_called_plain() -> bytes:
 def pages_called_small() -> bytes:
     """Compressed pages of which the footer says that they decompress to very little."""
     data = long_values(compression="zstd", write_statistics=False)
-    size = segment._open(pa.BufferReader(data)).metadata.row_group(0).column(6).total_uncompressed_size
+    size = bounded_decoding._open(pa.BufferReader(data)).metadata.row_group(0).column(6).total_uncompressed_size
     return in_footer(data, varint(2 * size), varint(2 * size % 128 + (1 << (7 * (len(varint(2 * size)) - 1)))))
 
 

@@ -20,7 +20,7 @@ from deltaq.delta.actions import Remove, Txn
 from deltaq.delta.schema import arrow_schema
 from deltaq.delta.table_state import TableState
 from deltaq.groups.state import committed_offset
-from deltaq.parquet import segment
+from deltaq.parquet import bounded_decoding, segment
 from deltaq.serde.json_text import strict_json
 from deltaq.store import LocalStore, MemoryStore
 from tests.security.forged import (
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_decodes_to_too_much_memory_is_skipped(checkpointed, m
     sink = io.BytesIO()
     pq.write_table(bomb(), sink, store_schema=False)
     checkpointed.put(key, sink.getvalue())
-    monkeypatch.setattr(segment, "DECODED_BYTES_MAX", 20_000_000)
+    monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 20_000_000)
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     assert Topic("t", store=checkpointed).to_arrow().num_rows == 4
@@ -230,9 +230,9 @@ def test_long_values_below_a_list_are_counted_too(store, whole, monkeypatch):
     rows = 1000
     if not whole:
         monkeypatch.setattr(segment, "WHOLE_FILE_BYTES", 0)
-        monkeypatch.setattr(segment, "DECODED_BYTES_MAX", 2_000_000)
+        monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 2_000_000)
     else:
-        monkeypatch.setattr(segment, "DECODED_BYTES_MAX", 2_000_000)
+        monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 2_000_000)
     names = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["h" * 100_000]))
     pairs = pa.StructArray.from_arrays([names, pa.array([b""] * rows)], ["key", "value"])
     headers = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), pairs)
@@ -253,7 +253,7 @@ def test_often_referenced_long_values_that_fit_are_read(store, monkeypatch):
         pa.array([0] * (rows - 1) + [1], pa.int32()), pa.array([b"", b"x" * 100_000])
     )
     replace_file(store, as_segment(pa.table({"value": value}), rows), rows)
-    monkeypatch.setattr(segment, "DECODED_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 1_000_000)
     assert Topic("t", store=store).to_arrow().num_rows == LAST - 1 + rows
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltaq.errors import Corrupt, InvalidConfig
-from deltaq.parquet import segment
+from deltaq.parquet import bounded_decoding, segment
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.segment import (
     COMPACTED_ROW_GROUP_BYTES,
@@ -377,7 +377,7 @@ def test_a_file_that_would_decode_to_too_much_memory_is_refused(monkeypatch):
     pq.write_table(table, sink, compression="zstd", use_dictionary=False)
     data = sink.getvalue().to_pybytes()
     file = SegmentFile("topics/t/x.parquet", 1, len(data), 5000, zlib.crc32(data), 8, zlib.crc32(data[-8:]))
-    monkeypatch.setattr(segment, "DECODED_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(bounded_decoding, "DECODED_BYTES_MAX", 1_000_000)
     with pytest.raises(Corrupt, match="bytes of memory"):
         read_rows(file, [RowRange(0, 5000)], VALUE_SCHEMA, lambda: data, lambda start, length: b"")
     assert len(data) < 20_000

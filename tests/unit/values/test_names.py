@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import string
 from collections.abc import Callable
+from functools import partial
 from urllib.parse import quote
 
 import pytest
@@ -19,10 +20,7 @@ LEGAL = string.ascii_letters + string.digits + "._-"
 CHECKS: list[tuple[Callable[[object], str], int]] = [
     (names.check_topic, KafkaError.TOPIC_EXCEPTION),
     (names.check_group, KafkaError.INVALID_GROUP_ID),
-    (names.check_client_id, KafkaError._INVALID_ARG),
-    (names.check_instance_id, KafkaError._INVALID_ARG),
-    (names.check_transactional_id, KafkaError._INVALID_ARG),
-    (names.check_subject, KafkaError._INVALID_ARG),
+    (partial(names.check_id, key="client.id"), KafkaError._INVALID_ARG),
 ]
 HOSTILE = [
     "",
@@ -97,12 +95,8 @@ def test_the_layout_is_that_of_the_format() -> None:
     assert names.topic_folder("orders") == "topics/orders/"
     assert names.topic_log("orders") == "topics/orders/_delta_log/"
     assert names.group_folder("billing") == "groups/billing/"
-    assert names.group_log("billing") == "groups/billing/_delta_log/"
     assert names.member_folder("billing") == "groups/billing/_members/"
     assert names.member_key("billing", "m-1") == "groups/billing/_members/m-1"
-    assert names.transaction_folder("tx") == "transactions/tx/"
-    assert names.transaction_log("tx") == "transactions/tx/_delta_log/"
-    assert names.schema_folder("orders-value") == "schemas/orders-value/"
     log = "topics/orders/_delta_log/"
     assert names.log_entry(log, 7) == log + "00000000000000000007.json"
     assert names.checkpoint_file(log, 100) == log + "00000000000000000100.checkpoint.parquet"
@@ -112,7 +106,7 @@ def test_the_layout_is_that_of_the_format() -> None:
 
 
 @pytest.mark.fault("K2")
-@pytest.mark.parametrize("make", [names.topic_log, names.group_log, names.transaction_log, names.schema_folder])
+@pytest.mark.parametrize("make", [names.topic_log, names.group_folder, names.member_folder])
 def test_no_key_is_built_from_a_hostile_name(make: Callable[[str], str]) -> None:
     with pytest.raises(InvalidConfig):
         make("../x")
@@ -133,7 +127,7 @@ def test_the_longest_names_make_keys_that_every_store_takes() -> None:
         names.topic_folder(long) + names.shared_file(names.VERSION_MAX, "x" * names.SHARED_FILE_BYTES_MAX),
         names.topic_folder(long) + names.data_file_name("0" * 32),
         names.orphan_scan_key(names.topic_folder(long), names.VERSION_MAX, 999_999),
-        names.checkpoint_file(names.transaction_log(long), names.VERSION_MAX),
+        names.checkpoint_file(names.topic_log(long), names.VERSION_MAX),
         names.member_key(long, names.member_id(long, "0" * 32)),
     ]
     assert all(is_key(key) for key in longest)

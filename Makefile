@@ -74,7 +74,7 @@ docs: $(INSTALLED) ## Regenerate docs/reference, and the links from the guarante
 	@$(PY) tests/test_reference.py
 	@$(PY) tests/test_guarantees.py
 
-bench: $(INSTALLED) ## Measure latency and throughput, or with ARGS="--only fairness" how many writers share a topic
+bench: $(INSTALLED) ## Measure latency and throughput, or with ARGS="--only contention" how many clients share a topic
 	@$(PY) -m benchmarks $(ARGS)
 
 bench-age: $(INSTALLED) ## Compare the costs of a topic after 100,000 commits with those after 100; 20 minutes

@@ -18,12 +18,11 @@ from benchmarks.age import AgePlan, measure_ages
 from benchmarks.ageing import Life
 from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
 from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
-from benchmarks.fairness import Crowd, measure_crowds
 from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
 from benchmarks.latency import LatencyPlan, measure_latencies
 from benchmarks.load import Load
 from benchmarks.machine import delta_rs_version, describe, kafka_versions, store_version
-from benchmarks.maintenance import CarePlan, measure_care
+from benchmarks.maintenance import MaintenancePlan, measure_maintenance
 from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled
 from benchmarks.peers import PeerPlan, measure_peers
 from benchmarks.published import FULL_PUBLISHED, QUICK_PUBLISHED, measure_published
@@ -49,10 +48,9 @@ SUITES: dict[str, Suite[Any]] = {
     "throughput": Suite(ThroughputPlan(1_000_000, 3), ThroughputPlan(200_000, 1), measure_speeds, usual=True),
     "trace": Suite(FULL_TRACE, QUICK_TRACE, measure_trace, usual=True),
     "flow": Suite(FULL_FLOW, QUICK_FLOW, measure_flows),
-    "fairness": Suite((Crowd(16, 60.0), Crowd(16, 60.0, rate=100)), (Crowd(4, 5.0),), measure_crowds),
     "age": Suite(
-        # ext4 without a journal looks through the numbers of all files deleted within five minutes for each new file:
-        # no topic of that age has that many.
+        # For each new file, ext4 without a journal searches the inodes of all files deleted within the last five
+        # minutes. A real topic of that age has far fewer.
         AgePlan(Life(100_000, 100.0), _YOUNG, rounds=100, spark_rounds=9, rest_s=330.0),
         AgePlan(Life(3_000, 3.0), _YOUNG, rounds=30, spark_rounds=3),
         measure_ages,
@@ -68,34 +66,36 @@ SUITES: dict[str, Suite[Any]] = {
     "published": Suite(
         FULL_PUBLISHED,
         QUICK_PUBLISHED,
-        lambda plan, at: [measure_published(at.root, plan, at.tell)],
+        lambda plan, at: [measure_published(at.root, plan, at.report)],
         versions=delta_rs_version,
     ),
     "contention": Suite(
-        FULL_CONTENTION, QUICK_CONTENTION, lambda plan, at: [measure_contention(at.root, plan, at.tell)]
+        FULL_CONTENTION, QUICK_CONTENTION, lambda plan, at: [measure_contention(at.root, plan, at.report)]
     ),
     "client": Suite(
-        FULL_CLIENT_COST, QUICK_CLIENT_COST, lambda plan, at: [measure_client_cost(at.root, plan, at.tell)]
+        FULL_CLIENT_COST, QUICK_CLIENT_COST, lambda plan, at: [measure_client_cost(at.root, plan, at.report)]
     ),
-    "s3-model": Suite(FULL_MODELLED, QUICK_MODELLED, lambda plan, at: [measure_modelled(plan, at.tell)]),
+    "s3-model": Suite(FULL_MODELLED, QUICK_MODELLED, lambda plan, at: [measure_modelled(plan, at.report)]),
     "maintenance": Suite(
-        CarePlan(Load(50_000, 5.0, 20.0, 5.0), pairs=8, window_s=5.0),
-        CarePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1, window_s=2.0),
-        measure_care,
+        MaintenancePlan(Load(50_000, 5.0, 20.0, 5.0), pairs=8, window_s=5.0),
+        MaintenancePlan(Load(50_000, 5.0, 8.0, 2.0), pairs=1, window_s=2.0),
+        measure_maintenance,
     ),
 }
-"""What may be measured, in the order in which it is. One that is not usual takes minutes, and few want to know it."""
+"""The suites in the order in which they run. One that is not `usual` takes minutes and runs only if it is chosen."""
 
 
 def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
-    """Carry out plans, each of the suite of that name, on an empty root; what compares with Kafka, with the broker at
-    `kafka` (host:port). Tells on standard error how far it is."""
+    """Carry out plans, each of the suite of that name, on an empty root. `kafka` (host:port) is for comparisons.
+
+    Reports progress on standard error.
+    """
     started, begin = datetime.now(timezone.utc).isoformat(timespec="seconds"), monotonic()
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         print(f"[{monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)
 
-    place = Place(root, kafka, tell)
+    place = Place(root, kafka, report)
     found = {name: tuple(SUITES[name].measure(plan, place)) for name, plan in plans.items()}
     machine = describe(root) | store_version(root)
     for name in plans:
@@ -105,8 +105,8 @@ def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
 
 @contextmanager
 def _root(given: str | None, results: Path) -> Iterator[str]:
-    """A root of our own, emptied afterwards: below the given one, or in the folder of the results, which is on a real
-    disk where the system's temporary folder may be in memory."""
+    """A new root, emptied afterwards: below the given one, or in the folder of the results. That is on disk, while the
+    system's temporary folder may be in memory."""
     if given is None:
         with TemporaryDirectory(prefix="root-", dir=results) as folder:
             yield folder
@@ -150,7 +150,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run, print, write the figures down; 1 if a message was not what it should be."""
+    """Run the chosen suites, print and write the figures; exit status 1 if a message was lost, doubled or changed."""
     arguments = _arguments(given)
     arguments.results.mkdir(parents=True, exist_ok=True)
     with _root(arguments.root, arguments.results) as root:

@@ -14,7 +14,7 @@ from time import perf_counter_ns, sleep
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from benchmarks.ageing import Life, Tell, grow
+from benchmarks.ageing import Life, Report, grow
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, at_most, known_cores
 from benchmarks.footprint import Footprint, measure_footprint, read_through
@@ -173,33 +173,33 @@ class _Subject:
 
 def measure_ages(plan: AgePlan, place: Place) -> Iterator[Age]:
     """Carry a plan out, without Spark where there is no Java: one outcome."""
-    place.tell(f"age: {plan.old.commits:,} commits against {plan.young.commits:,}")
+    place.report(f"age: {plan.old.commits:,} commits against {plan.young.commits:,}")
     if plan.spark_rounds and shutil.which("java") is None:
-        place.tell("  no Java here, so Spark's first batch is not measured")
+        place.report("  no Java here, so Spark's first batch is not measured")
         plan = replace(plan, spark_rounds=0)
-    yield measure_age(place.root, plan, place.tell)
+    yield measure_age(place.root, plan, place.report)
 
 
-def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
-    """Make both topics below `root`, measure one and the other in turns, and read them through."""
+def measure_age(root: str, plan: AgePlan, report: Report) -> Age:
+    """Make both topics below `root`, measure them alternately, and read them through."""
     payloads = TimedPayloads(plan.old.commits)
     started = perf_counter_ns()
-    tell(f"  the old topic: {plan.old.commits:,} commits in {plan.old.days:g} days")
-    old = _subject(root, "old", plan.old, payloads, tell)
+    report(f"  the old topic: {plan.old.commits:,} commits in {plan.old.days:g} days")
+    old = _subject(root, "old", plan.old, payloads, report)
     grown_s = (perf_counter_ns() - started) / 1e9
-    young = _subject(root, "young", plan.young, payloads, tell)
+    young = _subject(root, "young", plan.young, payloads, report)
     sizes = [measure_footprint(root, subject.topic, subject.life.payload_bytes, 0) for subject in (young, old)]
     if plan.rest_s:
-        tell(f"  {plan.rest_s:,.0f} s of rest, until the file system uses what was deleted again")
+        report(f"  {plan.rest_s:,.0f} s of rest, until the file system uses what was deleted again")
         sleep(plan.rest_s)
     others = OthersLoad()
-    tell(f"  measured in turns, {plan.rounds} rounds")
+    report(f"  measured alternately, {plan.rounds} rounds")
     _measure(young, old, plan.rounds)
     others_cores = known_cores([others.cores()])  # before Spark, which would be counted among the others
     if plan.spark_rounds:
-        tell(f"  Spark, {plan.spark_rounds} rounds")
+        report(f"  Spark, {plan.spark_rounds} rounds")
         _measure_spark(young, old, plan.spark_rounds)
-    tell("  everything is read and compared")
+    report("  everything is read and compared")
     found = [read_through(root, s.topic, s.life.partitions, s.sent, payloads) for s in (young, old)]
     small, large = (
         # The few records that came with measuring take as much as the others.
@@ -214,9 +214,9 @@ def measure_age(root: str, plan: AgePlan, tell: Tell) -> Age:
     return Age(plan, summed([found[0][0], found[1][0]]), costs, small, large, grown_s, others_cores)
 
 
-def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, tell: Tell) -> _Subject:
+def _subject(root: str, age: str, life: Life, payloads: TimedPayloads, report: Report) -> _Subject:
     topic = f"{age}-{uuid4().hex[:12]}"
-    return _Subject(root, topic, life, payloads, grow(root, topic, life, payloads, tell), life.total)
+    return _Subject(root, topic, life, payloads, grow(root, topic, life, payloads, report), life.total)
 
 
 # --- one record in, one record out, and opening ----------------------------------------------------------------------

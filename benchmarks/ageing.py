@@ -16,9 +16,9 @@ from deltaq.clock import Clock, SystemClock
 from deltaq.maintenance.run import FAILURES, Maintenance
 from deltaq.store import LocalStore, Store
 
-__all__ = ["LeapingClock", "Life", "Tell", "grow"]
+__all__ = ["LeapingClock", "Life", "Report", "grow"]
 
-Tell: TypeAlias = Callable[[str], None]
+Report: TypeAlias = Callable[[str], None]
 
 COMMITS_BETWEEN_ROUNDS = 100
 """Producers have their topic looked after at each version that is a multiple of this."""
@@ -55,7 +55,7 @@ class LeapingClock(SystemClock):
         self._leapt_s = 0.0
 
     def leap(self, seconds: float) -> None:
-        """Let so much time pass at once, as if nobody had done anything meanwhile."""
+        """Advance by so many seconds at once."""
         self._leapt_s += seconds
 
     def time_ms(self) -> int:
@@ -88,7 +88,7 @@ class BackdatedStore(LocalStore):
         os.utime(self._folder_path / key, ns=(changed_ns, changed_ns))
 
 
-def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, tell: Tell) -> array[int]:
+def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, report: Report) -> array[int]:
     """Write a new topic through its life, which ends now; for each commit a moment between it and the one before.
 
     `root` is a folder. The moments are epoch milliseconds. Record n goes to partition n modulo their number. Between
@@ -99,7 +99,7 @@ def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, tell: Tell)
     clock = LeapingClock(pause_s * life.commits)
     store = BackdatedStore(root, clock)
     Topic(topic, partitions=life.partitions, config={"retention.ms": -1}, store=store, clock=clock).create()
-    maintenance = Maintenance(store, clock, tell=lambda line: _alarm(line, tell))
+    maintenance = Maintenance(store, clock, tell=lambda line: _alarm(line, report))
     times_ms, told_at = array("q"), monotonic()
     conf = {"bootstrap.servers": root, "linger.ms": 0, "maintenance.enable": False}
     with Producer(conf, store=store, clock=clock, on_delivery=_delivered) as producer:
@@ -114,7 +114,7 @@ def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, tell: Tell)
                 _look_after(maintenance, store)
                 if monotonic() - told_at > _TOLD_EVERY_S:
                     told_at = monotonic()
-                    tell(f"  {commit:,} of {life.commits:,} commits")
+                    report(f"  {commit:,} of {life.commits:,} commits")
     return times_ms
 
 
@@ -128,7 +128,7 @@ def _look_after(maintenance: Maintenance, store: Store) -> None:
         raise RuntimeError(f"maintenance of {store.url} failed")
 
 
-def _alarm(line: str, tell: Tell) -> None:
+def _alarm(line: str, report: Report) -> None:
     """Of what maintenance tells, only what went wrong is of interest here."""
     if "failed" in line:
-        tell(f"  {line}")
+        report(f"  {line}")

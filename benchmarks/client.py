@@ -9,7 +9,7 @@ from typing import Any
 
 __all__ = ["Client", "deltaq_client", "kafka_client", "records_in", "subscribe"]
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 START_TIMEOUT_S = 60.0
 """How long a consumer may take until it has its partitions."""
@@ -52,9 +52,9 @@ class Client:
         client = admin.AdminClient(dict(self.conf))
         client.create_topics([admin.NewTopic(topic, num_partitions=1)])[topic].result()
         with self.api.Producer(dict(self.conf)) as producer:
-            give_up_at = monotonic() + PATIENCE_S
+            give_up_at = monotonic() + TIMEOUT_S
             # A broker says that a topic is made before it can itself be asked for it.
-            while (error := producer.list_topics(topic, timeout=PATIENCE_S).topics[topic].error) is not None:
+            while (error := producer.list_topics(topic, timeout=TIMEOUT_S).topics[topic].error) is not None:
                 if monotonic() > give_up_at:
                     raise TimeoutError(f"{self.name} made topic {topic!r} and does not find it: {error}")
 
@@ -81,8 +81,8 @@ def subscribe(consumer: Any, topic: str, partitions: int = 1, timeout_s: float =
 
 
 def records_in(client: Client, topic: str, partitions: int = 1) -> int:
-    """How many records a topic holds, whoever has read them. Raises the library's KafkaException."""
+    """The number of records in a topic. Raises the library's KafkaException."""
     with client.api.Consumer({**client.conf, "group.id": f"count-{topic}"}) as consumer:
         places = [client.api.TopicPartition(topic, partition) for partition in range(partitions)]
-        bounds = [consumer.get_watermark_offsets(place, PATIENCE_S) for place in places]
+        bounds = [consumer.get_watermark_offsets(place, TIMEOUT_S) for place in places]
     return sum(end - first for first, end in bounds)

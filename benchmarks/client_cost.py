@@ -20,15 +20,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from benchmarks.barrier import await_reader
 from benchmarks.client import Client, deltaq_client, records_in, subscribe
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge, unread
-from benchmarks.latency import PATIENCE_S, SETTLE_S
+from benchmarks.latency import SETTLE_S, TIMEOUT_S
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads, as_arrow, random_values
-from benchmarks.rendezvous import await_reader
-from benchmarks.suite import Tell
+from benchmarks.suite import Report
 from benchmarks.throughput import FILE_ROWS, WAYS, Run, measured_way, name_of
 
 __all__ = [
@@ -126,7 +126,7 @@ class Memory:
 @dataclass(frozen=True, slots=True)
 class ClientCost:
     """The outcome of a plan. A run with a wrong content is no outcome: it raises. `memory` is None where the system
-    does not tell it."""
+    does not report it."""
 
     plan: ClientCostPlan
     runs: tuple[Run, ...]
@@ -213,7 +213,7 @@ def slope_mb_per_hour(samples_mb: Sequence[tuple[float, float]]) -> float:
     return statistics.linear_regression(seconds, taken).slope * 3600
 
 
-def measure_client_cost(root: str, plan: ClientCostPlan, tell: Tell) -> ClientCost:
+def measure_client_cost(root: str, plan: ClientCostPlan, report: Report) -> ClientCost:
     """Measure each way on a store in memory, and the memory with topics below `root`. Raises WrongContent."""
     runs = []
     # Round by round, so that a moment in which the machine was busy does not hit all runs of one way.
@@ -221,15 +221,15 @@ def measure_client_cost(root: str, plan: ClientCostPlan, tell: Tell) -> ClientCo
         for way in plan.ways:
             run = _in_a_process(_alone, way, plan.messages, number)
             runs.append(run)
-            tell(
+            report(
                 f"client alone, round {number} of {plan.rounds}, {way}: {run.seconds / run.messages * 1e6:.3f} us each"
             )
     memory = None
     if plan.memory is not None:
         load = plan.memory.load
-        tell(f"memory at {load}: {load.warmup_s + load.seconds:g} s")
+        report(f"memory at {load}: {load.warmup_s + load.seconds:g} s")
         memory = _in_a_process(measure_memory, root, plan.memory)
-        tell(f"  {memory.slope_mb_per_hour:+.1f} MB/hour, {memory.verdict}")
+        report(f"  {memory.slope_mb_per_hour:+.1f} MB/hour, {memory.verdict}")
     return ClientCost(plan, tuple(runs), memory)
 
 
@@ -322,7 +322,7 @@ def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arriv
         subscribe(consumer, topic)
         ready.set()
         last = monotonic()
-        while monotonic() - last <= (SETTLE_S if len(arrivals) >= load.total else PATIENCE_S):
+        while monotonic() - last <= (SETTLE_S if len(arrivals) >= load.total else TIMEOUT_S):
             for message in consumer.consume(500, 0.05):
                 last = monotonic()
                 if (error := message.error()) is not None:
@@ -365,7 +365,7 @@ class Arrivals:
 
 
 def resident_mb() -> float:
-    """Megabytes of memory that this process takes now; where the system is not Linux and does not tell, the most that
+    """Megabytes of memory that this process takes now; where the system is not Linux and does not report, the most that
     it has ever taken, which stays flat only if the other does not grow."""
     if not _STATM.exists():
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

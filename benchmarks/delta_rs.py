@@ -1,8 +1,8 @@
-"""A queue on a Delta table as one writes it by hand with delta-rs: one process appends, another one follows the log.
+"""A hand-written queue on a Delta table with delta-rs: one process appends, another follows the log.
 
-Neither side does more than the library offers, nor less than a careful user would: the follower reads each new entry
-of the log and the files that it added, in the order of their commits, and never lists the whole table. On a local disk
-delta-rs leaves it to the system when data reaches the disk.
+Both sides use only what the library offers, with the care of an experienced user: the follower reads each new log entry
+and the files that it added, in the order of their commits, and never lists the whole table. On a local disk delta-rs
+does not sync: the system decides when data reaches the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VALUE = "value"
 """The only column, of bytes."""
 
 POLL_S = 0.01
-"""How long a follower that found nothing new waits before it looks again."""
+"""Seconds that a follower waits after a poll that found nothing."""
 
 _SCHEMA = pa.schema([pa.field(VALUE, pa.binary())])
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -36,11 +36,11 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class PlainQueueFailed(Exception):
-    """What delta-rs said. Its own errors cannot go from one process to another."""
+    """An error of delta-rs. Its own exceptions cannot be pickled for another process."""
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _plain_errors() -> Iterator[None]:
     try:
         yield
     except DeltaError as error:
@@ -48,7 +48,7 @@ def _told() -> Iterator[None]:
 
 
 def storage_options(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """What delta-rs needs to know of the store of `uri`, from the usual variables: nothing for a local disk."""
+    """The storage options of delta-rs for `uri`, from the usual environment variables; none for a local disk."""
     if not uri.startswith("s3://"):
         return {}
     options = {name: environ[name] for name in _PASSED_ON if environ.get(name)}
@@ -60,19 +60,19 @@ def storage_options(uri: str, environ: Mapping[str, str]) -> dict[str, str]:
             options["AWS_ALLOW_HTTP"] = "true"
     if environ.get("AWS_ALLOW_HTTP"):
         options["AWS_ALLOW_HTTP"] = environ["AWS_ALLOW_HTTP"]
-    # So that two commits can never be one: the store refuses the second one of a version.
+    # The store refuses a second commit of the same version.
     options["AWS_CONDITIONAL_PUT"] = "etag"
     return options
 
 
 def create_queue(uri: str) -> None:
-    """Make an empty table. PlainQueueFailed if there is one."""
-    with _told():
+    """Create an empty table. Raises PlainQueueFailed if it exists."""
+    with _plain_errors():
         DeltaTable.create(uri, Schema.from_arrow(_SCHEMA), storage_options=storage_options(uri, os.environ))
 
 
 class Appender:
-    """The producer's side. With `keep` one table object takes all commits; without, each finds the table anew.
+    """The producer's side. With `keep`, one table object makes all commits; otherwise each opens the table anew.
 
     PlainQueueFailed if there is no table.
     """
@@ -80,13 +80,13 @@ class Appender:
     def __init__(self, uri: str, *, keep: bool) -> None:
         self._uri = uri
         self._options = storage_options(uri, os.environ)
-        with _told():
+        with _plain_errors():
             self._table = DeltaTable(uri, storage_options=self._options) if keep else None
 
     def append(self, values: pa.Array) -> None:
         """Commit the values as one file. PlainQueueFailed."""
         rows = pa.table([values], _SCHEMA)
-        with _told():
+        with _plain_errors():
             if self._table is not None:
                 write_deltalake(self._table, rows, mode="append")
             else:
@@ -94,19 +94,21 @@ class Appender:
 
 
 class Follower:
-    """The consumer's side: what was committed after it was made. PlainQueueFailed if there is no table."""
+    """The consumer's side: reads what is committed after its creation. Raises PlainQueueFailed without a table."""
 
     def __init__(self, uri: str) -> None:
         options = storage_options(uri, os.environ)
-        with _told():
+        with _plain_errors():
             self._table = DeltaTable(uri, storage_options=options)
         self._files = PyFileSystem(DeltaStorageHandler(self._table.table_uri, options))
         self._read = self._table.version()
 
     def poll(self) -> Iterator[pa.ChunkedArray]:
-        """The values of each file that was committed since the last time; waits a moment if there is none.
-        PlainQueueFailed, OSError."""
-        with _told():
+        """The values of each file committed since the last poll; waits for POLL_S if there is none.
+
+        Raises PlainQueueFailed, OSError.
+        """
+        with _plain_errors():
             self._table.update_incremental()
         newest = self._table.version()
         if newest == self._read:

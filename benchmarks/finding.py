@@ -1,4 +1,4 @@
-"""What a measurement found, as a report can show it: tables, curves, and what was aimed at."""
+"""The outcome of a measurement as a report shows it: tables, charts and targets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Bars", "Chart", "Finding", "Series", "Table", "Target", "at_least", 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells as they are to be read: the first column to the left, the others to the right.
+    """Rows of cells: the first column is aligned to the left, the others to the right.
 
-    Without a head it is a picture made of text: each row is one cell, a line whose blanks count.
+    Without a head it is preformatted text: each row is one cell, a line.
     """
 
     title: str
@@ -23,7 +23,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What was aimed at, and what came out."""
+    """A target, the figure that was measured, and whether it was met."""
 
     name: str
     aim: str
@@ -53,7 +53,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars from 0: for each label one of each series, which is a name and as many values as there are labels."""
+    """Bars from 0: for each label one bar of each series, which has a name and a value for each label."""
 
     title: str
     unit: str
@@ -62,24 +62,24 @@ class Bars:
 
 
 class Finding(Protocol):
-    """The outcome of one measurement, a frozen dataclass: its fields are what is written down as JSON."""
+    """The outcome of one measurement, a frozen dataclass whose fields are written as JSON."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether every message arrived once, in order and unchanged. If not, no figure of it counts."""
+        """Whether every message arrived once, in order and unchanged. Otherwise its figures are void."""
 
     @property
     def others_cores(self) -> tuple[float, ...]:
-        """Processors that others kept busy meanwhile, for each part of the measurement of which that is known."""
+        """Cores that other programs kept busy, for each part of the measurement for which that is known."""
 
     def tables(self) -> Iterable[Table]:
-        """What is to be read."""
+        """The tables."""
 
     def charts(self) -> Iterable[Chart | Bars]:
-        """What one would rather look at."""
+        """The charts."""
 
     def targets(self) -> Iterable[Target]:
-        """What was aimed at of the things measured."""
+        """The targets for which something was measured."""
 
 
 def at_most(name: str, aim: float, found: float, unit: str = "") -> Target:
@@ -100,9 +100,9 @@ def _figure(found: float) -> str:
     return f"{found:,.0f}" if abs(found) >= 1000 else f"{found:.2f}"
 
 
-def known_cores(told: Iterable[float | None]) -> tuple[float, ...]:
-    """For `others_cores`: what the system told of the processors that others kept busy, without what it did not."""
-    return tuple(cores for cores in told if cores is not None)
+def known_cores(found: Iterable[float | None]) -> tuple[float, ...]:
+    """For `others_cores`: the values that the system could report."""
+    return tuple(cores for cores in found if cores is not None)
 
 
 def cores_cell(cores: float | None) -> str:

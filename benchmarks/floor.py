@@ -45,7 +45,7 @@ def against_floor(p50_ms: float, floor: Floor | None) -> tuple[str, str]:
 
 
 def measure_floor(store: Store, file_bytes: int, rounds: int, pause: Callable[[], object] = lambda: None) -> Floor:
-    """Write and read `rounds` data files and log entries of random bytes in turns, and delete them afterwards.
+    """Write and read `rounds` data files and log entries of random bytes alternately, and delete them afterwards.
 
     `pause` is called before each round: to a disk, and to a processor, it makes a difference whether they were idle.
     """

@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from time import monotonic_ns, process_time
 from uuid import uuid4
 
+from benchmarks.barrier import reader_is_ready, send_to_reader
 from benchmarks.client import deltaq_client, records_in, subscribe
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, cores_cell, known_cores
@@ -19,7 +20,6 @@ from benchmarks.latency import Consumed, after_warmup, consume_all, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
-from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
 from benchmarks.timed_store import Span, TimedStore
 from benchmarks.trace import STAGES, stage_bars
@@ -119,7 +119,7 @@ def measure_flows(plan: FlowPlan, place: Place) -> Iterator[Flows]:
     """Carry a plan out: one outcome. Raises what either process raised."""
     flows = []
     for load in plan.loads:
-        place.tell(f"flow at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        place.report(f"flow at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
         flows.append(_measured(place.root, load))
     yield Flows(tuple(flows))
 

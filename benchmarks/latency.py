@@ -10,6 +10,7 @@ from time import monotonic, monotonic_ns, process_time
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.barrier import reader_is_ready, send_to_reader
 from benchmarks.client import Client, deltaq_client, records_in, subscribe
 from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import Distribution, distribution, histogram
@@ -19,7 +20,6 @@ from benchmarks.history import Verdict, judge, unread
 from benchmarks.load import DeliveryFailures, Load, due_messages, send_patiently
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
-from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
 from deltaq import Topic
 from deltaq.names import topic_folder, topic_log
@@ -41,7 +41,7 @@ __all__ = [
     "with_unread",
 ]
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 """How long nothing may come before what is missing counts as lost."""
 
 SETTLE_S = 0.5
@@ -180,9 +180,9 @@ def measure_latencies(plan: LatencyPlan, place: Place) -> Iterator[Latencies]:
     """Carry a plan out: one outcome."""
     measured = []
     for load in plan.loads:
-        place.tell(f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
+        place.report(f"latency at {load}: {load.warmup_s:g} s to warm up, {load.seconds:g} s that count")
         latency = measure_latency(place.root, load, plan.floor_rounds)
-        place.tell(f"  p99 {latency.from_send.p99:.1f} ms, {latency.verdict}")
+        place.report(f"  p99 {latency.from_send.p99:.1f} ms, {latency.verdict}")
         measured.append(latency)
     yield Latencies(tuple(measured))
 
@@ -299,7 +299,7 @@ def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float
     while True:
         message = consumer.poll(0.1)
         if message is None:
-            if monotonic() - last > (SETTLE_S if len(values) >= load.total else PATIENCE_S):
+            if monotonic() - last > (SETTLE_S if len(values) >= load.total else TIMEOUT_S):
                 break
             continue
         error = message.error()

@@ -48,13 +48,13 @@ def describe(root: str) -> dict[str, str]:
 
 
 def store_version(root: str) -> dict[str, str]:
-    """The server behind an object store and its version, as far as whoever started it for the benchmark said so."""
+    """The server behind an object store and its version, if the command that started it has set them."""
     name, _, release = os.environ.get(STORE_SERVER, "").partition(" ")
     return {name: release} if name and root.startswith("s3://") else {}
 
 
 def kafka_versions() -> dict[str, str]:
-    """Kafka's client and the C library that it wraps; and the broker, as far as whoever started it said so."""
+    """Kafka's client and the C library that it wraps; and the broker, if the command that started it has set it."""
     return {
         "Kafka": os.environ.get(KAFKA_VERSION, "of unknown version"),
         "confluent-kafka": version("confluent-kafka"),
@@ -68,7 +68,7 @@ def delta_rs_version() -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The model, "unknown" if the system does not tell."""
+    """The model, "unknown" if the system does not say."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -86,7 +86,7 @@ def _memory() -> str:
 
 
 def _file_system(folder: Path) -> str:
-    """Type of the file system that holds a folder, "disk" if the system does not tell. On `tmpfs` syncing is free."""
+    """Type of the file system that holds a folder, "disk" if the system does not say. On `tmpfs` syncing is free."""
     try:
         mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     except OSError:
@@ -115,7 +115,7 @@ class OthersLoad:
         self._others = _others_cpu_s()
 
     def cores(self) -> float | None:
-        """None where the system does not tell. Children count as ours once they have ended."""
+        """None where the system does not say. Children count as ours once they have ended."""
         now = _others_cpu_s()
         if now is None or self._others is None:
             return None

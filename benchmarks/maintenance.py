@@ -24,15 +24,23 @@ from deltaq import KafkaError, Message, Producer, Topic, names
 from deltaq.delta.actions import Add, Remove, parse_entry
 from deltaq.store import open_store
 
-__all__ = ["Care", "CarePlan", "Turn", "live_files", "measure_care", "measure_turns", "window_p99s"]
+__all__ = [
+    "MaintenanceCost",
+    "MaintenancePlan",
+    "Trial",
+    "live_files",
+    "measure_maintenance",
+    "measure_trials",
+    "window_p99s",
+]
 
 _AIM = 1.25
 """Of the 99th percentiles, with maintenance to without."""
 
 
 @dataclass(frozen=True, slots=True)
-class CarePlan:
-    """Turns with and without maintenance, each of the same load: `pairs` of them.
+class MaintenancePlan:
+    """`pairs` of trials of the same load, one with and one without maintenance each.
 
     `window_s`: the length of the windows that have a percentile each.
     """
@@ -43,7 +51,7 @@ class CarePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Trial:
     """One producer in a process of its own, on a new topic.
 
     `acknowledged` counts from `produce` to the delivery callback, without the warm-up; `window_p99s` are its 99th
@@ -67,85 +75,85 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Care:
+class MaintenanceCost:
     """The outcome of a plan."""
 
-    plan: CarePlan
-    turns: tuple[Turn, ...]
+    plan: MaintenancePlan
+    trials: tuple[Trial, ...]
 
     @property
     def is_clean(self) -> bool:
-        return all(turn.verdict.is_clean for turn in self.turns)
+        return all(trial.verdict.is_clean for trial in self.trials)
 
     @property
     def others_cores(self) -> tuple[float, ...]:
-        return known_cores(turn.others_cores for turn in self.turns)
+        return known_cores(trial.others_cores for trial in self.trials)
 
     def p99(self, *, on: bool) -> float:
-        """The median over the windows of all turns of their 99th percentiles, in milliseconds.
+        """The median over the windows of all trials of their 99th percentiles, in milliseconds.
 
-        A machine that stands still for a moment spoils a window by that, not the whole turn.
+        A short stall of the machine affects one window only, not the whole trial.
         """
-        return median(p99 for turn in self.turns if turn.on == on for p99 in turn.window_p99s)
+        return median(p99 for trial in self.trials if trial.on == on for p99 in trial.window_p99s)
 
     @property
     def ratio(self) -> float:
-        """Of the two, on to off."""
+        """The p99 with maintenance divided by the p99 without."""
         return self.p99(on=True) / self.p99(on=False)
 
     def tables(self) -> Iterator[Table]:
-        """Every turn, those without maintenance first."""
+        """Every trial, those without maintenance first."""
         title = (
             f"Maintenance in the producer's background, {self.plan.load}: ms from `produce` to the delivery callback"
         )
         counts = "achieved/s", "commits", "rewrites", "files", "CPU s", "others", "messages"
         head = "maintenance", "p50", "p99", "p99.9", "max", f"p99 of {self.plan.window_s:g} s", *counts
-        yield Table(title, head, tuple(map(_row, sorted(self.turns, key=lambda turn: turn.on))))
+        yield Table(title, head, tuple(map(_row, sorted(self.trials, key=lambda trial: trial.on))))
 
     def charts(self) -> Iterator[Chart]:
-        """The percentiles with and without, medians of the turns."""
+        """The percentiles with and without, medians of the trials."""
         series = (
-            percentiles(name, [turn.acknowledged for turn in self.turns if turn.on == on])
+            percentiles(name, [trial.acknowledged for trial in self.trials if trial.on == on])
             for name, on in (("without maintenance", False), ("with maintenance", True))
         )
         yield percentile_chart(f"Maintenance in the background, {self.plan.load}", series)
 
     def targets(self) -> Iterator[Target]:
-        """Hardly later with maintenance than without."""
+        """The ratio of the latencies with and without maintenance."""
         name = f"p99 of {self.plan.window_s:g} s with maintenance/without, {self.plan.load}"
         yield at_most(name, _AIM, self.ratio)
 
 
-def _row(turn: Turn) -> tuple[str, ...]:
+def _row(trial: Trial) -> tuple[str, ...]:
     return (
-        "on" if turn.on else "off",
-        *marks(turn.acknowledged),
-        f"{median(turn.window_p99s):.1f}",
-        f"{turn.achieved_rate:,.0f}",
-        f"{turn.commits:,}",
-        f"{turn.rewrites:,}",
-        f"{turn.files_at_most:,}",
-        f"{turn.cpu_s:.1f}",
-        cores_cell(turn.others_cores),
-        str(turn.verdict),
+        "on" if trial.on else "off",
+        *marks(trial.acknowledged),
+        f"{median(trial.window_p99s):.1f}",
+        f"{trial.achieved_rate:,.0f}",
+        f"{trial.commits:,}",
+        f"{trial.rewrites:,}",
+        f"{trial.files_at_most:,}",
+        f"{trial.cpu_s:.1f}",
+        cores_cell(trial.others_cores),
+        str(trial.verdict),
     )
 
 
-def measure_care(plan: CarePlan, place: Place) -> Iterator[Care]:
+def measure_maintenance(plan: MaintenancePlan, place: Place) -> Iterator[MaintenanceCost]:
     """Carry a plan out: one outcome."""
-    place.tell(f"maintenance in the background at {plan.load}: {plan.pairs} times with and without")
-    turns = []
-    for turn in measure_turns(place.root, plan):
-        place.tell(f"  {'with' if turn.on else 'without'}: p99 {turn.acknowledged.p99:.1f} ms, {turn.verdict}")
-        turns.append(turn)
-    yield Care(plan, tuple(turns))
+    place.report(f"maintenance in the background at {plan.load}: {plan.pairs} times with and without")
+    trials = []
+    for trial in measure_trials(place.root, plan):
+        place.report(f"  {'with' if trial.on else 'without'}: p99 {trial.acknowledged.p99:.1f} ms, {trial.verdict}")
+        trials.append(trial)
+    yield MaintenanceCost(plan, tuple(trials))
 
 
-def measure_turns(root: str, plan: CarePlan) -> Iterator[Turn]:
-    """Measure one turn after the other. Who begins a pair changes, so that none profits from coming first."""
+def measure_trials(root: str, plan: MaintenancePlan) -> Iterator[Trial]:
+    """Measure one trial after the other. The order within a pair alternates, so that neither is always first."""
     for pair in range(plan.pairs):
         for on in (False, True) if pair % 2 else (True, False):
-            yield _turn(root, plan, on)
+            yield _trial(root, plan, on)
 
 
 def live_files(entries: Sequence[bytes]) -> list[int]:
@@ -173,9 +181,9 @@ def window_p99s(load: Load, waited_ns: Sequence[int], window_s: float) -> tuple[
     return tuple(percentile(sorted(waited_ns[start : start + size]), 990) / 1e6 for start in starts)
 
 
-def _turn(root: str, plan: CarePlan, on: bool) -> Turn:
+def _trial(root: str, plan: MaintenancePlan, on: bool) -> Trial:
     load = plan.load
-    name = f"care-{uuid4().hex[:12]}"
+    name = f"maintenance-{uuid4().hex[:12]}"
     topic = Topic(name, conf={"bootstrap.servers": root})
     topic.create()
     others = OthersLoad()
@@ -189,7 +197,7 @@ def _turn(root: str, plan: CarePlan, on: bool) -> Turn:
     contents = [payloads.read(value) for value in topic.to_arrow().column("value").to_pylist()]
     arrivals = array("q", (content[1] for content in contents if content is not None))
     rewrites = sum(later < earlier for earlier, later in pairwise(files))
-    return Turn(
+    return Trial(
         on,
         judge(load.total, arrivals, len(contents) - len(arrivals)),
         distribution(waited_ns[load.warmup :]),
@@ -206,7 +214,7 @@ def _turn(root: str, plan: CarePlan, on: bool) -> Turn:
 
 
 def _produce(root: str, topic: str, load: Load, on: bool) -> tuple[array[int], float, float]:
-    """In the process of the turn: how long each message waited for its acknowledgement, the messages a second that
+    """In the process of the trial: how long each message waited for its acknowledgement, the messages a second that
     were sent, and CPU seconds."""
     failures = DeliveryFailures()
     produced_ns, waited_ns = array("q"), array("q")

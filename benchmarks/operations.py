@@ -33,7 +33,7 @@ OPERATIONS = (
 
 
 def measure_operations(store: Store, rounds: int) -> dict[str, Distribution]:
-    """Every operation `rounds` times, in turns, one at a time, in a folder of its own that is emptied afterwards.
+    """Every operation `rounds` times, alternating, one at a time, in a folder of its own that is emptied afterwards.
 
     The milliseconds of each, by its name in OPERATIONS. AssertionError if one had another outcome than it should.
     """

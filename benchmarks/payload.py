@@ -1,4 +1,4 @@
-"""The messages that are sent: random bytes, so that no encoding makes them small; each can be told from any other."""
+"""The messages that are sent: random bytes, which no encoding compresses, each different from all others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import monotonic_ns
 
 import pyarrow as pa
 
-__all__ = ["MESSAGE_BYTES", "CrowdPayloads", "TimedPayloads", "as_arrow", "random_values"]
+__all__ = ["MESSAGE_BYTES", "ProducerPayloads", "TimedPayloads", "as_arrow", "random_values"]
 
 MESSAGE_BYTES = 100
 _HEAD = Struct("<qq")
@@ -20,7 +20,7 @@ _POOL_BYTES = 1 << 20
 class TimedPayloads:
     """Payloads of 100 bytes: time of sending (`time.monotonic_ns`), sequence number, and 84 random bytes.
 
-    The monotonic clock is one for all processes of a machine, and nobody sets it. Producer and consumer make the same
+    All processes of a machine share one monotonic clock, which is never set. Producer and consumer make the same
     random bytes from the same `seed`, so that the consumer notices a changed one.
     """
 
@@ -44,7 +44,7 @@ class TimedPayloads:
         return self._pool[start : start + _TAIL_BYTES]
 
 
-class CrowdPayloads(TimedPayloads):
+class ProducerPayloads(TimedPayloads):
     """Payloads of one of many producers: its number stands where the time would, and its random bytes are its own."""
 
     def __init__(self, producer: int) -> None:
@@ -56,7 +56,7 @@ class CrowdPayloads(TimedPayloads):
         return _HEAD.pack(self._producer, sequence) + self._tail(sequence)
 
     @staticmethod
-    def read_any(payload: bytes, of: Sequence[CrowdPayloads]) -> tuple[int, int] | None:
+    def read_any(payload: bytes, of: Sequence[ProducerPayloads]) -> tuple[int, int] | None:
         """(producer, sequence number) of what the first, the second, … made, or None if none of them did."""
         producer = _HEAD.unpack_from(payload)[0] if len(payload) == MESSAGE_BYTES else -1
         return of[producer].read(payload) if 0 <= producer < len(of) else None

@@ -1,4 +1,4 @@
-"""deltaq next to a real Kafka: the same loads and the same program text, in turns, on the same machine."""
+"""deltaq next to a real Kafka: the same loads and program text, alternating, on the same machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.throughput import KAFKA_WAYS, Run, fill_topic, measure_throughpu
 from deltaq.names import topic_folder
 from deltaq.store import open_store
 
-__all__ = ["Delivered", "PeerPlan", "Peers", "Rivals", "compare", "measure_peers"]
+__all__ = ["Comparison", "Delivered", "PeerPlan", "Peers", "compare", "measure_peers"]
 
 _NAMES = ("deltaq", "Kafka")
 
@@ -33,7 +33,7 @@ _SPEED_AIM = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PeerPlan:
-    """What both clients are given: each load `rounds` times, then `messages` each way in and out."""
+    """For both clients: each load `rounds` times, then `messages` through each method of sending and receiving."""
 
     loads: tuple[Load, ...]
     messages: int
@@ -59,15 +59,15 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
-class Rivals:
-    """One figure of both: of deltaq, and of the peer. Medians of the rounds."""
+class Comparison:
+    """The same figure of deltaq and of Kafka: medians of the rounds."""
 
     ours: float
     theirs: float
 
     @property
     def ratio(self) -> float:
-        """Ours to theirs."""
+        """deltaq's figure divided by Kafka's."""
         return self.ours / self.theirs
 
 
@@ -79,29 +79,29 @@ class Peers:
     delivered: tuple[Delivered, ...]
     runs: tuple[Run, ...]
 
-    def latency(self, load: Load, mark: str) -> Rivals:
+    def latency(self, load: Load, mark: str) -> Comparison:
         """A mark of the distribution, such as `p99`, in milliseconds."""
-        return Rivals(*(self._latency(name, load, mark) for name in _NAMES))
+        return Comparison(*(self._latency(name, load, mark) for name in _NAMES))
 
     def _latency(self, client: str, load: Load, mark: str) -> float:
-        alike = [one for one in self.delivered if (one.client, one.load) == (client, load)]
-        return float(statistics.median(getattr(one.latency, mark) for one in alike))
+        same = [one for one in self.delivered if (one.client, one.load) == (client, load)]
+        return float(statistics.median(getattr(one.latency, mark) for one in same))
 
-    def speed(self, way: str) -> Rivals:
+    def speed(self, way: str) -> Comparison:
         """Messages a second, until all is there."""
-        return Rivals(*(self._speed(name, way) for name in _NAMES))
+        return Comparison(*(self._speed(name, way) for name in _NAMES))
 
     def _speed(self, client: str, way: str) -> float:
-        alike = [run for run in self.runs if (run.client, run.way) == (client, way)]
-        return float(statistics.median(run.messages / run.seconds for run in alike))
+        same = [run for run in self.runs if (run.client, run.way) == (client, way)]
+        return float(statistics.median(run.messages / run.seconds for run in same))
 
-    def cpu_us(self, way: str) -> Rivals:
+    def cpu_us(self, way: str) -> Comparison:
         """Microseconds of processor time of the client's process for each message."""
-        return Rivals(*(self._cpu_us(name, way) for name in _NAMES))
+        return Comparison(*(self._cpu_us(name, way) for name in _NAMES))
 
     def _cpu_us(self, client: str, way: str) -> float:
-        alike = [run for run in self.runs if (run.client, run.way) == (client, way)]
-        return float(statistics.median(run.cpu_s / run.messages * 1e6 for run in alike))
+        same = [run for run in self.runs if (run.client, run.way) == (client, way)]
+        return float(statistics.median(run.cpu_s / run.messages * 1e6 for run in same))
 
     @property
     def is_clean(self) -> bool:
@@ -122,8 +122,8 @@ class Peers:
         title = "deltaq and Kafka: ms from `produce` in one process to the value in the other"
         used = "achieved/s", "CPU s in", "CPU s out", "others", "messages"
         head = "load", "client", "p50", "p99", "p99.9", "max", "due p99", "floor", "p50/floor", *used
-        alike = sorted(self.delivered, key=lambda one: (one.load.rate, one.client))
-        yield Table(title, head, tuple(map(_row, alike)))
+        same = sorted(self.delivered, key=lambda one: (one.load.rate, one.client))
+        yield Table(title, head, tuple(map(_row, same)))
         title = f"Messages of {MESSAGE_BYTES} random bytes a second, until all is acknowledged or read: medians"
         rows = tuple(
             (name_of(way), *_both(self.speed(way), ",.0f"), *_both(self.cpu_us(way), ".2f")) for way in self._ways
@@ -147,7 +147,7 @@ class Peers:
             yield Bars("The median run of each way", "messages a second", tuple(map(name_of, self._ways)), bars)
 
     def targets(self) -> Iterator[Target]:
-        """Of the medians."""
+        """The targets of the medians."""
         for load in self.plan.loads:
             yield at_most(f"p50, {load}, deltaq/Kafka", _P50_AIM, self.latency(load, "p50").ratio)
             yield at_most(f"p99, {load}", _P99_AIM_MS, self.latency(load, "p99").ours, " ms")
@@ -155,8 +155,8 @@ class Peers:
             yield at_least(f"{name_of(way)}, deltaq/Kafka", _SPEED_AIM, self.speed(way).ratio)
 
 
-def _both(rivals: Rivals, form: str) -> tuple[str, str, str]:
-    return format(rivals.ours, form), format(rivals.theirs, form), f"{rivals.ratio:.2f}"
+def _both(compared: Comparison, form: str) -> tuple[str, str, str]:
+    return format(compared.ours, form), format(compared.theirs, form), f"{compared.ratio:.2f}"
 
 
 def _row(one: Delivered) -> tuple[str, ...]:
@@ -176,26 +176,26 @@ def _row(one: Delivered) -> tuple[str, ...]:
 
 def measure_peers(plan: PeerPlan, place: Place) -> Iterator[Peers]:
     """Carry a plan out with deltaq and with the broker at `place.kafka`: one outcome."""
-    place.tell("deltaq and Kafka in turns")
+    place.report("deltaq and Kafka, alternating")
     delivered: list[Delivered] = []
     runs: list[Run] = []
     for measured in compare((deltaq_client(place.root), kafka_client(place.kafka)), plan):
         if isinstance(measured, Delivered):
             delivered.append(measured)
             figures = f"p50 {measured.latency.p50:.1f} ms, p99 {measured.latency.p99:.1f} ms, {measured.verdict}"
-            place.tell(f"  {measured.load}, {measured.client}: {figures}")
+            place.report(f"  {measured.load}, {measured.client}: {figures}")
         else:
             runs.append(measured)
-            place.tell(f"  {measured.way}, {measured.client}: {measured.messages / measured.seconds:,.0f}/s")
+            place.report(f"  {measured.way}, {measured.client}: {measured.messages / measured.seconds:,.0f}/s")
     yield Peers(plan, tuple(delivered), tuple(runs))
 
 
 def compare(clients: Sequence[Client], plan: PeerPlan) -> Iterator[Delivered | Run]:
-    """One measurement after the other; who comes first changes from round to round, so that none profits from it."""
+    """One measurement after the other. The order of the clients alternates from round to round."""
     for round_ in range(plan.rounds):
-        turn = clients if round_ % 2 else list(reversed(clients))
+        order = clients if round_ % 2 else list(reversed(clients))
         for load in plan.loads:
-            for client in turn:
+            for client in order:
                 yield _deliver(client, load)
     filled = f"filled-{uuid4().hex[:12]}"
     for client in clients if plan.messages else ():

@@ -1,4 +1,4 @@
-"""What can be measured by itself: what to do, in full and for a first impression, and how it is done."""
+"""A benchmark suite: its full and its quick plan, and the function that carries out either."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from typing import Generic, TypeAlias, TypeVar
 
 from benchmarks.finding import Finding
 
-__all__ = ["Place", "Suite", "Tell"]
+__all__ = ["Place", "Report", "Suite"]
 
-Tell: TypeAlias = Callable[[str], None]
-"""Takes a line about how far it is."""
+Report: TypeAlias = Callable[[str], None]
+"""Takes a line of progress."""
 
 _Plan = TypeVar("_Plan")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something is measured: topics below an empty `root`, and where Kafka is needed, a broker at `kafka`
-    (host:port)."""
+    """Where a suite runs: topics below an empty `root`; for comparisons, a Kafka broker at `kafka` (host:port)."""
 
     root: str
     kafka: str
-    tell: Tell
+    report: Report
 
 
 @dataclass(frozen=True, slots=True)
 class Suite(Generic[_Plan]):
-    """One of the benchmarks, of which `measure` carries out either plan.
+    """A benchmark; `measure` carries out either plan.
 
-    `usual`: it is measured if none is chosen. `only_local`: why it takes a local disk, if it does. `versions`: of the
-    peers that take part, by name.
+    `usual`: it runs if no suite is chosen. `only_local`: the reason why it needs a local disk, if it does. `versions`
+    returns the versions of the other programs that take part, by name.
     """
 
     full: _Plan

@@ -236,11 +236,11 @@ def _produce(client: Client, topic: str, values: list[bytes]) -> tuple[float, fl
 
 def _produce_with_callback(client: Client, topic: str, values: list[bytes]) -> tuple[float, float]:
     failures: list[object] = []
-    told = 0
+    reported = 0
 
-    def tell(error: object, _: object) -> None:
-        nonlocal told
-        told += 1
+    def delivered(error: object, _: object) -> None:
+        nonlocal reported
+        reported += 1
         if error is not None:
             failures.append(error)
 
@@ -249,13 +249,15 @@ def _produce_with_callback(client: Client, topic: str, values: list[bytes]) -> t
         produce, poll = producer.produce, producer.poll
         start = perf_counter()
         for value in values:
-            produce(topic, value, on_delivery=tell)
+            produce(topic, value, on_delivery=delivered)
             poll(0)
         called = perf_counter()
         producer.flush()
         done = perf_counter()
-    if failures or told != len(values):
-        raise WrongContent(f"produce with a callback: {told:,} were told of, {len(failures):,} of them not delivered")
+    if failures or reported != len(values):
+        raise WrongContent(
+            f"produce with a callback: {reported:,} were reported, {len(failures):,} of them not delivered"
+        )
     return called - start, done - start
 
 
@@ -263,14 +265,14 @@ def _produce_arrow(client: Client, topic: str, values: list[bytes]) -> tuple[flo
     tables = _tables(values, BLOCK_ROWS)
     failures: list[KafkaError | None] = []
 
-    def told(error: KafkaError | None, _: object) -> None:
+    def delivered(error: KafkaError | None, _: object) -> None:
         failures.extend([error] if error is not None else [])
 
     with _producer(client) as producer:
         producer.list_topics(topic)
         start = perf_counter()
         for table in tables:
-            producer.produce_arrow(topic, table, on_delivery=told)
+            producer.produce_arrow(topic, table, on_delivery=delivered)
         called = perf_counter()
         producer.flush()
         done = perf_counter()
@@ -357,7 +359,7 @@ class ThroughputPlan:
 def measure_speeds(plan: ThroughputPlan, place: Place) -> Iterator[Throughput]:
     """Carry a plan out: one outcome."""
     filled, seed = f"filled-{uuid4().hex[:12]}", 1
-    place.tell(f"throughput: filling the topic that is read with {plan.messages:,} messages")
+    place.report(f"throughput: filling the topic that is read with {plan.messages:,} messages")
     client = deltaq_client(place.root)
     fill_topic(client, filled, plan.messages, seed)
     runs = []
@@ -365,6 +367,6 @@ def measure_speeds(plan: ThroughputPlan, place: Place) -> Iterator[Throughput]:
     for number in range(1, plan.rounds + 1):
         for way in plan.ways:
             run = measure_throughput(client, way, plan.messages, seed, filled)
-            place.tell(f"  round {number} of {plan.rounds}, {way}: {run.messages / run.seconds:,.0f}/s")
+            place.report(f"  round {number} of {plan.rounds}, {way}: {run.messages / run.seconds:,.0f}/s")
             runs.append(run)
     yield Throughput(tuple(runs))

@@ -12,6 +12,7 @@ from itertools import pairwise
 from time import monotonic_ns
 from uuid import uuid4
 
+from benchmarks.barrier import reader_is_ready, send_to_reader
 from benchmarks.client import deltaq_client, records_in, subscribe
 from benchmarks.distribution import Distribution, distribution
 from benchmarks.finding import Bars, Table, Target, at_most
@@ -21,7 +22,6 @@ from benchmarks.latency import Consumed, consume_all, with_unread
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
-from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from benchmarks.suite import Place
 from benchmarks.timed_store import Span, TimedStore
 from deltaq import Consumer, Producer, Topic
@@ -123,8 +123,8 @@ def stage_bars(stages: Sequence[Distribution]) -> tuple[tuple[str, tuple[float, 
 
 def measure_trace(plan: TracePlan, place: Place) -> Iterator[Trace]:
     """Send and read the messages of `plan` from two processes. Raises what either raised, and RuntimeError if the
-    requests of a message cannot be told from those of others."""
-    place.tell(f"trace: {plan.messages:,} messages, one at a time")
+    requests of a message cannot be distinguished from those of others."""
+    place.report(f"trace: {plan.messages:,} messages, one at a time")
     topic = f"trace-{uuid4().hex[:12]}"
     Topic(topic, conf={"bootstrap.servers": place.root}).create()
     others = OthersLoad()
@@ -195,13 +195,13 @@ def _send(root: str, topic: str, plan: TracePlan) -> _Sent:
     store = TimedStore(open_store(root), topic)
     produced, acknowledged = array("q"), array("q")
 
-    def told(error: object, _: object) -> None:
+    def delivered(error: object, _: object) -> None:
         if error is not None:
             raise RuntimeError(f"a message was not delivered: {error}")
         acknowledged.append(monotonic_ns())
 
     # Maintenance would put files and entries of its own between those of the messages.
-    conf = {"bootstrap.servers": root, "linger.ms": 0, "on_delivery": told, "maintenance.enable": False}
+    conf = {"bootstrap.servers": root, "linger.ms": 0, "on_delivery": delivered, "maintenance.enable": False}
     with Producer(conf, store=store) as producer:
         producer.list_topics(topic)
         for number in range(plan.messages):

@@ -9,7 +9,6 @@ import os
 import random
 import re
 import statistics
-import zlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,14 +24,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import fairness, footprint, latency, peers, throughput
+from benchmarks import footprint, latency, peers, throughput
 from benchmarks.__main__ import SUITES, main, run
 from benchmarks.age import Age, AgePlan, Cost, measure_age
 from benchmarks.ageing import LeapingClock, Life, grow
 from benchmarks.client import Client, deltaq_client, kafka_client
 from benchmarks.curves import percentile_chart, percentiles
 from benchmarks.distribution import BOUNDS_MS, distribution, histogram, percentile
-from benchmarks.fairness import Crowd, Crowds, Share, judge_values, summarise
 from benchmarks.finding import Bars, Chart, Finding, Series, Table, Target, at_least, at_most
 from benchmarks.floor import Floor
 from benchmarks.footprint import Footprint, Part, read_through
@@ -40,9 +38,9 @@ from benchmarks.history import judge
 from benchmarks.latency import Latencies, LatencyPlan
 from benchmarks.load import Load
 from benchmarks.machine import describe, drop_from_page_cache
-from benchmarks.maintenance import Care, CarePlan, Turn, live_files, window_p99s
+from benchmarks.maintenance import MaintenanceCost, MaintenancePlan, Trial, live_files, window_p99s
 from benchmarks.operations import OPERATIONS, measure_operations
-from benchmarks.payload import MESSAGE_BYTES, CrowdPayloads, TimedPayloads, random_values
+from benchmarks.payload import MESSAGE_BYTES, TimedPayloads, random_values
 from benchmarks.peers import Delivered, PeerPlan, Peers, compare
 from benchmarks.report import Findings, as_html, as_json, as_text
 from benchmarks.report.axis import Axis
@@ -221,7 +219,7 @@ def test_a_report_names_processor_memory_and_the_versions_of_the_peers_that_took
     assert {"cores", "processor", "memory", "store", "system", "python", "pyarrow", "deltaq"} == alone.keys()
     assert float(alone["memory"].removesuffix(" GiB")) > 0
     remote = run({"peers": None, "published": None}, "s3://bucket/root")
-    named = {name: told for name, told in remote.machine.items() if name not in alone}
+    named = {name: value for name, value in remote.machine.items() if name not in alone}
     libraries = {name: version(name) for name in ("confluent-kafka", "deltalake")}
     librdkafka = import_module("confluent_kafka").libversion()[0]
     assert named == {"minio": "v1.2", "Kafka": "4.9", "librdkafka": librdkafka, **libraries}
@@ -339,92 +337,6 @@ def test_a_store_that_two_processes_cannot_share_is_refused(capsys):
     assert "one process" in capsys.readouterr().err
 
 
-def test_the_shares_of_a_crowd_are_added_up_and_judged():
-    requests = {"entry create ok": 3, "entry create exists": 2, "data put ok": 4, "entry get missing": 5}
-    shares = [
-        Share(sent=4, acknowledged=4, in_time=in_time, requests=requests, waited_ns=array("q", [10**6] * 3))
-        for in_time in (3, 1, 2)
-    ]
-    found = summarise(Crowd(3, 1.0), shares, 9, judge(3, array("q", [0, 1, 2])), None)
-    assert (found.in_time, found.fairness) == ((1, 2, 3), 1 / 3)
-    assert (found.creates, found.lost_races, found.data_puts, found.entry_gets) == (15, 6, 12, 15)
-    assert found.puts_per_commit == 15 / 9
-    crowds = Crowds((found,))
-    aims = {target.name.split(",")[0]: target.met for target in crowds.targets()}
-    assert aims == {"slowest/fastest": False, "PUTs/commit": True}
-    assert "0.33" in as_text(_report(crowds))
-    (chart,) = crowds.charts()
-    assert [share for _, share in chart.series[0].points] == [1 / 3, 2 / 3, 1]
-
-
-def test_messages_of_a_crowd_that_are_missing_doubled_or_strange_are_noticed():
-    def value(producer, sequence):
-        return CrowdPayloads(producer).make(sequence)
-
-    sent = [value(1, 0), value(0, 0), value(0, 1), value(1, 1)]
-    assert judge_values([2, 2], sent).is_clean
-    assert str(judge_values([2, 2], sent[:-1])) == "1 lost"
-    assert str(judge_values([2, 2], [*sent, sent[0]])) == "1 doubled"
-    assert str(judge_values([2, 2], [*sent, value(2, 0)])) == "1 foreign"
-    assert str(judge_values([2, 2], [*sent, value(0, 0)[:-1]])) == "1 foreign"
-    renumbered = value(1, 0)[:16] + value(0, 0)[16:]
-    for strange in (bytes([*sent[0][:-1], sent[0][-1] ^ 1]), renumbered, value(-1, 0), b""):
-        assert str(judge_values([2, 2], [*sent, strange])) == "1 foreign"
-    assert str(judge_values([2, 2], [sent[0], sent[2], sent[1], sent[3]])) == "1 disordered"
-
-
-def test_callbacks_of_one_producer_do_not_make_up_for_those_that_another_lacks():
-    shares = [
-        Share(sent=10, acknowledged=acknowledged, in_time=5, requests={}, waited_ns=array("q", [10**6]))
-        for acknowledged in (9, 11, 10)
-    ]
-    found = summarise(Crowd(3, 1.0), shares, 1, judge(3, array("q", [0, 1, 2])), None)
-    assert str(found.verdict) == "2 unacknowledged"
-
-
-@pytest.mark.parametrize("times", [0, 1, 2], ids=["never", "once", "twice"])
-def test_a_crowd_whose_every_tenth_callback_is_not_made_once_is_not_clean(times, tmp_path, monkeypatch):
-    class Careless(Producer):
-        def __init__(self, conf, *, on_delivery, **keywords):
-            def told(error, message):
-                made[0] += 1
-                for _ in range(1 if made[0] % 10 else times):
-                    on_delivery(error, message)
-
-            made = [0]
-            super().__init__(conf, on_delivery=told, **keywords)
-
-    monkeypatch.setattr(fairness, "Producer", Careless)
-    monkeypatch.setattr(fairness, "meet", lambda: None)
-    monkeypatch.setattr(fairness, "run_together", lambda tasks: [task() for task in tasks])
-    found = fairness.measure_fairness(str(tmp_path), Crowd(1, 0.3, rate=200))
-    assert found.verdict.unacknowledged == (0 if times == 1 else found.verdict.sent // 10)
-    assert Crowds((found,)).is_clean == (times == 1)
-
-
-def test_messages_of_a_crowd_are_as_random_as_all_others():
-    values = [CrowdPayloads(producer).make(sequence) for producer in range(4) for sequence in range(50)]
-    assert {len(value) for value in values} == {MESSAGE_BYTES}
-    # The numbers of producer and message are 16 of 100 bytes; the rest does not become smaller.
-    assert len(zlib.compress(b"".join(values), 9)) > 0.84 * len(values) * MESSAGE_BYTES
-
-
-@pytest.mark.fault("P11")
-@pytest.mark.parametrize("rate", [0, 500])
-def test_a_small_crowd_writes_everything_once_and_every_request_is_counted(rate, tmp_path):
-    crowd = Crowd(3, 1.0, rate, window=50)
-    findings = run({"fairness": (crowd,)}, str(tmp_path))
-    (crowds,) = findings
-    assert isinstance(crowds, Crowds)
-    (found,) = crowds.crowds
-    assert findings.is_clean, found.verdict
-    assert found.verdict.sent >= sum(found.in_time)
-    assert found.acknowledged.count == found.verdict.sent - crowd.producers, "all but those of the warm-up"
-    assert found.creates == found.commits + found.lost_races
-    assert found.data_puts >= found.commits > 0
-    assert json.loads(as_json(findings))["fairness"][0]["crowds"][0]["commits"] == found.commits
-
-
 def test_every_operation_of_a_store_is_measured_and_nothing_is_left_behind(local_root):
     store = open_store(local_root)
     measured = measure_operations(store, rounds=3)
@@ -454,8 +366,8 @@ def test_a_clock_that_leaps_ends_at_the_present():
 def test_a_topic_that_is_read_through_is_judged_record_by_record(change, tmp_path, monkeypatch):
     monkeypatch.setattr(footprint, "TIMEOUT_S", 1.0)
     root, payloads = str(tmp_path), TimedPayloads(seed=1)
-    told: list[str] = []
-    times_ms = grow(root, "events", Life(commits=3, days=0.1, records=4, partitions=2), payloads, told.append)
+    lines: list[str] = []
+    times_ms = grow(root, "events", Life(commits=3, days=0.1, records=4, partitions=2), payloads, lines.append)
     assert len(times_ms) == 3
     assert sorted(times_ms) == list(times_ms)
     more = {
@@ -472,7 +384,7 @@ def test_a_topic_that_is_read_through_is_judged_record_by_record(change, tmp_pat
     said = {"nothing": "complete", "lost": "1 lost", "doubled": "1 doubled"}.get(change, "1 foreign")
     assert str(verdict) == said
     assert plain_bytes > 12 * MESSAGE_BYTES
-    assert told == []
+    assert lines == []
 
 
 def test_a_small_old_topic_is_compared_with_a_young_one_and_every_object_is_counted(tmp_path):
@@ -480,7 +392,7 @@ def test_a_small_old_topic_is_compared_with_a_young_one_and_every_object_is_coun
     sizes: list[int] = []
 
     def measured(text):
-        if "in turns" in text:
+        if "alternately" in text:
             sizes.extend(path.stat().st_size for path in Path(tmp_path).glob("topics/old-*/**/*") if path.is_file())
 
     age = measure_age(str(tmp_path), AgePlan(old, young, rounds=3, spark_rounds=0), measured)
@@ -519,34 +431,34 @@ def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
     assert "data" in as_text(_report(age))
 
 
-def test_turns_with_and_without_maintenance_take_turns_and_lose_nothing(tmp_path):
-    plan = CarePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2, window_s=0.2)
+def test_trials_with_and_without_maintenance_alternate_and_lose_nothing(tmp_path):
+    plan = MaintenancePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2, window_s=0.2)
     findings = run({"maintenance": plan}, str(tmp_path))
-    (care,) = findings
-    assert isinstance(care, Care)
+    (cost,) = findings
+    assert isinstance(cost, MaintenanceCost)
     assert findings.is_clean
-    assert [turn.on for turn in care.turns] == [True, False, False, True]
-    assert {len(turn.window_p99s) for turn in care.turns} == {4}
-    assert {turn.acknowledged.count for turn in care.turns} == {1_600}
-    assert all(turn.verdict.sent == 2_000 for turn in care.turns)
-    for turn in care.turns:
-        assert turn.on or turn.files_at_end == turn.files_at_most >= turn.commits > 0
-        assert turn.on or (turn.rewrites, turn.checkpoints) == (0, 0)
+    assert [trial.on for trial in cost.trials] == [True, False, False, True]
+    assert {len(trial.window_p99s) for trial in cost.trials} == {4}
+    assert {trial.acknowledged.count for trial in cost.trials} == {1_600}
+    assert all(trial.verdict.sent == 2_000 for trial in cost.trials)
+    for trial in cost.trials:
+        assert trial.on or trial.files_at_end == trial.files_at_most >= trial.commits > 0
+        assert trial.on or (trial.rewrites, trial.checkpoints) == (0, 0)
     assert "without" in " ".join(target.name for target in findings.targets)
     assert "messages" in as_text(findings)
 
 
 def test_maintenance_is_judged_by_the_median_window_of_each_kind():
-    def turn(on, *window_p99s):
+    def trial(on, *window_p99s):
         marks = distribution([int(window_p99s[0] * 1e6)] * 100)
-        return Turn(on, judge(0, array("q")), marks, window_p99s, 1.0, 1, 0, 1, 1, 0, 1.0, None)
+        return Trial(on, judge(0, array("q")), marks, window_p99s, 1.0, 1, 0, 1, 1, 0, 1.0, None)
 
-    turns = turn(True, 12, 90, 11), turn(False, 10, 8), turn(False, 9), turn(True, 95, 11)
-    care = Care(CarePlan(Load(1, 1.0, 1.0, 0.0), 2, 1.0), turns)
-    assert care.ratio == 12 / 9
-    (target,) = care.targets()
+    trials = trial(True, 12, 90, 11), trial(False, 10, 8), trial(False, 9), trial(True, 95, 11)
+    cost = MaintenanceCost(MaintenancePlan(Load(1, 1.0, 1.0, 0.0), 2, 1.0), trials)
+    assert cost.ratio == 12 / 9
+    (target,) = cost.targets()
     assert (target.found, target.met) == ("1.33", False)
-    (chart,) = care.charts()
+    (chart,) = cost.charts()
     assert [(line.name, line.points[0][1]) for line in chart.series] == [
         ("without maintenance", 9.5),
         ("with maintenance", 53.5),
@@ -581,7 +493,7 @@ def test_live_files_are_counted_entry_by_entry(tmp_path):
 
 
 def test_both_clients_get_the_same_loads_and_ways_in_turns(tmp_path, monkeypatch):
-    """What a broker would be told is told to deltaq here: the program text is the same."""
+    """deltaq stands in for the broker: the program text is the same."""
     ways = KAFKA_WAYS[::2]  # each run is a process of its own, which takes its time to start
     monkeypatch.setattr(peers, "KAFKA_WAYS", ways)
     plan = PeerPlan((Load(500, 5.0, 0.4, 0.1),), messages=300, rounds=2)
@@ -659,7 +571,7 @@ HOSTILE = "<script>alert('1')</script> & \"quoted\" \x00"
 
 @dataclass(frozen=True)
 class Found:
-    """A measurement that found what it is told."""
+    """A measurement with the given findings."""
 
     shown: tuple[Table, ...] = ()
     drawn: tuple[Chart | Bars, ...] = ()
@@ -895,10 +807,10 @@ def test_the_percentiles_of_a_load_become_a_line_up_to_its_longest():
 
 
 def test_a_run_writes_its_figures_and_a_page_and_names_both(tmp_path, monkeypatch, capsys):
-    tell = []
+    plans = []
 
     def measure(plan, place):
-        tell.append((plan, Path(place.root).is_dir()))
+        plans.append((plan, Path(place.root).is_dir()))
         return [Found(is_clean=plan == "quick")]
 
     monkeypatch.setitem(SUITES, "new", Suite("full", "quick", measure))
@@ -911,7 +823,7 @@ def test_a_run_writes_its_figures_and_a_page_and_names_both(tmp_path, monkeypatc
     assert str(page) in said
     assert str(figures) in said
     assert main(["--only", "new", "--results", str(tmp_path)]) == 1
-    assert tell == [("quick", True), ("full", True)]
+    assert plans == [("quick", True), ("full", True)]
 
 
 def test_a_suite_that_compares_with_kafka_asks_for_a_broker(capsys, monkeypatch):

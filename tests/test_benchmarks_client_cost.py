@@ -141,9 +141,9 @@ def test_doubles_written_when_the_reader_whose_memory_is_watched_has_stopped_are
 
 
 def test_each_way_is_gone_with_a_store_in_memory_and_nothing_is_left_on_disk(tmp_path):
-    told: list[str] = []
+    lines: list[str] = []
     plan = ClientCostPlan(2_000, 1, None, ways=("produce", "consume_arrow"))
-    found = measure_client_cost(str(tmp_path), plan, told.append)
+    found = measure_client_cost(str(tmp_path), plan, lines.append)
     assert [(run.way, run.messages, run.calls_s is None) for run in found.runs] == [
         ("produce", 2_000, False),
         ("consume_arrow", 2_000, True),
@@ -151,7 +151,7 @@ def test_each_way_is_gone_with_a_store_in_memory_and_nothing_is_left_on_disk(tmp
     assert all(run.seconds > 0 and run.others_cores is not None for run in found.runs)
     assert list(tmp_path.iterdir()) == []
     assert found.is_clean
-    assert len(told) == 2
+    assert len(lines) == 2
 
 
 def test_costs_are_medians_in_microseconds_a_message():

@@ -53,8 +53,8 @@ def test_a_message_one_of_whose_requests_is_not_known_is_left_out(lacking: str) 
 
 
 def test_a_short_flow_through_two_processes_is_whole(tmp_path: Path) -> None:
-    told: list[str] = []
-    (flows,) = measure_flows(FlowPlan((Load(2000, 5.0, 0.4, 0.2),)), Place(str(tmp_path), "", told.append))
+    lines: list[str] = []
+    (flows,) = measure_flows(FlowPlan((Load(2000, 5.0, 0.4, 0.2),)), Place(str(tmp_path), "", lines.append))
     (flow,) = flows.flows
     assert flows.is_clean
     assert flow.whole.count == 800

@@ -43,11 +43,6 @@ def cell(linger_ms, requests=None, *, verdict=CLEAN, p99_ms=500.0):
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("share", "seconds"), [(0.5, 0.065), (0.99, 0.2)])
-def test_a_latency_goes_through_both_of_its_percentiles(share, seconds):
-    assert S3_STANDARD.latencies["PUT"].seconds(share) == pytest.approx(seconds)
-
-
 def test_the_rarest_draws_are_finite_too():
     latency = RequestLatency(65, 200)
     assert 0 < latency.seconds(0.0) < latency.seconds(1.0) < 10
@@ -140,7 +135,7 @@ def test_the_modelled_store_is_as_far_away_as_a_bucket():
     watch = measured.watch()
     watch.add("a/")
     measured.put("a/b", b"")
-    assert not watch.wait(0.01), "nobody is told of what others write"
+    assert not watch.wait(0.01), "no notification of the writes of others"
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -220,10 +215,10 @@ def test_a_bill_is_closed_when_the_last_client_is_done_and_what_was_before_it_is
 
 
 def test_a_plan_is_carried_out_without_a_root_and_every_part_of_it_shown():
-    told: list[str] = []
+    lines: list[str] = []
     plan = ModelledPlan((Stream(Load(500, 5.0, 0.3, 0.1), 200),), QUICK)
-    found = measure_modelled(plan, told.append)
-    assert found.is_clean, told
+    found = measure_modelled(plan, lines.append)
+    assert found.is_clean, lines
     assert json.loads(json.dumps(asdict(found)))
     assert len(found.others_cores) == 1
     assert all(len(row) == len(table.head) for table in found.tables() for row in table.rows)

@@ -18,12 +18,11 @@ from benchmarks.history import Verdict
 from benchmarks.load import Load
 from benchmarks.payload import MESSAGE_BYTES
 from benchmarks.published import measuring, pipeline
-from benchmarks.published.article import MODES_MS, PUBLISHED, best_p50, published_at
+from benchmarks.published.article import MODES_MS, PUBLISHED
 from benchmarks.published.marks import Marks, by_window, marks
 from benchmarks.published.measuring import _kept_up_s, measure_published
 from benchmarks.published.outcome import Published
-from benchmarks.published.passage import Passage
-from benchmarks.published.pipeline import collect, pass_tables, source
+from benchmarks.published.pipeline import collect, source, transfer_tables
 from benchmarks.published.plan import (
     DELTA_RS,
     DELTA_RS_KEPT,
@@ -33,6 +32,7 @@ from benchmarks.published.plan import (
     PublishedPlan,
     Trial,
 )
+from benchmarks.published.result import Result
 from benchmarks.published.rows import Arrivals, Int64s, TimedRows, judge_rows
 from deltaq import Producer, Topic
 from deltaq.store import open_store
@@ -47,11 +47,11 @@ def _numbers(*values: int) -> Int64s:
 FLOOR = Floor(1_000, 3, 1.0, 0.5, 0.25, 0.25)
 
 
-def _passage(trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Verdict | None = None) -> Passage:
+def _result(trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Verdict | None = None) -> Result:
     clean = Verdict(trial.load.total, trial.load.total, 0, 0, 0, 0)
     whole = windows[0]
     figures = (trial.load.rate, kept_up_s, 10, 20_000, 3_000, 1.0, 1.0, FLOOR, 0.01)
-    return Passage(trial, verdict or clean, windows, whole, whole, whole, *figures)
+    return Result(trial, verdict or clean, windows, whole, whole, whole, *figures)
 
 
 # --- the arithmetic --------------------------------------------------------------------------------------------------
@@ -59,8 +59,9 @@ def _passage(trial: Trial, *windows: Marks, kept_up_s: float = 0.0, verdict: Ver
 
 def test_the_published_figures_are_those_that_were_published():
     """In seconds, as in the article."""
-    told = [(one.rate, one.mode_ms, *(mark / 1000 for mark in astuple(one.marks))) for one in PUBLISHED]
-    assert sorted(told) == [
+    figures = [(one.rate, one.mode_ms, *(mark / 1000 for mark in astuple(one.marks))) for one in PUBLISHED]
+    assert {figure.mode_ms for figure in PUBLISHED} == set(MODES_MS)
+    assert sorted(figures) == [
         (10_000, 100, 0.26, 0.35, 0.36, 0.53, 0.67),
         (10_000, 1000, 0.94, 0.94, 0.94, 0.95, 1.94),
         (30_000, 100, 0.28, 0.31, 0.32, 0.38, 0.64),
@@ -69,18 +70,6 @@ def test_the_published_figures_are_those_that_were_published():
         (150_000, 1000, 1.68, 1.94, 2.04, 2.18, 3.09),
         (250_000, 1000, 1.98, 2.27, 2.41, 3.36, 4.58),
     ]
-
-
-def test_a_rate_is_compared_with_the_lowest_median_that_was_published_of_it_in_any_mode():
-    best = {rate: best_p50(rate) for rate in (10_000, 30_000, 70_000, 150_000, 250_000, 500_000)}
-    assert best == {10_000: 260, 30_000: 280, 70_000: 1_240, 150_000: 1_680, 250_000: 1_980, 500_000: None}
-
-
-def test_a_published_figure_is_found_by_its_rate_and_its_mode():
-    found = {(rate, mode_ms): published_at(rate, mode_ms) for rate in (10_000, 30_000) for mode_ms in MODES_MS}
-    medians = {key: figure and figure.marks.p50 for key, figure in found.items()}
-    assert medians == {(10_000, 1000): 940, (10_000, 100): 260, (30_000, 1000): None, (30_000, 100): 280}
-    assert {figure.mode_ms for figure in PUBLISHED} == set(MODES_MS)
 
 
 def test_the_full_plan_has_every_rate_that_was_asked_for_and_delta_rs_at_two_of_them():
@@ -109,10 +98,10 @@ def test_windows_are_of_messages_that_were_due_in_the_same_time_after_the_warm_u
 def test_the_middle_is_of_each_mark_the_median_of_the_windows():
     trial = Trial(Load(10_000, 5.0, 3.0, 0.0))
     windows = (Marks(1, 5, 6, 7, 90), Marks(3, 4, 7, 9, 10), Marks(2, 6, 8, 8, 20))
-    passage = _passage(trial, *windows)
-    assert passage.middle == Marks(2, 5, 7, 8, 20)
-    assert passage.worst_p99 == 90
-    assert _passage(trial, *windows[:2]).middle == Marks(3, 5, 7, 9, 90), "of two the worse"
+    result = _result(trial, *windows)
+    assert result.middle == Marks(2, 5, 7, 8, 20)
+    assert result.worst_p99 == 90
+    assert _result(trial, *windows[:2]).middle == Marks(3, 5, 7, 9, 90), "of two the worse"
 
 
 @pytest.mark.parametrize(
@@ -212,36 +201,36 @@ def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, seq
     ids=lambda trial: trial.name,
 )
 def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(trial, tmp_path):
-    told: list[str] = []
-    finding: Finding = measure_published(str(tmp_path), PublishedPlan((trial,), window_s=0.2), told.append)
+    lines: list[str] = []
+    finding: Finding = measure_published(str(tmp_path), PublishedPlan((trial,), window_s=0.2), lines.append)
     assert isinstance(finding, Published)
     assert finding.is_clean
-    (passage,) = finding.passages
-    assert passage.verdict == Verdict(trial.load.total, trial.load.total, 0, 0, 0, 0)
-    assert len(passage.windows) == 2
-    assert 0 < passage.whole.p50 <= passage.worst_p99
-    assert passage.from_due.p99 >= passage.whole.p50
-    assert astuple(passage.middle_from_due) >= astuple(passage.middle)
-    assert passage.floor.total_ms > 0
-    assert passage.commits > 0
-    assert passage.data_bytes > trial.load.total * MESSAGE_BYTES
-    assert passage.log_bytes > 0
+    (result,) = finding.results
+    assert result.verdict == Verdict(trial.load.total, trial.load.total, 0, 0, 0, 0)
+    assert len(result.windows) == 2
+    assert 0 < result.whole.p50 <= result.worst_p99
+    assert result.from_due.p99 >= result.whole.p50
+    assert astuple(result.middle_from_due) >= astuple(result.middle)
+    assert result.floor.total_ms > 0
+    assert result.commits > 0
+    assert result.data_bytes > trial.load.total * MESSAGE_BYTES
+    assert result.log_bytes > 0
     assert not [entry.key for entry in open_store(str(tmp_path)).list("") if entry.key.endswith(".parquet")]
-    assert "complete" in told[-1]
-    assert json.loads(json.dumps(asdict(finding)))["passages"][0]["verdict"]["lost"] == 0
+    assert "complete" in lines[-1]
+    assert json.loads(json.dumps(asdict(finding)))["results"][0]["verdict"]["lost"] == 0
 
 
 def test_a_double_that_is_written_when_the_reader_has_stopped_is_counted_all_the_same(tmp_path, monkeypatch):
     def and_once_more(root: str, name: str, *arguments: Any) -> Any:
-        outcome = pass_tables(root, name, *arguments)
+        outcome = transfer_tables(root, name, *arguments)
         with Producer({"bootstrap.servers": root}) as producer:
             producer.produce(name, b"again")
         return outcome
 
-    monkeypatch.setattr("benchmarks.published.measuring.pass_tables", and_once_more)
+    monkeypatch.setattr("benchmarks.published.measuring.transfer_tables", and_once_more)
     plan = PublishedPlan((Trial(Load(1_000, 5.0, 0.2, 0.1), TABLES, 5.0),), window_s=0.2)
-    (passage,) = measure_published(str(tmp_path), plan, lambda _: None).passages
-    assert passage.verdict == Verdict(300, 301, 0, 0, 0, 1)
+    (result,) = measure_published(str(tmp_path), plan, lambda _: None).results
+    assert result.verdict == Verdict(300, 301, 0, 0, 0, 1)
 
 
 def test_a_consumer_that_fails_ends_the_run_with_its_error(tmp_path, monkeypatch):
@@ -257,14 +246,14 @@ OURS = Marks(10.0, 11.0, 12.0, 13.0, 14.0)
 THEIRS = Marks(55.0, 80.0, 90.0, 95.0, 140.0)
 
 
-def _finding(*passages: Passage, on_s3: bool = True) -> Published:
-    return Published(PublishedPlan(tuple(one.trial for one in passages), 5.0), on_s3, passages)
+def _finding(*results: Result, on_s3: bool = True) -> Published:
+    return Published(PublishedPlan(tuple(one.trial for one in results), 5.0), on_s3, results)
 
 
 def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
-    ours = _passage(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS, OURS, kept_up_s=10.0)
+    ours = _result(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS, OURS, kept_up_s=10.0)
     ours = replace(ours, from_due=Marks(11.0, 12.0, 13.0, 14.0, 21.0))
-    theirs = _passage(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS, kept_up_s=5.0)
+    theirs = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS, kept_up_s=5.0)
     finding = _finding(ours, theirs)
     windows, whole, ratios, conditions = finding.tables()
     for table in (windows, whole, ratios, conditions):
@@ -283,15 +272,15 @@ def test_the_report_has_ours_the_published_and_the_plain_one_side_by_side():
 
 
 def test_delta_rs_is_compared_by_what_both_took_from_when_a_message_was_due():
-    ours = replace(_passage(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS), middle_from_due=Marks(11, 0, 0, 0, 20))
-    theirs = _passage(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
+    ours = replace(_result(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS), middle_from_due=Marks(11, 0, 0, 0, 20))
+    theirs = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
     _, _, ratios, _ = _finding(ours, theirs).tables()
     assert ratios.rows[0][2:] == ("11.0", "55.0", "5.0", "20.0", "140.0", "7.0")
 
 
 def test_charts_show_what_was_published_beside_what_was_measured():
-    ours = [_passage(Trial(Load(rate, 20.0, 10.0, 1.0)), OURS, OURS) for rate in (70_000, 10_000)]
-    theirs = _passage(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
+    ours = [_result(Trial(Load(rate, 20.0, 10.0, 1.0)), OURS, OURS) for rate in (70_000, 10_000)]
+    theirs = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
     medians, tails, over_time, _ = _finding(*ours, theirs).charts()
     assert (medians.log_x, tails.log_x) == (True, True)
     assert {series.name: series.points for series in tails.series} == {
@@ -305,10 +294,10 @@ def test_charts_show_what_was_published_beside_what_was_measured():
 
 
 def test_a_run_with_a_lost_message_is_not_clean():
-    passage = _passage(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS)
-    lossy = replace(passage, verdict=Verdict(2, 1, 1, 0, 0, 0))
-    assert _finding(passage).is_clean
-    assert not _finding(passage, lossy).is_clean
+    result = _result(Trial(Load(70_000, 20.0, 10.0, 1.0)), OURS)
+    lossy = replace(result, verdict=Verdict(2, 1, 1, 0, 0, 0))
+    assert _finding(result).is_clean
+    assert not _finding(result, lossy).is_clean
 
 
 def _aims(finding: Published) -> dict[str, tuple[str, str, bool]]:
@@ -317,9 +306,9 @@ def _aims(finding: Published) -> dict[str, tuple[str, str, bool]]:
 
 def test_on_an_object_store_latency_is_judged_by_milliseconds_and_by_what_was_published():
     slow = Marks(30.0, 31.0, 32.0, 33.0, 61.0)
-    plain = _passage(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
+    plain = _result(Trial(Load(70_000, 0.0, 10.0, 1.0), DELTA_RS, 100.0), THEIRS)
     loads = [(70_000, 20.0, OURS), (250_000, 20.0, slow), (10_000, 5.0, OURS), (30_000, 5.0, OURS)]
-    ours = [_passage(Trial(Load(rate, linger_ms, 10.0, 1.0)), found) for rate, linger_ms, found in loads]
+    ours = [_result(Trial(Load(rate, linger_ms, 10.0, 1.0)), found) for rate, linger_ms, found in loads]
     assert _aims(_finding(*ours, plain)) == {
         "p50, 70,000/s, linger 20 ms": ("<= 22 ms", "10.00 ms", True),
         "p99, 70,000/s, linger 20 ms": ("<= 60 ms", "14.00 ms", True),
@@ -332,8 +321,8 @@ def test_on_an_object_store_latency_is_judged_by_milliseconds_and_by_what_was_pu
 
 
 def test_on_a_local_disk_the_tail_is_judged_and_a_million_a_second_for_a_minute():
-    ours = _passage(Trial(Load(150_000, 5.0, 10.0, 1.0)), OURS)
-    million = _passage(Trial(Load(1_000_000, 5.0, 60.0, 5.0), TABLES, 50.0), OURS, kept_up_s=55.0)
+    ours = _result(Trial(Load(150_000, 5.0, 10.0, 1.0)), OURS)
+    million = _result(Trial(Load(1_000_000, 5.0, 60.0, 5.0), TABLES, 50.0), OURS, kept_up_s=55.0)
     assert _aims(_finding(ours, million, on_s3=False)) == {
         "p99, 150,000/s, linger 5 ms": ("<= 20 ms", "14.00 ms", True),
         "kept up, 1,000,000/s, tables each 50 ms, linger 5 ms": (">= 60 s", "55.00 s", False),
@@ -361,7 +350,7 @@ def test_delta_rs_finds_its_store_by_the_usual_variables():
 def test_each_way_runs_on_an_object_store_too(way, s3_server_root):
     trial = Trial(Load(500, 5.0, 0.8, 0.2), way, 50.0)
     finding = measure_published(s3_server_root, PublishedPlan((trial,), 0.4), lambda text: None)
-    assert finding.is_clean, [str(passage.verdict) for passage in finding.passages]
+    assert finding.is_clean, [str(result.verdict) for result in finding.results]
     assert finding.on_s3
 
 

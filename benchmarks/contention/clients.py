@@ -7,11 +7,11 @@ from functools import partial
 from time import perf_counter, process_time
 from uuid import uuid4
 
+from benchmarks.barrier import START_TIMEOUT_S, run_together, wait_for_all
 from benchmarks.client import Client, records_in, subscribe
 from benchmarks.latency import Consumed, Produced, consume_all, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.payload import TimedPayloads
-from benchmarks.rendezvous import START_TIMEOUT_S, meet, run_together
 
 __all__ = ["BURST_WARMUP", "burst", "run_load"]
 
@@ -42,7 +42,7 @@ def _produce(client: Client, topic: str, load: Load, keys: Sequence[bytes | None
     conf = {**client.conf, **failures.conf, "linger.ms": load.linger_ms}
     with client.api.Producer(conf) as producer:
         producer.list_topics(topic)
-        meet()
+        wait_for_all()
         cpu_s = process_time()
         start_ns, end_ns = send_steadily(load, send, lambda: producer.poll(0))
         producer.flush()
@@ -55,7 +55,7 @@ def _consume(client: Client, topic: str, load: Load, partitions: int) -> Consume
     conf = {**client.conf, "group.id": f"reader-{uuid4().hex[:12]}", "auto.offset.reset": "earliest"}
     with client.api.Consumer(conf) as consumer:
         subscribe(consumer, topic, partitions, START_TIMEOUT_S)
-        meet()
+        wait_for_all()
         return consume_all(consumer, TimedPayloads(load.rate), load, process_time())
 
 

@@ -1,4 +1,4 @@
-"""One crowd after the other, each on a topic of its own, and whether all of its messages arrived."""
+"""Measures one load after the other, each on a topic of its own, and checks that all its messages arrived."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from functools import partial
 from itertools import count
 from uuid import uuid4
 
+from benchmarks.barrier import run_together
 from benchmarks.client import deltaq_client
 from benchmarks.contention.clients import BURST_WARMUP, burst, run_load
 from benchmarks.contention.outcome import Contention, Readers, Spread
 from benchmarks.contention.plan import ContentionPlan
+from benchmarks.contention.producers import measure_fairness
 from benchmarks.distribution import distribution
-from benchmarks.fairness import measure_fairness
 from benchmarks.history import Verdict, judge, judge_partitions, summed
 from benchmarks.latency import waits_ns
 from benchmarks.load import Load
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
-from benchmarks.rendezvous import run_together
-from benchmarks.suite import Tell
+from benchmarks.suite import Report
 from deltaq import Topic
 from deltaq.partitioner import consistent
 
 __all__ = ["judge_spread", "keys_of", "measure_contention"]
 
 
-def measure_contention(root: str, plan: ContentionPlan, tell: Tell) -> Contention:
+def measure_contention(root: str, plan: ContentionPlan, report: Report) -> Contention:
     """Carry a plan out below `root`, which several processes must be able to reach. Raises what one of them raised."""
-    crowds, readers, spreads = [], [], []
-    for crowd in plan.crowds:
-        tell(f"contention, {crowd}: {crowd.seconds:g} s")
-        share = measure_fairness(root, crowd)
-        crowds.append(share)
-        tell(f"  {share.puts_per_commit:.2f} PUTs/commit, p99 {share.acknowledged.p99:,.1f} ms, {share.verdict}")
+    producers, readers, spreads = [], [], []
+    for load in plan.producers:
+        report(f"contention, {load}: {load.seconds:g} s")
+        share = measure_fairness(root, load)
+        producers.append(share)
+        report(f"  {share.puts_per_commit:.2f} PUTs/commit, p99 {share.acknowledged.p99:,.1f} ms, {share.verdict}")
     for consumers in plan.readers:
-        tell(f"contention, {consumers} consumers at {plan.reader_load}")
+        report(f"contention, {consumers} consumers at {plan.reader_load}")
         read = _measure_readers(root, plan.reader_load, consumers)
         readers.append(read)
-        tell(f"  p99 {read.latency.p99:.1f} ms, {read.verdict}")
+        report(f"  p99 {read.latency.p99:.1f} ms, {read.verdict}")
     for partitions in plan.partitions:
-        tell(f"contention, {partitions:,} partitions at {plan.spread_load}")
+        report(f"contention, {partitions:,} partitions at {plan.spread_load}")
         spread = _measure_spread(root, plan, partitions)
         spreads.append(spread)
-        tell(f"  p99 {spread.latency.p99:.1f} ms, burst {spread.burst_rate:,.0f}/s, {spread.verdict}")
-    return Contention(plan, root.startswith("s3://"), tuple(crowds), tuple(readers), tuple(spreads))
+        report(f"  p99 {spread.latency.p99:.1f} ms, burst {spread.burst_rate:,.0f}/s, {spread.verdict}")
+    return Contention(plan, root.startswith("s3://"), tuple(producers), tuple(readers), tuple(spreads))
 
 
 def _measure_readers(root: str, load: Load, consumers: int) -> Readers:

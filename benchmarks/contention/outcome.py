@@ -1,4 +1,4 @@
-"""What each of many still gets of a topic: how it is shown, and what was aimed at."""
+"""The outcome of the contention suite: its tables, charts and targets."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.contention.plan import ContentionPlan
+from benchmarks.contention.producers import Fairness, ProducerLoad
 from benchmarks.distribution import Distribution
-from benchmarks.fairness import Crowd, Fairness
-from benchmarks.finding import Chart, Series, Table, Target, at_most, cores_cell, known_cores
+from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict
 from benchmarks.load import Load
 
 __all__ = ["Contention", "Readers", "Spread"]
 
 JUDGED_PRODUCERS = 16
+FAIRNESS_AIM = 0.5
+"""Least messages of the slowest of sixteen producers, as a share of those of the fastest."""
 PUTS_AIM = 1.5
 P99_AIM = 3.0
 """How many times one producer's p99 that of sixteen may be."""
@@ -22,8 +24,8 @@ P99_AIM = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """Consumers in a process and a group of their own each, so each reads all. `latency` is of all of them, from
-    `produce`; `slowest_p99_ms` of the one that fared worst. CPU from when all were ready."""
+    """Consumers, each in its own process and group, so that each reads all. `latency` is of all of them, from
+    `produce`; `slowest_p99_ms` is of the slowest one. CPU seconds count from when all were ready."""
 
     consumers: int
     load: Load
@@ -59,7 +61,7 @@ class Contention:
 
     plan: ContentionPlan
     judged: bool
-    crowds: tuple[Fairness, ...]
+    producers: tuple[Fairness, ...]
     readers: tuple[Readers, ...]
     spreads: tuple[Spread, ...]
 
@@ -73,19 +75,18 @@ class Contention:
 
     @property
     def _parts(self) -> tuple[Fairness | Readers | Spread, ...]:
-        return *self.crowds, *self.readers, *self.spreads
+        return *self.producers, *self.readers, *self.spreads
 
-    def p99_ratio(self, crowd: Fairness) -> float | None:
-        """A crowd's p99 to that of one producer of the same pace, who has nobody to commit for; None if none was
-        measured."""
-        pace = self._alike(replace(crowd.crowd, each_for_itself=False))
-        alone = next((one for one in pace if one.crowd.producers == 1), None)
-        return None if alone is None else crowd.acknowledged.p99 / alone.acknowledged.p99
+    def p99_ratio(self, one: Fairness) -> float | None:
+        """p99 relative to that of a single producer at the same rate; None if no single producer was measured."""
+        same_rate = self._same_kind(replace(one.load, each_for_itself=False))
+        alone = next((other for other in same_rate if other.load.producers == 1), None)
+        return None if alone is None else one.acknowledged.p99 / alone.acknowledged.p99
 
     def tables(self) -> Iterator[Table]:
         """Producers, consumers and partitions, as far as they were measured."""
-        if self.crowds:
-            yield self._crowd_table()
+        if self.producers:
+            yield self._producer_table()
         if self.readers:
             yield self._reader_table()
         if self.spreads:
@@ -93,11 +94,11 @@ class Contention:
 
     def charts(self) -> Iterator[Chart]:
         """Over the number of producers, and of partitions."""
-        kinds = [self._alike(crowd) for crowd in dict.fromkeys(_kind(one.crowd) for one in self.crowds)]
-        if self.crowds:
-            yield _crowd_chart("Acknowledgement, p99", "ms", kinds, lambda crowd: crowd.acknowledged.p99, log_y=True)
-            yield _crowd_chart("Commits", "commits/s", kinds, lambda crowd: crowd.commits / crowd.crowd.seconds)
-            yield _crowd_chart("Attempts for each commit", "PUTs/commit", kinds, lambda crowd: crowd.puts_per_commit)
+        kinds = [self._same_kind(load) for load in dict.fromkeys(_kind(one.load) for one in self.producers)]
+        if self.producers:
+            yield _producer_chart("Acknowledgement, p99", "ms", kinds, lambda one: one.acknowledged.p99, log_y=True)
+            yield _producer_chart("Commits", "commits/s", kinds, lambda one: one.commits / one.load.seconds)
+            yield _producer_chart("Attempts for each commit", "PUTs/commit", kinds, lambda one: one.puts_per_commit)
         if self.spreads:
             p50 = Series("p50", tuple((one.partitions, one.latency.p50) for one in self.spreads))
             p99 = Series("p99", tuple((one.partitions, one.latency.p99) for one in self.spreads))
@@ -106,24 +107,29 @@ class Contention:
             yield Chart("A burst over all partitions", "partitions", "messages/s", (rate,), log_x=True)
 
     def targets(self) -> Iterator[Target]:
-        """Of sixteen producers as they are by default, on an object store."""
-        for crowd in self.crowds if self.judged else ():
-            if crowd.crowd.producers == JUDGED_PRODUCERS and not crowd.crowd.each_for_itself:
-                yield at_most(f"PUTs/commit, {crowd.crowd}", PUTS_AIM, crowd.puts_per_commit)
-                ratio = self.p99_ratio(crowd)
-                # Of greedy ones the p99 tells how much there is in the queues: n times as much for n producers.
-                if crowd.crowd.rate and ratio is not None:
-                    yield at_most(f"p99 to one producer's, {crowd.crowd}", P99_AIM, ratio)
+        """Of sixteen producers with group commit: their shares, and on an object store their commits and latency."""
+        for one in self.producers:
+            if one.load.producers != JUDGED_PRODUCERS or one.load.each_for_itself:
+                continue
+            yield at_least(f"slowest/fastest, {one.load}", FAIRNESS_AIM, one.fairness)
+            if self.judged:
+                yield at_most(f"PUTs/commit, {one.load}", PUTS_AIM, one.puts_per_commit)
+                ratio = self.p99_ratio(one)
+                # The p99 of greedy producers measures their queues, which are n times as long for n producers.
+                if one.load.rate and ratio is not None:
+                    yield at_most(f"p99 to one producer's, {one.load}", P99_AIM, ratio)
 
-    def _alike(self, crowd: Crowd) -> list[Fairness]:
-        return [one for one in self.crowds if _kind(one.crowd) == _kind(crowd)]
+    def _same_kind(self, load: ProducerLoad) -> list[Fairness]:
+        return [one for one in self.producers if _kind(one.load) == _kind(load)]
 
-    def _crowd_table(self) -> Table:
+    def _producer_table(self) -> Table:
         head = (
-            "crowd",
+            "producers",
             "commits/s",
             "PUTs/commit",
             "lost races",
+            "files/commit",
+            "GETs/commit",
             "slowest/fastest",
             "acknowledged/s",
             "ack p50 ms",
@@ -133,16 +139,18 @@ class Contention:
             "messages",
         )
         rows = []
-        for one in self.crowds:
+        for one in self.producers:
             ratio = self.p99_ratio(one)
             rows.append(
                 (
-                    str(one.crowd),
-                    f"{one.commits / one.crowd.seconds:.1f}",
+                    str(one.load),
+                    f"{one.commits / one.load.seconds:.1f}",
                     f"{one.puts_per_commit:.2f}",
                     f"{one.lost_races:,}",
+                    f"{one.data_puts / max(1, one.commits):.2f}",
+                    f"{one.entry_gets / max(1, one.commits):.1f}",
                     f"{one.fairness:.2f}",
-                    f"{sum(one.in_time) / one.crowd.seconds:,.0f}",
+                    f"{sum(one.in_time) / one.load.seconds:,.0f}",
                     f"{one.acknowledged.p50:,.1f}",
                     f"{one.acknowledged.p99:,.1f}",
                     "" if ratio is None else f"{ratio:.1f}",
@@ -202,16 +210,15 @@ class Contention:
         return Table(title, head, tuple(rows))
 
 
-def _kind(crowd: Crowd) -> Crowd:
-    """What two crowds that differ in nothing but their size and their time have in common."""
-    return replace(crowd, producers=1, seconds=0.0)
+def _kind(load: ProducerLoad) -> ProducerLoad:
+    """The load without its size and duration: equal for loads that are compared with each other."""
+    return replace(load, producers=1, seconds=0.0)
 
 
-def _crowd_chart(
+def _producer_chart(
     title: str, unit: str, kinds: Sequence[Sequence[Fairness]], figure: Callable[[Fairness], float], log_y: bool = False
 ) -> Chart:
     series = [
-        Series(crowds[0].crowd.way, tuple((float(one.crowd.producers), figure(one)) for one in crowds))
-        for crowds in kinds
+        Series(kind[0].load.way, tuple((float(one.load.producers), figure(one)) for one in kind)) for kind in kinds
     ]
     return Chart(title, "producers", unit, tuple(series), log_x=True, log_y=log_y)

@@ -1,10 +1,10 @@
-"""What shares a topic: crowds of producers, of consumers, and of partitions."""
+"""What shares a topic: producers, consumers and partitions, each in several numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.fairness import Crowd
+from benchmarks.contention.producers import ProducerLoad
 from benchmarks.load import Load
 
 __all__ = ["FULL_CONTENTION", "QUICK_CONTENTION", "ContentionPlan"]
@@ -12,11 +12,11 @@ __all__ = ["FULL_CONTENTION", "QUICK_CONTENTION", "ContentionPlan"]
 
 @dataclass(frozen=True, slots=True)
 class ContentionPlan:
-    """What shares a topic: each crowd, some of them also without committing for each other, right after they did; each
-    number of `readers` of the same load; each number of `partitions`, under a load and then with `burst` messages as
-    fast as they can be sent."""
+    """Measurements in their order: each load of `producers`, some of them again without group commit; each number of
+    `readers` of the same load; each number of `partitions`, under a load and then with `burst` messages as fast as they
+    can be sent."""
 
-    crowds: tuple[Crowd, ...]
+    producers: tuple[ProducerLoad, ...]
     reader_load: Load
     readers: tuple[int, ...]
     spread_load: Load
@@ -26,7 +26,7 @@ class ContentionPlan:
 
 FULL_CONTENTION = ContentionPlan(
     tuple(
-        Crowd(producers, 20.0, rate, each_for_itself=alone)
+        ProducerLoad(producers, 20.0, rate, each_for_itself=alone)
         for rate in (100, 0)
         for producers, alone in ((1, False), (4, False), (4, True), (16, False), (16, True), (64, False))
     ),
@@ -37,7 +37,7 @@ FULL_CONTENTION = ContentionPlan(
     burst=500_000,
 )
 QUICK_CONTENTION = ContentionPlan(
-    tuple(Crowd(producers, 3.0, rate=100) for producers in (1, 4)),
+    tuple(ProducerLoad(producers, 3.0, rate=100) for producers in (1, 4)),
     Load(1_000, 20.0, 2.0, 0.5),
     (1, 3),
     Load(2_000, 20.0, 2.0, 0.5),

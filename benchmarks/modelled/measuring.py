@@ -1,4 +1,4 @@
-"""Each stream in a fresh process: its producers and its consumers on a store of the model in its memory."""
+"""Measures each stream in a fresh process: its producers and consumers on a modelled store in its memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from random import Random
 from threading import Event, Lock
 from time import monotonic, monotonic_ns, process_time
 
+from benchmarks.barrier import await_reader
 from benchmarks.distribution import distribution
 from benchmarks.history import Verdict, judge, summed
 from benchmarks.latency import SETTLE_S, Consumed, after_warmup, with_unread
@@ -22,32 +23,31 @@ from benchmarks.modelled.outcome import Cell, Modelled
 from benchmarks.modelled.plan import ModelledPlan, Stream
 from benchmarks.modelled.store import ModelledStore
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
-from benchmarks.rendezvous import await_reader
-from benchmarks.suite import Tell
+from benchmarks.suite import Report
 from deltaq import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, Topic, TopicPartition
 from deltaq.store import MemoryStore, Store
 
-__all__ = ["Bill", "PaddedPayloads", "Passage", "cell_of", "measure_modelled"]
+__all__ = ["Bill", "PaddedPayloads", "Result", "cell_of", "measure_modelled"]
 
 TOPIC = "events"
 
-PATIENCE_S = 60.0
-"""How long nothing may come before what is missing counts as lost: a stream may be more than the model's store takes,
-and then arrives in large pieces."""
+TIMEOUT_S = 60.0
+"""Seconds without a message after which missing ones count as lost. A stream beyond the capacity of the modelled store
+arrives in large pieces."""
 
 
-def measure_modelled(plan: ModelledPlan, tell: Tell) -> Modelled:
+def measure_modelled(plan: ModelledPlan, report: Report) -> Modelled:
     """Carry a plan out, each stream in a fresh process with a store in its memory."""
     cells = []
     for stream in plan.streams:
-        tell(f"modelled {plan.model.name}, {stream}")
+        report(f"modelled {plan.model.name}, {stream}")
         others = OthersLoad()
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             cell = pool.submit(_measure_stream, stream, plan.model, plan.seed).result()
         cell = replace(cell, others_cores=others.cores())
         cells.append(cell)
         dollars = plan.model.dollars_for_requests(cell.requests_per_s)
-        tell(f"  p99 {cell.arrived.p99:,.0f} ms, {dollars:.2f} $ a day for requests, {cell.verdict}")
+        report(f"  p99 {cell.arrived.p99:,.0f} ms, {dollars:.2f} $ a day for requests, {cell.verdict}")
     return Modelled(plan, tuple(cells))
 
 
@@ -68,8 +68,8 @@ class PaddedPayloads(TimedPayloads):
 
 
 class Bill:
-    """What clients request of their stores, each of which has one, and for how long: from `begin` until every client
-    has said `done`. Thread-safe."""
+    """The requests of all clients, each of which has its own store, from `begin` until every client has called `done`.
+    Thread-safe."""
 
     def __init__(self, stores: Sequence[ModelledStore]) -> None:
         self._stores = stores
@@ -79,11 +79,11 @@ class Bill:
         self._ended: tuple[int, Counter[str]] | None = None
 
     def begin(self) -> None:
-        """From now on it counts."""
+        """Start counting."""
         self._began = self._now()
 
     def done(self) -> None:
-        """A client has all its messages acknowledged, or read. With the last one the bill is closed."""
+        """All messages of a client are acknowledged, or read. The last client's call ends the counting."""
         with self._lock:
             self._left -= 1
             if not self._left:
@@ -99,7 +99,7 @@ class Bill:
 
 
 def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
-    """In the fresh process. Each client has a way of its own to the store, as if it were on a machine of its own."""
+    """Run in the fresh process. Each client has its own connection to the store, as if on its own machine."""
     inner, cpu_s = MemoryStore("modelled"), process_time()
     Topic(TOPIC, partitions=stream.pairs, store=inner).create()
     stores = [ModelledStore(inner, model, seed + number) for number in range(2 * stream.pairs)]
@@ -124,26 +124,26 @@ def _measure_stream(stream: Stream, model: StoreModel, seed: int) -> Cell:
     cpu_s = process_time() - cpu_s
     records = _records_in(inner, stream.pairs)
     read = [with_unread(consumed, stream.share, number) for consumed, number in zip(read, records, strict=True)]
-    passages = [Passage(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)]
-    return cell_of(stream, passages, *bill.total(), cpu_s)
+    results = [Result(stream.share, *side, consumed) for side, consumed in zip(sent, read, strict=True)]
+    return cell_of(stream, results, *bill.total(), cpu_s)
 
 
 def _records_in(store: Store, partitions: int) -> list[int]:
-    """How many records each partition holds, whoever has read them."""
+    """The number of records in each partition."""
     with Consumer({"bootstrap.servers": store.url, "group.id": "count"}, store=store) as consumer:
         bounds = [consumer.get_watermark_offsets(TopicPartition(TOPIC, number)) for number in range(partitions)]
     return [end - first for first, end in bounds]
 
 
 def cell_of(
-    stream: Stream, passages: Sequence[Passage], seconds: float, requests: Mapping[str, int], cpu_s: float
+    stream: Stream, results: Sequence[Result], seconds: float, requests: Mapping[str, int], cpu_s: float
 ) -> Cell:
-    """What was found of the messages of all partitions together. Pure."""
+    """The outcome for the messages of all partitions together. Pure."""
     return Cell(
         stream,
-        summed([passage.verdict for passage in passages]),
-        distribution(late_ns for passage in passages for late_ns in passage.acknowledged_ns_late()),
-        distribution(late_ns for passage in passages for late_ns in passage.arrived_ns_late()),
+        summed([result.verdict for result in results]),
+        distribution(late_ns for result in results for late_ns in result.acknowledged_ns_late()),
+        distribution(late_ns for result in results for late_ns in result.arrived_ns_late()),
         seconds,
         dict(requests),
         cpu_s,
@@ -152,8 +152,8 @@ def cell_of(
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """What went through one partition: when the first message was due, when each was acknowledged, and what came."""
+class Result:
+    """The outcome of one partition: when the first message was due, when each was acknowledged, and what was read."""
 
     load: Load
     start_ns: int
@@ -171,7 +171,7 @@ class Passage:
             yield self.acknowledged_ns[number] - self._due_ns(number)
 
     def arrived_ns_late(self) -> Iterator[int]:
-        """The same to the consumer's hands."""
+        """Of each message that counts, the time from when it was due until `poll` returned it."""
         for at in after_warmup(self.load, self.consumed):
             yield self.consumed.received_ns[at] - self._due_ns(self.consumed.sequences[at])
 
@@ -221,7 +221,7 @@ def _read_all(consumer: Consumer, payloads: TimedPayloads, total: int, bill: Bil
     """Poll until all messages are there and no more have come for a while, or until too long none has come."""
     sequences, sent_ns, received_ns, foreign = array("q"), array("q"), array("q"), 0
     cpu_s, last = process_time(), monotonic()
-    while monotonic() - last <= (SETTLE_S if len(sequences) >= total else PATIENCE_S):
+    while monotonic() - last <= (SETTLE_S if len(sequences) >= total else TIMEOUT_S):
         message = consumer.poll(0.1)
         if message is None:
             continue

@@ -55,7 +55,7 @@ S3_STANDARD = StoreModel(
     {
         # turbopuffer's page on its architecture and Quickwit's and cdouglas' measurements: a small PUT takes 60 to
         # 100 ms at p50 and 195 at p99, a GET 63 and 78. A trace published by the makers of mountpoint-s3: the first
-        # byte of a LIST after 13 to 14 ms and 35 to 42. Of DELETE nothing is told: taken for a PUT.
+        # byte of a LIST after 13 to 14 ms and 35 to 42. Nothing is published for DELETE: assumed to be as a PUT.
         "PUT": RequestLatency(65, 200),
         "GET": RequestLatency(63, 78),
         "LIST": RequestLatency(14, 42),

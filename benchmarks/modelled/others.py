@@ -9,7 +9,7 @@ __all__ = ["PUBLISHED_COSTS", "PUBLISHED_LATENCIES", "Published"]
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What is told of a system by others than us, with its source, which is to be judged by the reader."""
+    """A figure that others have published of a system, with its source."""
 
     system: str
     figures: tuple[str, ...]
@@ -36,8 +36,10 @@ PUBLISHED_COSTS = (
 PUBLISHED_LATENCIES = (
     Published("WarpStream", ("", "400 to 600", "", "< 1,500"), "AWS' storage blog, WarpStream's blog"),
     Published("S2 Standard", ("", "< 400", "", "< 500"), "S2's documentation"),
-    Published("Bufstream", ("260", "500", "", ""), "its page of benchmarks; from where to where is not told"),
+    Published("Bufstream", ("260", "500", "", ""), "its page of benchmarks; from where to where is not stated"),
     Published("Redpanda Cloud Topics", ("", "", "", "1,000 to 2,000"), "Redpanda's documentation, what to plan for"),
-    Published("StreamNative Ursa", ("", "", "200 to 500", ""), "StreamNative's documentation; which mark is not told"),
+    Published(
+        "StreamNative Ursa", ("", "", "200 to 500", ""), "StreamNative's documentation; which mark is not stated"
+    ),
 )
 """Milliseconds on S3 Standard: acknowledgement p50 and p99, from end to end p50 and p99."""

@@ -1,4 +1,4 @@
-"""What was found of each stream, next to what others publish: latency, requests and dollars."""
+"""Latency, requests and dollars of each stream, next to published figures of other systems."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def is_kept_up(self) -> bool:
-        """If not, latencies tell for how long it was sent, and the requests are those of a lower rate."""
+        """Whether the stream kept up. Otherwise latencies depend on the duration, and requests are of a lower rate."""
         return self.mb_per_s >= KEPT_UP_SHARE * self.stream.mb_per_s
 
 
@@ -81,13 +81,13 @@ class Modelled:
         return self.plan.model.dollars_for_keeping(cell.mb_per_s)
 
     def tables(self) -> Iterator[Table]:
-        """Latency and cost of each stream, and what is told of other systems."""
+        """Latency and cost of each stream, and published figures of other systems."""
         if self.cells:
             yield self._latency_table()
             yield self._cost_table()
-            yield _published("Dollars a day, as told of others", ("10 MB/s", "100 MB/s"), PUBLISHED_COSTS)
+            yield _published("Dollars a day, as published by others", ("10 MB/s", "100 MB/s"), PUBLISHED_COSTS)
             marks = "ack p50", "p99", "end to end p50", "p99"
-            yield _published("Latency on S3 in ms, as told of others", marks, PUBLISHED_LATENCIES)
+            yield _published("Latency on S3 in ms, as published by others", marks, PUBLISHED_LATENCIES)
 
     def charts(self) -> Iterator[Chart]:
         """Dollars and marks over `linger.ms`."""
@@ -166,6 +166,6 @@ def _kept_up(cell: Cell) -> str:
     return "yes" if cell.is_kept_up else "NO"
 
 
-def _published(title: str, figures: Sequence[str], told: Sequence[Published]) -> Table:
-    rows = tuple((one.system, *one.figures, one.source) for one in told)
+def _published(title: str, figures: Sequence[str], published: Sequence[Published]) -> Table:
+    rows = tuple((one.system, *one.figures, one.source) for one in published)
     return Table(title, ("system", *figures, "source"), rows)

@@ -1,4 +1,4 @@
-"""A store in memory that keeps its callers waiting, and counts, as its model says."""
+"""A store in memory that delays and counts requests as its model says."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["ModelledStore"]
 class ModelledStore(CountingStore):
     """Hands everything on to `inner`, one of this process, with the delays, and the requests, of a model.
 
-    What an operation asks of S3 is what `deltaq.store.objects` would: large objects go in parts, several at once, and a
-    listing is followed by a look at what comes after it. Nobody is told of what others write. The same operations
-    in the same order meet the same delays for the same seed. Thread-safe.
+    The requests of an operation are those of `deltaq.store.objects`: large objects are uploaded in parts, several at
+    once, and a listing ends with a request that finds no further page. Watches are not notified. The same seed and
+    order of operations give the same delays. Thread-safe.
     """
 
     def __init__(self, inner: Store, model: StoreModel, seed: int) -> None:
@@ -90,7 +90,7 @@ class ModelledStore(CountingStore):
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         found = [*super().list(prefix, start_after)]
-        self._look(len(found))
+        self._wait_for_pages(len(found))
         return iter(found)
 
     def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
@@ -99,7 +99,7 @@ class ModelledStore(CountingStore):
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         found = super().list_folders(prefix)
-        self._look(len(found))
+        self._wait_for_pages(len(found))
         return found
 
     def delete(self, key: str) -> None:
@@ -109,7 +109,7 @@ class ModelledStore(CountingStore):
     def watch(self) -> Watch:
         return SignalWatch(SYSTEM_CLOCK)
 
-    def _look(self, entries: int) -> None:
+    def _wait_for_pages(self, entries: int) -> None:
         pages = max(1, -(-entries // LIST_CHUNK))
         time.sleep(sum(self.request_s("LIST") for _ in range(pages + 1)))
 

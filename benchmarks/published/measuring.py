@@ -1,4 +1,4 @@
-"""One trial, and all of them: each through a topic or table of its own, which is gone afterwards."""
+"""Measures trials, each through a new topic or table, which is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from benchmarks.machine import OthersLoad
 from benchmarks.published.article import KEEPS_UP_P99_MS
 from benchmarks.published.marks import Marks, middle_of
 from benchmarks.published.outcome import Published
-from benchmarks.published.passage import Passage, Seen, Sent
-from benchmarks.published.pipeline import pass_tables
+from benchmarks.published.pipeline import transfer_tables
 from benchmarks.published.plan import MESSAGES, PublishedPlan, Trial
+from benchmarks.published.result import Result, Seen, Sent
 from benchmarks.published.rows import Arrivals
-from benchmarks.suite import Tell
+from benchmarks.suite import Report
 from deltaq import Topic
 from deltaq.names import entry_version, topic_folder
 from deltaq.store import Store, open_store
 
-__all__ = ["measure_passage", "measure_published"]
+__all__ = ["measure_published", "measure_trial"]
 
 _SECOND_NS = 1_000_000_000
 
 
-def measure_published(root: str, plan: PublishedPlan, tell: Tell) -> Published:
-    """Measure every trial below `root`, a path or URL. The tables are gone afterwards."""
-    passages = []
+def measure_published(root: str, plan: PublishedPlan, report: Report) -> Published:
+    """Measure every trial below `root`, a path or URL. The tables are deleted afterwards."""
+    results = []
     for trial in plan.trials:
-        tell(f"  {trial}: {trial.load.warmup_s:g} s to warm up, {trial.load.seconds:g} s that count")
-        passage = measure_passage(root, trial, plan.window_s)
-        middle = passage.middle
-        tell(f"    p50 {middle.p50:.1f} ms, p99 {middle.p99:.1f} ms, {passage.achieved_rate:,.0f}/s, {passage.verdict}")
-        passages.append(passage)
-    return Published(plan, root.startswith("s3://"), tuple(passages))
+        report(f"  {trial}: {trial.load.warmup_s:g} s to warm up, {trial.load.seconds:g} s that count")
+        result = measure_trial(root, trial, plan.window_s)
+        middle = result.middle
+        report(f"    p50 {middle.p50:.1f} ms, p99 {middle.p99:.1f} ms, {result.achieved_rate:,.0f}/s, {result.verdict}")
+        results.append(result)
+    return Published(plan, root.startswith("s3://"), tuple(results))
 
 
-def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
-    """Pass a load through a new topic or table below `root`, which two processes must be able to reach."""
+def measure_trial(root: str, trial: Trial, window_s: float) -> Result:
+    """Send a load through a new topic or table below `root`, which two processes must be able to reach."""
     root, name = root.rstrip("/"), f"published-{uuid4().hex[:12]}"
     store = open_store(root)
     if trial.is_ours:
@@ -56,15 +56,15 @@ def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
         create_queue(f"{root}/{name}")
     others = OthersLoad()
     if trial.way == MESSAGES:
-        sent, seen, from_due = _pass_messages(root, name, trial.load, window_s)
+        sent, seen, from_due = _transfer_messages(root, name, trial.load, window_s)
     else:
-        sent, seen = pass_tables(root, name, trial, window_s)
+        sent, seen = transfer_tables(root, name, trial, window_s)
         if trial.is_ours:
             seen = _with_unread(seen, records_in(deltaq_client(root), name))
         from_due = seen  # a row's time of sending is when it was due
     others_cores = others.cores()
     commits, data_bytes, log_bytes = _emptied(store, folder)
-    return Passage(
+    return Result(
         trial,
         seen.verdict,
         seen.windows,
@@ -83,7 +83,7 @@ def measure_passage(root: str, trial: Trial, window_s: float) -> Passage:
     )
 
 
-def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[Sent, Seen, Seen]:
+def _transfer_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[Sent, Seen, Seen]:
     produced, consumed = send_and_read(deltaq_client(root), topic, load)
     sequences, sent_ns, received_ns = (
         np.frombuffer(column, np.int64) for column in (consumed.sequences, consumed.sent_ns, consumed.received_ns)
@@ -96,15 +96,15 @@ def _pass_messages(root: str, topic: str, load: Load, window_s: float) -> tuple[
 
 
 def _with_unread(seen: Seen, records: int) -> Seen:
-    """What a consumer saw of a topic with so many records, and as foreign what it did not wait for. Pure."""
+    """Add the records of the topic that the consumer did not read, as foreign. Pure."""
     verdict = seen.verdict
     more = unread(verdict.sent, verdict.received, records)
     return replace(seen, verdict=replace(verdict, received=verdict.received + more, foreign=verdict.foreign + more))
 
 
 def _emptied(store: Store, folder: str) -> tuple[int, int, int]:
-    """Entries of the log beyond the first, bytes of data, and bytes of the log of a table, which is gone then: all the
-    tables together could fill a disk."""
+    """Delete a table, since all tables together could fill a disk; its log entries beyond the first, bytes of data and
+    bytes of the log."""
     entries = list(store.list(folder))
     in_log = [entry for entry in entries if "/_delta_log/" in entry.key]
     log_bytes = sum(entry.size for entry in in_log)
@@ -115,7 +115,7 @@ def _emptied(store: Store, folder: str) -> tuple[int, int, int]:
 
 
 def _kept_up_s(load: Load, windows: Iterable[Marks], window_s: float, achieved_rate: float) -> float:
-    """For how long: until the first window that was too late, and not at all if less was sent than should have been."""
+    """Seconds for which the rate was kept up: until the first window that was too late; 0 if too little was sent."""
     if achieved_rate < 0.99 * load.rate:
         return 0.0
     kept = 0

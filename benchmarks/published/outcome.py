@@ -8,8 +8,8 @@ from dataclasses import astuple, dataclass
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, known_cores
 from benchmarks.floor import against_floor
 from benchmarks.published.article import MODES_MS, PUBLISHED, best_p50, published_at
-from benchmarks.published.passage import Passage
 from benchmarks.published.plan import MESSAGES, TABLES, PublishedPlan
+from benchmarks.published.result import Result
 
 __all__ = ["Published"]
 
@@ -28,23 +28,23 @@ class Published:
 
     plan: PublishedPlan
     on_s3: bool
-    passages: tuple[Passage, ...]
+    results: tuple[Result, ...]
 
     @property
     def is_clean(self) -> bool:
         """Whether every message of every trial arrived once, in order and unchanged."""
-        return all(passage.verdict.is_clean for passage in self.passages)
+        return all(result.verdict.is_clean for result in self.results)
 
     @property
     def others_cores(self) -> tuple[float, ...]:
         """Processors that others kept busy, for each trial."""
-        return known_cores(passage.others_cores for passage in self.passages)
+        return known_cores(result.others_cores for result in self.results)
 
     def tables(self) -> Iterator[Table]:
         """By windows; over the whole run next to all that was published; next to delta-rs; and what the loads were."""
         yield self._window_table()
         yield self._whole_table()
-        if any(not passage.trial.is_ours for passage in self.passages):
+        if any(not result.trial.is_ours for result in self.results):
             yield self._delta_rs_table()
         yield self._conditions_table()
 
@@ -65,26 +65,26 @@ class Published:
         )
         rows = tuple(
             (
-                str(passage.trial),
-                *map(_ms, astuple(passage.middle)),
-                _ms(passage.worst_p99),
-                _ms(passage.from_due.p99),
-                *against_floor(passage.middle.p50, passage.floor),
-                f"{passage.achieved_rate:,.0f}",
-                "yes" if passage.is_kept_up else f"{passage.kept_up_s:g} s",
-                *_compared(passage),
-                str(passage.verdict),
+                str(result.trial),
+                *map(_ms, astuple(result.middle)),
+                _ms(result.worst_p99),
+                _ms(result.from_due.p99),
+                *against_floor(result.middle.p50, result.floor),
+                f"{result.achieved_rate:,.0f}",
+                "yes" if result.is_kept_up else f"{result.kept_up_s:g} s",
+                *_compared(result),
+                str(result.verdict),
             )
-            for passage in self.passages
+            for result in self.results
         )
         return Table(title, head, rows)
 
     def _whole_table(self) -> Table:
         title = "Latency in ms over the whole run, as it was published of Pathway (on MinIO, other machines)"
         rows = []
-        for rate in sorted({passage.trial.load.rate for passage in self.passages}):
-            ours = [passage for passage in self.passages if passage.trial.load.rate == rate]
-            rows += [(str(passage.trial), *map(_ms, astuple(passage.whole))) for passage in ours]
+        for rate in sorted({result.trial.load.rate for result in self.results}):
+            ours = [result for result in self.results if result.trial.load.rate == rate]
+            rows += [(str(result.trial), *map(_ms, astuple(result.whole))) for result in ours]
             rows += [
                 (f"{rate:,}/s, published, {figure.mode_ms} ms", *map(_ms, astuple(figure.marks)))
                 for figure in PUBLISHED
@@ -105,9 +105,9 @@ class Published:
             rows.append((str(ours.trial), theirs.trial.name, *medians, *tails))
         return Table(title, head, tuple(rows))
 
-    def _pairs(self) -> Iterator[tuple[Passage, Passage]]:
-        for theirs in self.passages:
-            for ours in self.passages:
+    def _pairs(self) -> Iterator[tuple[Result, Result]]:
+        for theirs in self.results:
+            for ours in self.results:
                 alike = ours.trial.load.rate == theirs.trial.load.rate
                 if alike and ours.trial.is_ours and not theirs.trial.is_ours:
                     yield ours, theirs
@@ -116,48 +116,48 @@ class Published:
         head = ("load", "sent", "commits", "bytes/message", "log KB/commit", "CPU s in", "CPU s out", "others")
         rows = tuple(
             (
-                str(passage.trial),
-                f"{passage.verdict.sent:,}",
-                f"{passage.commits:,}",
-                f"{passage.data_bytes / passage.verdict.sent:.0f}",
-                f"{passage.log_bytes / max(1, passage.commits) / 1000:.1f}",
-                f"{passage.producer_cpu_s:.2f}",
-                f"{passage.consumer_cpu_s:.2f}",
-                "-" if passage.others_cores is None else f"{passage.others_cores:.2f}",
+                str(result.trial),
+                f"{result.verdict.sent:,}",
+                f"{result.commits:,}",
+                f"{result.data_bytes / result.verdict.sent:.0f}",
+                f"{result.log_bytes / max(1, result.commits) / 1000:.1f}",
+                f"{result.producer_cpu_s:.2f}",
+                f"{result.consumer_cpu_s:.2f}",
+                "-" if result.others_cores is None else f"{result.others_cores:.2f}",
             )
-            for passage in self.passages
+            for result in self.results
         )
         return Table("What these loads were, warm-up included", head, rows)
 
     def charts(self) -> Iterator[Chart]:
         """Median and tail over the rate, with what was published; and the tail of each window over time."""
-        names = tuple(dict.fromkeys(passage.trial.name for passage in self.passages))
+        names = tuple(dict.fromkeys(result.trial.name for result in self.results))
         for mark in ("p50", "p99"):
             series = [Series(name, self._over_rates(name, mark)) for name in names]
             series += [Series(f"published, {mode_ms} ms", _published_over_rates(mode_ms, mark)) for mode_ms in MODES_MS]
             yield Chart(f"{mark} over the rate", "messages/s", "ms", tuple(series), log_x=True, log_y=True)
         for name in names:
-            alike = [passage for passage in self.passages if passage.trial.name == name]
+            alike = [result for result in self.results if result.trial.name == name]
             lines = tuple(Series(f"{one.trial.load.rate:,}/s", self._over_time(one)) for one in alike)
             yield Chart(f"p99 of each window, {name}", "s", "ms", lines)
 
     def _over_rates(self, name: str, mark: str) -> tuple[tuple[float, float], ...]:
-        alike = [passage for passage in self.passages if passage.trial.name == name]
+        alike = [result for result in self.results if result.trial.name == name]
         return tuple(sorted((one.trial.load.rate, getattr(one.middle, mark)) for one in alike))
 
-    def _over_time(self, passage: Passage) -> tuple[tuple[float, float], ...]:
+    def _over_time(self, result: Result) -> tuple[tuple[float, float], ...]:
         step = self.plan.window_s
-        return tuple((number * step, window.p99) for number, window in enumerate(passage.windows, 1))
+        return tuple((number * step, window.p99) for number, window in enumerate(result.windows, 1))
 
     def targets(self) -> Iterator[Target]:
         """What was aimed at of each trial. The median of the windows counts, not the best or the worst."""
-        for passage in self.passages:
-            if passage.trial.is_ours:
-                yield from _s3_targets(passage) if self.on_s3 else _local_targets(passage)
+        for result in self.results:
+            if result.trial.is_ours:
+                yield from _s3_targets(result) if self.on_s3 else _local_targets(result)
 
 
-def _s3_targets(passage: Passage) -> Iterator[Target]:
-    trial, middle = passage.trial, passage.middle
+def _s3_targets(result: Result) -> Iterator[Target]:
+    trial, middle = result.trial, result.middle
     if trial.way == MESSAGES and trial.load.linger_ms == 20.0:
         for mark, aim_ms in _S3_AIMS:
             yield at_most(f"{mark}, {trial}", aim_ms, getattr(middle, mark), " ms")
@@ -168,12 +168,12 @@ def _s3_targets(passage: Passage) -> Iterator[Target]:
         yield at_most(f"p50, {trial}", _S3_QUICK_AIM_MS, middle.p50, " ms")
 
 
-def _local_targets(passage: Passage) -> Iterator[Target]:
-    trial, middle = passage.trial, passage.middle
+def _local_targets(result: Result) -> Iterator[Target]:
+    trial, middle = result.trial, result.middle
     if trial.way == MESSAGES and trial.load.linger_ms == 5.0:
         yield at_most(f"p99, {trial}", _LOCAL_AIM_MS, middle.p99, " ms")
     if trial.way == TABLES and trial.load.rate == 1_000_000:
-        yield at_least(f"kept up, {trial}", _MILLION_AIM_S, passage.kept_up_s, " s")
+        yield at_least(f"kept up, {trial}", _MILLION_AIM_S, result.kept_up_s, " s")
         yield at_most(f"p95, {trial}", _MILLION_AIM_MS, middle.p95, " ms")
 
 
@@ -185,10 +185,10 @@ def _ms(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def _compared(passage: Passage) -> tuple[str, ...]:
+def _compared(result: Result) -> tuple[str, ...]:
     """The p50 that was published in each mode, and how many times ours the lowest is."""
-    rate = passage.trial.load.rate
+    rate = result.trial.load.rate
     figures = [published_at(rate, mode_ms) for mode_ms in MODES_MS]
     best_ms = best_p50(rate)
-    times = "-" if best_ms is None else f"{best_ms / passage.middle.p50:.0f}"
+    times = "-" if best_ms is None else f"{best_ms / result.middle.p50:.0f}"
     return *("-" if figure is None else _ms(figure.marks.p50) for figure in figures), times

@@ -1,4 +1,4 @@
-"""The two processes that pass tables, one to the other: through deltaq, or through a plain table of delta-rs."""
+"""The two processes that transfer tables: through deltaq, or through a plain table of delta-rs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.barrier import reader_is_ready, send_to_reader
 from benchmarks.client import subscribe
 from benchmarks.delta_rs import Appender, Follower
-from benchmarks.latency import PATIENCE_S, SETTLE_S
-from benchmarks.published.passage import Seen, Sent
+from benchmarks.latency import SETTLE_S, TIMEOUT_S
 from benchmarks.published.plan import DELTA_RS_KEPT, Trial
+from benchmarks.published.result import Seen, Sent
 from benchmarks.published.rows import TimedRows
-from benchmarks.rendezvous import reader_is_ready, send_to_reader
 from deltaq import Consumer, KafkaError, Producer
 
-__all__ = ["collect", "pass_tables", "source"]
+__all__ = ["collect", "source", "transfer_tables"]
 
 Source: TypeAlias = Callable[[], Iterable["pa.Array | pa.ChunkedArray"]]
 
 TABLE_ROWS_MAX = 100_000
-"""Rows of a table of a producer that is late: larger ones would make it later."""
+"""Most rows of one table, for a producer that is late: larger tables would delay it further."""
 
 FULL_S = 0.01
-"""How long to wait when a producer's queue is full: to offer it a table costs as much as to hand it over."""
+"""Seconds to wait when a producer's queue is full: a refused table costs as much as an accepted one."""
 
 _SECOND_NS = 1_000_000_000
 
 
-def pass_tables(root: str, name: str, trial: Trial, window_s: float) -> tuple[Sent, Seen]:
-    """Send from one process and read in another one; raises what either raised. Neither can wait for ever."""
+def transfer_tables(root: str, name: str, trial: Trial, window_s: float) -> tuple[Sent, Seen]:
+    """Send from one process and read in another one; raises what either raised. Both waits are bounded."""
     return send_to_reader(partial(_send, root, name, trial), partial(_read, root, name, trial, window_s))
 
 
@@ -57,7 +57,7 @@ def _send(root: str, name: str, trial: Trial) -> Sent:
             if sent < load.total:
                 next_ns = start_ns + (elapsed_ns // tick_ns + 1) * tick_ns
                 time.sleep(max(0.0, (next_ns - monotonic_ns()) / _SECOND_NS))
-    # To when the last table was begun: how long delta-rs takes for that one says nothing about the pace.
+    # Up to the start of the last table: how long delta-rs takes for that one does not affect the rate.
     return Sent(load.total / (elapsed_ns / _SECOND_NS), process_time() - cpu_s)
 
 
@@ -66,7 +66,7 @@ def _read(root: str, name: str, trial: Trial, window_s: float) -> Seen:
     received: deque[tuple[int, pa.Array | pa.ChunkedArray]] = deque()
     with source(root, name, trial) as take:
         reader_is_ready()
-        # Only kept: to look into a table would delay the next one. A million rows a second are 6 GB a minute.
+        # Only stored: reading a table now would delay the next one. A million rows a second are 6 GB a minute.
         received.extend(collect(take, trial.load.total))
     cpu_s = process_time() - cpu_s
     emptied = (received.popleft() for _ in range(len(received)))
@@ -76,13 +76,13 @@ def _read(root: str, name: str, trial: Trial, window_s: float) -> Seen:
 
 @contextmanager
 def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], None]]:
-    """What takes a column of values; at the end all of them are committed. RuntimeError if one is not."""
+    """A function that sends a column of values. At the end all are committed; raises RuntimeError if one is not."""
     if not trial.is_ours:
         yield Appender(f"{root}/{name}", keep=trial.way == DELTA_RS_KEPT).append
         return
     failures: list[KafkaError] = []
 
-    def told(error: KafkaError | None, _: object) -> None:
+    def delivered(error: KafkaError | None, _: object) -> None:
         failures.extend([error] if error is not None else [])
 
     # The usual limit of 100,000 rows is a tenth of a second of a million. That of 1 GiB remains.
@@ -95,7 +95,7 @@ def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], N
             while True:
                 producer.poll(0)
                 try:
-                    producer.produce_arrow(name, table, on_delivery=told)
+                    producer.produce_arrow(name, table, on_delivery=delivered)
                 except BufferError:
                     producer.poll(FULL_S)
                 else:
@@ -109,8 +109,8 @@ def _sink(root: str, name: str, trial: Trial) -> Iterator[Callable[[pa.Array], N
 
 @contextmanager
 def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
-    """What gives the columns that are there by now, and waits for a moment if none is. TimeoutError if it is not ready
-    in time."""
+    """A function that returns the columns that have arrived, and waits briefly if there is none. Raises TimeoutError if
+    the reader is not ready in time."""
     if not trial.is_ours:
         yield Follower(f"{root}/{name}").poll
         return
@@ -126,10 +126,9 @@ def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
 
 
 def collect(take: Source, total: int) -> Iterator[tuple[int, pa.Array | pa.ChunkedArray]]:
-    """Columns with their times of arrival, until all rows are there and no more have come for a while, or until too
-    long none has come."""
+    """Columns with their times of arrival, until all rows have arrived and no more follow, or the reader times out."""
     rows, last = 0, monotonic()
-    while monotonic() - last < (SETTLE_S if rows >= total else PATIENCE_S):
+    while monotonic() - last < (SETTLE_S if rows >= total else TIMEOUT_S):
         for column in take():
             received_ns = monotonic_ns()
             yield received_ns, column

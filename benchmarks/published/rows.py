@@ -1,4 +1,4 @@
-"""Rows that can be told from each other, made and understood without a Python step for each. Pure."""
+"""Distinguishable rows, made and parsed in bulk. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from benchmarks.report.markup import element
 __all__ = ["SERIES_STYLES", "as_table", "draw", "names", "sample", "style_of"]
 
 SERIES_STYLES = 8
-"""So many series can be told from each other; then the styles begin again."""
+"""Number of distinct series styles; further series repeat them."""
 
 WIDTH = 640
 LEFT, RIGHT, TOP, BOTTOM = 58, 22, 30, 48
@@ -73,8 +73,8 @@ def as_table(chart: Chart | Bars) -> Table:
 
 def _svg(chart: Chart | Bars, height: float, *contents: Element) -> Element:
     kind = "Bars" if isinstance(chart, Bars) else "Lines"
-    told = f"{chart.title}. {kind}: {', '.join(names(chart))}. The table below the picture has the figures."
-    return element("svg", *contents, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=told)
+    label = f"{chart.title}. {kind}: {', '.join(names(chart))}. The table below the picture has the figures."
+    return element("svg", *contents, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=label)
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def _line(number: int, line: list[tuple[float, float]], chart: Chart, places: li
     drawn = [element("polyline", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in places))] if len(places) > 1 else []
     if len(places) <= MOST_DOTS:
         for (x, y), (across, up) in zip(line, places, strict=True):
-            told = f"{chart.series[number].name}: {figure(y)} {chart.y} at {figure(x)}"
-            drawn.append(element("circle", element("title", told), cx=across, cy=up, r=3.5))
+            text = f"{chart.series[number].name}: {figure(y)} {chart.y} at {figure(x)}"
+            drawn.append(element("circle", element("title", text), cx=across, cy=up, r=3.5))
     return element("g", *drawn, class_=style_of(number))
 
 

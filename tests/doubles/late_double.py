@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from benchmarks.rendezvous import send_to_reader
+from benchmarks.barrier import send_to_reader
 from deltaq import Producer
 
 __all__ = ["send_and_once_more"]

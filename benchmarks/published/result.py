@@ -1,4 +1,4 @@
-"""The outcome of one trial: what its producer and its consumer saw."""
+"""The result of one trial, from what its producer and its consumer measured."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.published.marks import Marks, by_window, marks, middle_of
 from benchmarks.published.plan import Trial
 from benchmarks.published.rows import Arrivals, judge_rows
 
-__all__ = ["Passage", "Seen", "Sent"]
+__all__ = ["Result", "Seen", "Sent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The producer's side of a passage."""
+    """The producer's side of a trial."""
 
     achieved_rate: float
     cpu_s: float
@@ -24,7 +24,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The consumer's side of a passage."""
+    """The consumer's side of a trial."""
 
     verdict: Verdict
     windows: tuple[Marks, ...]
@@ -33,7 +33,7 @@ class Seen:
 
     @classmethod
     def of(cls, load: Load, arrivals: Arrivals, window_s: float, cpu_s: float) -> Seen:
-        """What it saw, of all that arrived. ValueError if none of it counts."""
+        """From everything that arrived. Raises ValueError if no message counts."""
         verdict = judge_rows(load.total, arrivals)
         counted = (arrivals.sequences >= load.warmup) & (arrivals.sequences < load.total)
         latency_ns = (arrivals.received_ns - arrivals.sent_ns)[counted]
@@ -42,15 +42,15 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """The outcome of a trial.
+class Result:
+    """The result of a trial.
 
-    Of a message that is handed over by itself, latency counts from the call of `produce`, and `from_due` from when it
-    was to be sent. A row of a table has but the latter: it waits for its table as a message waits for `linger.ms`.
-    `middle_from_due` is as `middle`, with which the ways are compared; `floor` of the bare store for files of the mean
-    size.
-    `windows` are in the order in which messages were due, `whole` is of all that counted. Commits and bytes include the
-    warm-up.
+    The latency of a single message counts from the call of `produce`, and `from_due` from when it should have been
+    sent. A row of a table has only the latter: it waits for its table as a message waits for `linger.ms`.
+
+    `windows` are in the order in which messages were due, `whole` is of all messages that count. `middle_from_due`, the
+    median of the windows from when messages were due, is used to compare the ways. `floor` is of the bare store for
+    files of the mean size. Commits and bytes include the warm-up.
     """
 
     trial: Trial
@@ -71,7 +71,7 @@ class Passage:
 
     @property
     def middle(self) -> Marks:
-        """Of each mark, the median of the windows: the worse one of two in the middle."""
+        """The median of the windows, for each mark; of two in the middle, the worse."""
         return middle_of(self.windows)
 
     @property
@@ -81,5 +81,5 @@ class Passage:
 
     @property
     def is_kept_up(self) -> bool:
-        """Whether it was kept up to the end."""
+        """Whether the rate was kept up to the end."""
         return self.kept_up_s >= self.trial.load.seconds

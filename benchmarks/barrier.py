@@ -1,4 +1,4 @@
-"""The sides of a measurement, each in a process of its own, and how they wait for each other."""
+"""Runs the parts of a measurement in processes of their own, which wait for each other before they start."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from multiprocessing.synchronize import Barrier, Event
 from threading import BrokenBarrierError
 from typing import TypeVar
 
-__all__ = ["START_TIMEOUT_S", "await_reader", "meet", "reader_is_ready", "run_together", "send_to_reader"]
+__all__ = ["START_TIMEOUT_S", "await_reader", "reader_is_ready", "run_together", "send_to_reader", "wait_for_all"]
 
 START_TIMEOUT_S = 120.0
-"""How long all processes together may take to start; then the benchmark fails."""
+"""Seconds that all processes together may take to start; after that the benchmark fails."""
 
 _Outcome = TypeVar("_Outcome")
 _Sent = TypeVar("_Sent")
 _Read = TypeVar("_Read")
 
 
-# --- one that sends, when another one reads --------------------------------------------------------------------------
+# --- a sender that waits for a reader --------------------------------------------------------------------------------
 
 _reader_ready: Event | None = None
 
@@ -31,7 +31,7 @@ def _share_event(ready: Event) -> None:
 
 
 def send_to_reader(send: Callable[[], _Sent], read: Callable[[], _Read]) -> tuple[_Sent, _Read]:
-    """Run `read` in one process and, once it has called `reader_is_ready`, `send` in another one; what they returned.
+    """Run `read` in one process and, once that has called `reader_is_ready`, `send` in another; their results.
 
     Raises what either raised.
     """
@@ -45,7 +45,7 @@ def send_to_reader(send: Callable[[], _Sent], read: Callable[[], _Read]) -> tupl
 
 
 def reader_is_ready() -> None:
-    """In the process that reads: from now on nothing that is sent will be missed."""
+    """Called by the reader: from now on it receives every message that is sent."""
     assert _reader_ready is not None
     _reader_ready.set()
 
@@ -57,7 +57,7 @@ def await_reader(ready: Event | threading.Event, reading: Future[_Read]) -> None
             reading.result()
 
 
-# --- many that begin at once -----------------------------------------------------------------------------------------
+# --- processes that start at once ------------------------------------------------------------------------------------
 
 _all_ready: Barrier | None = None
 
@@ -68,20 +68,22 @@ def _share_barrier(barrier: Barrier) -> None:
 
 
 def run_together(tasks: Sequence[Callable[[], _Outcome]]) -> list[_Outcome]:
-    """Run tasks that wait for each other with `meet`, each in a process of its own; what they returned, in their
-    order. Raises what the first of them raised."""
+    """Run tasks in processes of their own, which wait for each other in `wait_for_all`; their results in order.
+
+    Raises what the first of them raised.
+    """
     context = get_context("spawn")
     barrier = context.Barrier(len(tasks))
     with ProcessPoolExecutor(len(tasks), context, _share_barrier, (barrier,)) as pool:
         running = [pool.submit(_guarded, task) for task in tasks]
         failures = [failure for one in running if (failure := one.exception()) is not None]
-        # One that broke the barrier is what is to be told, not those that found it broken.
+        # Report the failure that broke the barrier, not the processes that found it broken.
         for failure in sorted(failures, key=lambda failure: isinstance(failure, BrokenBarrierError)):
             raise failure
         return [one.result() for one in running]
 
 
-def meet() -> None:
+def wait_for_all() -> None:
     """Wait until all processes are ready. BrokenBarrierError if one of them failed, or takes too long."""
     assert _all_ready is not None
     _all_ready.wait(START_TIMEOUT_S)
@@ -92,5 +94,5 @@ def _guarded(task: Callable[[], _Outcome]) -> _Outcome:
     try:
         return task()
     except BaseException:
-        _all_ready.abort()  # nobody is to wait for one that has failed
+        _all_ready.abort()  # the others must not wait for a failed process
         raise

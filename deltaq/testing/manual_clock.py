@@ -14,7 +14,7 @@ from deltaq.testing.mortal_clock import until_crash
 __all__ = ["ManualClock"]
 
 START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
 class ManualClock:
@@ -65,12 +65,12 @@ class ManualClock:
 
     def until_waiting(self, threads: int = 1) -> None:
         """Block until at least `threads` threads sleep or wait with a timeout. TimeoutError after 20 s of real time."""
-        deadline = SYSTEM_CLOCK.monotonic() + PATIENCE_S
+        deadline = SYSTEM_CLOCK.monotonic() + TIMEOUT_S
         with self._changed:
             while (found := sum(due_at > self._monotonic for due_at in self._waiting)) < threads:
                 left = deadline - SYSTEM_CLOCK.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"{found} threads wait for the clock after {PATIENCE_S:g} s, not {threads}")
+                    raise TimeoutError(f"{found} threads wait for the clock after {TIMEOUT_S:g} s, not {threads}")
                 self._changed.wait(left)
 
     def _pass(self, seconds: float, *, awake: bool) -> None:

@@ -10,7 +10,7 @@ from deltaq.topic import Topic
 
 __all__ = ["messages_of"]
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 def messages_of(root: str | Store, topic: str | Topic) -> list[Message]:
@@ -37,9 +37,9 @@ def _until_the_end(consumer: Consumer, partitions: int) -> list[Message]:
     messages: list[Message] = []
     ended = 0
     while ended < partitions:
-        event = consumer.poll(PATIENCE_S)
+        event = consumer.poll(TIMEOUT_S)
         if event is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no message and no end within {PATIENCE_S:g} s"))
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no message and no end within {TIMEOUT_S:g} s"))
         error = event.error()
         if error is None:
             messages.append(event)

@@ -1,4 +1,4 @@
-"""Play many seeds: `python -m tests.simulation [--seed SEED] [--runs RUNS]`; a failing seed is printed and repeats."""
+"""Run many seeds: `python -m tests.simulation [--seed SEED] [--runs RUNS]`; a failing seed is printed and repeats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from deltaq.testing.history import dump_history
-from tests.simulation.play import play
+from tests.simulation.run import simulate
 from tests.simulation.seeds import missing, results
 
 
@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--history", type=Path, help="write what the clients of the seed did and saw to this file")
     given = parser.parse_args(arguments)
     if given.history is not None:
-        given.history.write_text("".join(f"{line}\n" for line in dump_history(play(given.seed).operations)))
+        given.history.write_text("".join(f"{line}\n" for line in dump_history(simulate(given.seed).operations)))
     happened: Counter[str] = Counter()
     failed = []
     for number, (seed, problems, events) in enumerate(results(range(given.seed, given.seed + given.runs)), 1):
@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
             failed.append(seed)
             print(f"\nSEED {seed} FAILED; it repeats with: make simulate SEED={seed}\n{problems}", flush=True)
         if number % 50 == 0 or number == given.runs:
-            print(f"{number} of {given.runs} seeds played, {len(failed)} failed", flush=True)
+            print(f"{number} of {given.runs} seeds, {len(failed)} failed", flush=True)
     print("\n".join(f"{count:8} {event}" for event, count in sorted(happened.items())))
     never = missing(happened) if given.runs >= 200 else []
     if never:

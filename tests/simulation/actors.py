@@ -21,10 +21,10 @@ from deltaq import (
 from deltaq.message import FetchedMessage
 from deltaq.testing.history import Invocation
 from deltaq.testing.simulation.world import Machine
-from tests.simulation.judgement import life
-from tests.simulation.script import TOPIC
-from tests.simulation.stage import ROOT, Stage
-from tests.simulation.truth import VALUE_HEADER
+from tests.simulation.checks import topic_with_id
+from tests.simulation.harness import ROOT, Harness
+from tests.simulation.oracle import VALUE_HEADER
+from tests.simulation.scenario import TOPIC
 
 __all__ = ["Member", "Reader", "Seen", "Sender", "seen", "token_in"]
 
@@ -41,72 +41,72 @@ def token_in(error: KafkaError) -> str | None:
 class Sender:
     """Produces its messages one after another, across restarts after kills; never sends a message twice."""
 
-    def __init__(self, stage: Stage, name: str, group_commit: str) -> None:
+    def __init__(self, harness: Harness, name: str, group_commit: str) -> None:
         self.name = name
         self.is_done = False
-        self._stage = stage
+        self._harness = harness
         self._group_commit = group_commit
         self._sent = 0
 
     def act(self, machine: Machine) -> None:
-        stage, script = self._stage, self._stage.script
+        harness, scenario = self._harness, self._harness.scenario
         conf = {
             "bootstrap.servers": ROOT,
-            "linger.ms": script.linger_ms,
-            "message.timeout.ms": script.timeout_ms,
-            "num.partitions": script.partitions,
+            "linger.ms": scenario.linger_ms,
+            "message.timeout.ms": scenario.timeout_ms,
+            "num.partitions": scenario.partitions,
             "client.id": self.name,
-            "batch.num.messages": script.batch_messages,
+            "batch.num.messages": scenario.batch_messages,
             "deltaq.group.commit": self._group_commit,
         }
         with Producer(conf, store=machine.store, clock=machine.clock) as producer:
-            while self._sent < script.messages:
-                for _ in range(min(1 + stage.pick(5), script.messages - self._sent)):
+            while self._sent < scenario.messages:
+                for _ in range(min(1 + harness.pick(5), scenario.messages - self._sent)):
                     self._send(producer, machine)
                 producer.poll(0)
                 self._resolve(producer)
-                if stage.chance(0.1):
+                if harness.chance(0.1):
                     producer.flush(5.0)
-                machine.clock.sleep(stage.between(0, script.rest_s))
+                machine.clock.sleep(harness.between(0, scenario.rest_s))
         self.is_done = True
 
     def _resolve(self, producer: Producer) -> None:
         """Occasionally, query the outcome of one of its messages at once."""
-        stage = self._stage
-        mine = [known for known in stage.tokens if known[0].startswith(f"{self.name}:")]
-        if mine and stage.chance(0.3):
-            value, token = mine[stage.pick(len(mine))]
+        harness = self._harness
+        mine = [known for known in harness.tokens if known[0].startswith(f"{self.name}:")]
+        if mine and harness.chance(0.3):
+            value, token = mine[harness.pick(len(mine))]
             try:
-                stage.resolved.append((value, producer.resolve(TOPIC, token, 5.0)))
+                harness.resolved.append((value, producer.resolve(TOPIC, token, 5.0)))
             except KafkaException:
-                stage.network.count("an unknown outcome stayed unknown")
+                harness.network.count("an unknown outcome stayed unknown")
 
     def _send(self, producer: Producer, machine: Machine) -> None:
-        stage = self._stage
+        harness = self._harness
         value = f"{self.name}:{self._sent}"
         self._sent += 1
-        partition = stage.pick(stage.script.partitions) if stage.chance(0.7) else -1
-        sending = stage.history.send(machine.name, TOPIC, value, None if partition < 0 else partition)
+        partition = harness.pick(harness.scenario.partitions) if harness.chance(0.7) else -1
+        sending = harness.history.send(machine.name, TOPIC, value, None if partition < 0 else partition)
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 sending.ok(partition=message.partition(), offset=message.offset())
             elif (token := token_in(error)) is not None:
-                stage.tokens.append((value, token))
+                harness.tokens.append((value, token))
                 sending.info(error)
             else:
                 sending.fail(error)
 
-        is_compacted = stage.script.is_compacted
-        key = f"key {stage.pick(4)}" if is_compacted or stage.chance(0.5) else None
-        is_tombstone = is_compacted and stage.chance(0.2)
+        is_compacted = harness.scenario.is_compacted
+        key = f"key {harness.pick(4)}" if is_compacted or harness.chance(0.5) else None
+        is_tombstone = is_compacted and harness.chance(0.2)
         try:
             producer.produce(
                 TOPIC,
                 None if is_tombstone else value,
                 key=key,
                 partition=partition,
-                on_delivery=told,
+                on_delivery=delivered,
                 headers={VALUE_HEADER: value} if is_tombstone else None,
             )
         except KafkaException as error:
@@ -116,89 +116,89 @@ class Sender:
 class Reader:
     """Reads all partitions from their beginning, and occasionally seeks back."""
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, harness: Harness, name: str) -> None:
         self.name = name
         self.is_done = False
-        self._stage = stage
-        self._next: dict[tuple[str, int], int] = {}  # by life and partition: the offset that comes next
+        self._harness = harness
+        self._next: dict[tuple[str, int], int] = {}  # by topic id and partition: the next offset
 
     def act(self, machine: Machine) -> None:
-        stage = self._stage
+        harness = self._harness
         conf = {
             "bootstrap.servers": ROOT,
             "group.id": self.name,
             "enable.auto.commit": False,
-            "auto.offset.reset": stage.script.reset,
+            "auto.offset.reset": harness.scenario.reset,
         }
         with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
-            mine = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(stage.script.partitions)]
-            stage.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in mine})
+            mine = [TopicPartition(TOPIC, number, OFFSET_BEGINNING) for number in range(harness.scenario.partitions)]
+            harness.history.assign(machine.name, {(TOPIC, tp.partition): 0 for tp in mine})
             consumer.assign(mine)
             reached: dict[int, int] = {}
             self._next = {}
-            while not stage.is_calm:
-                records, lost = polled(stage, machine, consumer)
+            while not harness.faults_ended:
+                records, lost = poll_and_record(harness, machine, consumer)
                 reached |= {record.partition: record.offset for record in records}
                 self._follow(machine, records)
                 for partition in lost:
                     self._go(machine, consumer, partition, OFFSET_BEGINNING)
-                if reached and stage.chance(0.05):
-                    partition = sorted(reached)[stage.pick(len(reached))]
-                    self._go(machine, consumer, partition, stage.pick(reached[partition] + 1))
-                if stage.chance(0.05):
+                if reached and harness.chance(0.05):
+                    partition = sorted(reached)[harness.pick(len(reached))]
+                    self._go(machine, consumer, partition, harness.pick(reached[partition] + 1))
+                if harness.chance(0.05):
                     self._pause(machine, consumer, mine)
-                machine.clock.sleep(stage.between(0, 0.3))
+                machine.clock.sleep(harness.between(0, 0.3))
         self.is_done = True
 
     def _follow(self, machine: Machine, records: list[Seen]) -> None:
-        """Whether one record came after the other, unless key compaction took some out."""
-        stage = self._stage
+        """Check that offsets are consecutive, unless key compaction removed some."""
+        harness = self._harness
         for record in records:
             place = record.topic, record.partition
             expected = self._next.get(place, record.offset)
-            if record.offset > expected and not stage.script.is_compacted:
-                stage.network.count("retention moved a reader")
-                if stage.script.reset == "error":
-                    stage.surprise(f"{machine.name} was moved from {expected} to {record} without being told")
+            if record.offset > expected and not harness.scenario.is_compacted:
+                harness.network.count("retention moved a reader")
+                if harness.scenario.reset == "error":
+                    harness.report_unexpected(f"{machine.name} was moved from {expected} to {record} without an error")
             self._next[place] = record.offset + 1
 
     def _go(self, machine: Machine, consumer: Consumer, partition: int, offset: int) -> None:
         consumer.seek(TopicPartition(TOPIC, partition, offset))
-        is_anywhere = offset == OFFSET_BEGINNING or self._stage.script.lives
-        self._stage.history.seek(machine.name, {(TOPIC, partition): None if is_anywhere else offset})
+        is_anywhere = offset == OFFSET_BEGINNING or self._harness.scenario.recreates
+        self._harness.history.seek(machine.name, {(TOPIC, partition): None if is_anywhere else offset})
         for place in [place for place in self._next if place[1] == partition]:
             del self._next[place]
             if not is_anywhere:
                 self._next[place] = offset
 
     def _pause(self, machine: Machine, consumer: Consumer, mine: list[TopicPartition]) -> None:
-        some = [mine[self._stage.pick(len(mine))]]
+        some = [mine[self._harness.pick(len(mine))]]
         consumer.pause(some)
-        machine.clock.sleep(self._stage.between(0, 1))
+        machine.clock.sleep(self._harness.between(0, 1))
         consumer.resume(some)
 
 
 class Member:
     """Reads as a member of a group, and commits what it has read."""
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, harness: Harness, name: str) -> None:
         self.name = name
         self.is_done = False
-        self._stage = stage
+        self._harness = harness
         self._committing: list[Invocation] = []
         self._read: dict[tuple[str, int], int] = {}  # read, not committed: what is to be committed
 
     def act(self, machine: Machine) -> None:
-        while not self._stage.is_calm:
+        while not self._harness.faults_ended:
             try:
-                self._take_part(machine)
+                self._read_as_member(machine)
             except Fenced:
-                self._stage.network.count("a member was fenced")
-                self._stage.history.unassign(machine.name)
+                self._harness.network.count("a member was fenced")
+                self._harness.history.unassign(machine.name)
         self.is_done = True
 
-    def _take_part(self, machine: Machine) -> None:
-        stage = self._stage
+    def _read_as_member(self, machine: Machine) -> None:
+        harness = self._harness
         conf: dict[str, Any] = {
             "bootstrap.servers": ROOT,
             "group.id": GROUP,
@@ -209,45 +209,45 @@ class Member:
             "on_commit": self._committed,
         }
         with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
-            stage.history.subscribe(machine.name, GROUP)
+            harness.history.subscribe(machine.name, GROUP)
             consumer.subscribe([TOPIC], on_assign=self._assigned(machine), on_revoke=self._revoked(machine))
-            until = machine.clock.monotonic() + stage.between(1, 60)
+            until = machine.clock.monotonic() + harness.between(1, 60)
             self._read = {}
-            self._committing = []  # a consumer that was killed is not told any more what became of its own
-            while not stage.is_calm and machine.clock.monotonic() < until:
+            self._committing = []  # a killed consumer gets no reports of its commits
+            while not harness.faults_ended and machine.clock.monotonic() < until:
                 try:
-                    records, _ = polled(stage, machine, consumer)
+                    records, _ = poll_and_record(harness, machine, consumer)
                 except GroupInUse:
-                    stage.network.count("a group was in use")
+                    harness.network.count("a group was in use")
                     records = []
                 for record in records:
-                    # What was read in an earlier life of the topic is nobody's business any more.
+                    # Positions in a topic that was deleted since are void.
                     self._read = {place: to for place, to in self._read.items() if place[0] == record.topic}
                     self._read[record.topic, record.partition] = record.offset + 1
-                if self._read and stage.chance(0.3):
+                if self._read and harness.chance(0.3):
                     read, self._read = self._read, {}
                     self._commit(machine, consumer, read)
-                machine.clock.sleep(stage.between(0, 0.5))
+                machine.clock.sleep(harness.between(0, 0.5))
 
     def _assigned(self, machine: Machine) -> Any:
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             places = [(tp.topic, tp.partition) for tp in partitions]
-            self._stage.history.assign(machine.name, places, group=GROUP)
+            self._harness.history.assign(machine.name, places, group=GROUP)
             consumer.assign(partitions)
 
         return on_assign
 
     def _revoked(self, machine: Machine) -> Any:
         def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._stage.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
+            self._harness.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
             self._read = {}
 
         return on_revoke
 
     def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
         offsets = [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
-        committing = self._stage.history.commit(machine.name, GROUP, read)
-        if self._stage.chance(0.5):
+        committing = self._harness.history.commit(machine.name, GROUP, read)
+        if self._harness.chance(0.5):
             self._committing.append(committing)
             consumer.commit(offsets=offsets, asynchronous=True)
             return
@@ -261,7 +261,7 @@ class Member:
             committing.ok()
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        # In the order in which they were asked for; commits that wait are told as well.
+        # Callbacks come in the order of the calls, also for synchronous commits.
         if error is None and self._committing:
             self._committing.pop(0).ok()
         elif self._committing:
@@ -294,17 +294,17 @@ def seen(message: Message) -> Seen:
     value = message.value()
     if value is None:
         value = dict(message.headers() or ())[VALUE_HEADER]
-    return Seen(life(message.topic_id), partition, offset, value.decode())
+    return Seen(topic_with_id(message.topic_id), partition, offset, value.decode())
 
 
-def polled(stage: Stage, machine: Machine, consumer: Consumer) -> tuple[list[Seen], list[int]]:
-    """Poll, put down what came, and complain about every event that none of the faults explains.
+def poll_and_record(harness: Harness, machine: Machine, consumer: Consumer) -> tuple[list[Seen], list[int]]:
+    """Poll, record the result, and report every error that no fault explains.
 
-    Also the partitions in which the next record is gone, if the consumer is to be told that.
+    Also the partitions in which the next record is gone, if the consumer reports that as an error.
     """
-    polling = stage.history.poll(machine.name)
-    count = stage.pick(20)
-    timeout_s = stage.between(0, 1)
+    polling = harness.history.poll(machine.name)
+    count = harness.pick(20)
+    timeout_s = harness.between(0, 1)
     try:
         if count:
             messages = consumer.consume(count, timeout_s)
@@ -318,9 +318,9 @@ def polled(stage: Stage, machine: Machine, consumer: Consumer) -> tuple[list[See
     lost = [message.partition() or 0 for message in messages if _is_out_of_range(message)]
     for error in events:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            stage.network.count("a reader was told that its offset is gone")
-        elif error.code() not in GONE or not stage.may_be_missing:
-            stage.surprise(f"{machine.name} was told: {error}")
+            harness.network.count("a reader got an offset out of range")
+        elif error.code() not in GONE or not harness.may_be_missing:
+            harness.report_unexpected(f"{machine.name} got an error: {error}")
     records = [seen(message) for message in messages if message.error() is None]
     polling.ok(records)
     return records, lost

@@ -1,4 +1,4 @@
-"""Whether each entry of the topic's log was right: what it gave offsets, what it moved, and what it let go."""
+"""Checks each entry of the topic's log: the offsets it gave, the files it replaced, and the records it removed."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deltaq.testing.simulation.disk import Disk
-from tests.simulation.truth import (
+from tests.simulation.oracle import (
     FOLDER,
+    LogEntry,
     LoggedFile,
     Place,
     Record,
-    TruthEntry,
     data_files,
-    offer_of,
     read_log,
+    shared_file_of,
     values_in,
 )
 
-__all__ = ["Audit", "Departure", "audited", "places"]
+__all__ = ["Audit", "Removal", "audit_log", "places"]
 
 Snapshot = Mapping[str, LoggedFile]
 
 
 @dataclass(frozen=True)
-class Departure:
-    """When these values could no longer be read, and that it was retention's doing."""
+class Removal:
+    """Values that maintenance has removed from the topic, and when."""
 
     landed: float
     values: frozenset[str]
@@ -34,14 +34,14 @@ class Departure:
 
 @dataclass
 class Audit:
-    """The topic entry by entry. `places`: where each value ever was; `departures`: what maintenance has let go;
-    `happened`: what it did. `right_clocks`: whether what entries say about time is true.
+    """The topic entry by entry. `places`: where each value ever was; `removals`: what maintenance has removed;
+    `happened`: events of it. `right_clocks`: whether the timestamps of entries are right.
     """
 
     right_clocks: bool = True
     places: dict[str, list[Place]] = field(default_factory=lambda: defaultdict(list))
     problems: list[str] = field(default_factory=list)
-    departures: list[Departure] = field(default_factory=list)
+    removals: list[Removal] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     records: dict[Place, Record] = field(default_factory=dict)
     came: dict[Place, float] = field(default_factory=dict)
@@ -51,19 +51,19 @@ class Audit:
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     live: dict[str, LoggedFile] = field(default_factory=dict)
-    before: list[Snapshot] = field(default_factory=list)  # the live files after each entry of this life
-    offers: dict[str, int] = field(default_factory=dict)  # by writer, the number of the newest in the log
+    before: list[Snapshot] = field(default_factory=list)  # the live files after each entry of this topic id
+    shared: dict[str, int] = field(default_factory=dict)  # by writer, the number of the newest in the log
     lived: dict[str, tuple[float, float]] = field(default_factory=dict)  # path -> when it came and went
 
-    def take(self, entry: TruthEntry) -> None:
-        """The next entry."""
+    def take(self, entry: LogEntry) -> None:
+        """Check the next entry."""
         self.properties = self.properties if entry.properties is None else entry.properties
         head = entry.head
         if head is None:
             self._claim(entry, not entry.adds and not entry.removes, "changes files without saying the offsets")
             return
         if head["topic_id"] != self.topic_id:
-            self._claim(entry, not self.live, "begins a new life though the old one has files")
+            self._claim(entry, not self.live, "creates the topic again though the old one has files")
             self.topic_id, self.starts, self.ends, self.before = head["topic_id"], [], [], []
         partitions = len(head["next_offsets"])
         self.starts += [0] * (partitions - len(self.starts))
@@ -76,9 +76,9 @@ class Audit:
             self._check_covered(entry)
         self.before.append(dict(self.live))
 
-    def _append(self, entry: TruthEntry) -> None:
+    def _append(self, entry: LogEntry) -> None:
         for file in entry.adds:
-            self._offer(entry, file.path)
+            self._note_shared(entry, file.path)
             self.lived[file.path] = entry.landed, float("inf")
             if file.is_rewrite:
                 continue
@@ -94,18 +94,18 @@ class Audit:
                 if record.key is not None:
                     self.of_key[place.topic_id, place.partition, record.key].append(place)
 
-    def _offer(self, entry: TruthEntry, path: str) -> None:
-        offer = offer_of(path)
-        if offer is None:
+    def _note_shared(self, entry: LogEntry, path: str) -> None:
+        shared = shared_file_of(path)
+        if shared is None:
             return
-        writer, number = offer
-        self.happened["an offer was committed"] += 1
-        self.happened["a file was taken along"] += writer != entry.writer
-        newest = self.offers.get(writer, -1)
-        self._claim(entry, number > newest, f"adds offer {number} of {writer} behind {newest}")
-        self.offers[writer] = number
+        writer, number = shared
+        self.happened["a shared file was committed"] += 1
+        self.happened["a peer committed a shared file"] += writer != entry.writer
+        newest = self.shared.get(writer, -1)
+        self._claim(entry, number > newest, f"adds shared file {number} of {writer} after {newest}")
+        self.shared[writer] = number
 
-    def _remove(self, entry: TruthEntry, starts: list[int], *, is_end: bool) -> None:
+    def _remove(self, entry: LogEntry, starts: list[int], *, is_end: bool) -> None:
         lost = [path for path in entry.removes if path not in self.live]
         self._claim(entry, not lost, f"removes what is not there: {lost}")
         removed = {path: self.live.pop(path) for path in entry.removes if path in self.live}
@@ -130,7 +130,7 @@ class Audit:
 
     # --- retention ---
 
-    def _retain(self, entry: TruthEntry, starts: list[int], removed: Snapshot) -> None:
+    def _retain(self, entry: LogEntry, starts: list[int], removed: Snapshot) -> None:
         self._claim(entry, not entry.adds, "mixes retention with something else")
         for file in removed.values():
             is_empty = all(end <= starts[partition] for partition, _, end in file.batches)
@@ -139,7 +139,7 @@ class Audit:
         for partition, (old, new) in enumerate(zip(self.starts, starts, strict=False)):
             if old == new:
                 continue
-            # As it was when somebody decided so: merging makes files smaller, and gives old records the age of young.
+            # As of any earlier entry: merging makes files smaller, and gives old records the age of younger ones.
             due = max(self._due_until(snapshot, partition, entry.time_ms) for snapshot in self.before)
             self._claim(entry, old < new <= due, f"lets partition {partition} start at {new}, not up to {due}")
             values |= {
@@ -149,7 +149,7 @@ class Audit:
             }
         if values:
             self.happened["records expired"] += 1
-            self.departures.append(Departure(entry.landed, frozenset(values)))
+            self.removals.append(Removal(entry.landed, frozenset(values)))
 
     def _due_until(self, snapshot: Snapshot, partition: int, now_ms: int) -> int:
         """Up to which offset the records of a partition may go: in batches, those that are too old or have
@@ -174,7 +174,7 @@ class Audit:
 
     # --- key compaction ---
 
-    def _check_dropped(self, entry: TruthEntry, starts: list[int], gone: Mapping[Place, LoggedFile]) -> None:
+    def _check_dropped(self, entry: LogEntry, starts: list[int], gone: Mapping[Place, LoggedFile]) -> None:
         dropped = {place: file for place, file in gone.items() if place.offset >= starts[place.partition]}
         if not dropped:
             return
@@ -196,11 +196,11 @@ class Audit:
                 self._claim(entry, not older, f"drops a tombstone, and what it deletes comes back: {older}")
                 self.happened["a tombstone was dropped"] += 1
         values = frozenset(self.records[place].value for place in dropped)
-        self.departures.append(Departure(entry.landed, values))
+        self.removals.append(Removal(entry.landed, values))
 
     # --- always ---
 
-    def _check_covered(self, entry: TruthEntry) -> None:
+    def _check_covered(self, entry: LogEntry) -> None:
         """The live files have each offset from a partition's start to its end once, in the order of the log."""
         for partition, (start, end) in enumerate(zip(self.starts, self.ends, strict=False)):
             at = start
@@ -215,21 +215,21 @@ class Audit:
                 at = following
             self._claim(entry, at == end, f"leaves partition {partition} with {ranges}, up to {end}")
 
-    def _claim(self, entry: TruthEntry, holds: bool, what: str) -> None:
+    def _claim(self, entry: LogEntry, holds: bool, what: str) -> None:
         if not holds:
             self.problems.append(f"entry {entry.version} ({entry.operation}) {what}")
 
     # --- files ---
 
     def check_files(self, disk: Disk, delay_s: float, in_flight_s: float) -> None:
-        """No file went while the topic needed it, nor before readers of the log as it was had had `delay_s`.
+        """Check that no file was deleted while the topic needed it, or within `delay_s` after it left the topic.
 
         That is not promised of a file that was committed later than half of `in_flight_s` after its upload.
         """
         for path, (came, went) in self.lived.items():
             uploaded = disk.written[FOLDER + path][0]
             for deleted in disk.deleted.get(FOLDER + path, ()):
-                self.happened["a file was swept"] += 1
+                self.happened["a file was removed"] += 1
                 if deleted < went:
                     self.problems.append(f"{path} was deleted at {deleted:.3f}; it was needed from {came} to {went}")
                 elif self.right_clocks and deleted < went + delay_s and came - uploaded <= in_flight_s / 2:
@@ -237,17 +237,17 @@ class Audit:
         for path in data_files(disk) - self.lived.keys():
             has_offsets, values = values_in(disk, path)
             if has_offsets:
-                self.happened["a rewrite came to nothing"] += 1
+                self.happened["a rewrite was not committed"] += 1
             elif values and values <= self.places.keys():
-                self.happened["an upload was void and made again"] += 1
+                self.happened["an expired upload was repeated"] += 1
             self.happened["an orphan was removed"] += FOLDER + path in disk.deleted
         for key in disk.deleted:
             if key.startswith(f"{FOLDER}_delta_log/") and key.endswith(".json"):
                 self.happened["a log entry was cleaned up"] += 1
 
 
-def audited(disk: Disk, *, right_clocks: bool = True, delay_s: float = 0.0, in_flight_s: float = 0.0) -> Audit:
-    """The whole log, judged; the delays are those of `check_files`. AssertionError for one that cannot even be read."""
+def audit_log(disk: Disk, *, right_clocks: bool = True, delay_s: float = 0.0, in_flight_s: float = 0.0) -> Audit:
+    """Audit the whole log; the delays are those of `check_files`. Raises AssertionError if it cannot be read."""
     audit = Audit(right_clocks)
     for entry in read_log(disk):
         audit.take(entry)
@@ -256,7 +256,7 @@ def audited(disk: Disk, *, right_clocks: bool = True, delay_s: float = 0.0, in_f
 
 
 def places(disk: Disk) -> dict[str, list[Place]]:
-    """Where each value ever was, in the order of the log. AssertionError for a log that contradicts itself."""
-    audit = audited(disk)
+    """Where each value ever was, in the order of the log. Raises AssertionError for a log that contradicts itself."""
+    audit = audit_log(disk)
     assert not audit.problems, "\n".join(audit.problems)
     return dict(audit.places)

@@ -7,7 +7,7 @@ import os
 __all__ = ["PROCESSORS", "keep_to"]
 
 PROCESSORS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-"""Those that this process might use when it began; none where the system does not tell."""
+"""Processors that this process could use when it started; empty where the system does not report them."""
 
 
 def keep_to(*processors: int) -> None:

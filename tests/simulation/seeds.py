@@ -1,4 +1,4 @@
-"""Many seeds, each played in one of several processes, and what has to happen in such a set."""
+"""Runs many seeds in several processes, and names the events that must occur in such a set."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.queues import SimpleQueue
 
 from deltaq.testing.simulation.scheduler import SimulationError
-from tests.simulation.play import play
 from tests.simulation.processors import PROCESSORS, keep_to
+from tests.simulation.run import simulate
 
 __all__ = ["SOMETIMES", "Result", "missing", "results", "run_seed"]
 
 SOMETIMES = (
     "a clock jumped",
     "a create was refused though the key was free",
-    "a file was gone that a reader was in",
-    "a file was swept",
-    "a file was taken along",
+    "a file was missing for a reader",
+    "a file was removed",
+    "a peer committed a shared file",
     "a flipped bit was read",
     "a group was in use",
     "a late create landed",
@@ -30,37 +30,37 @@ SOMETIMES = (
     "a late put landed",
     "a listing left out the newest objects",
     "a log entry was cleaned up",
-    "a maintainer was killed half-way",
+    "a maintainer was killed in a round",
     "a member was fenced",
-    "a process slept for long",
-    "a process stood still",
-    "a process stood still before it had its answer",
-    "a process stood still with a request in hand",
+    "a process was suspended for long",
+    "a process was suspended",
+    "a process was suspended before an answer",
+    "a process was suspended before a request",
     "a process was killed",
     "a read was not answered",
-    "a reader was told that its offset is gone",
+    "a reader got an offset out of range",
     "a request was lost",
-    "a rewrite came to nothing",
-    "a rewrite was given up since the files were gone",
-    "a slot that had been cleaned up was filled again",
+    "a rewrite was not committed",
+    "a rewrite was stale",
+    "a slot was filled again after clean-up",
     "a tombstone was dropped",
     "a topic was deleted",
     "an answer was lost after the write",
-    "an offer had an unknown outcome",
-    "an offer that had failed was in the log",
-    "an offer was committed",
-    "an offer was made behind another",
-    "an offer was withdrawn",
+    "a shared file had an unknown outcome",
+    "a failed shared file was in the log",
+    "a shared file was committed",
+    "a shared file followed another",
+    "shared files were revoked",
     "an orphan was removed",
-    "an unknown outcome was settled",
-    "an upload was void and made again",
+    "an unknown outcome was resolved",
+    "an expired upload was repeated",
     "files were merged",
     "lost race",
     "partitions were added",
     "records expired",
     "records were superseded",
     "retention moved a reader",
-    "uploads were void",
+    "uploads expired",
 )
 """Events that must occur somewhere in a set of runs; otherwise the runs do not test what they are meant to."""
 
@@ -69,10 +69,10 @@ Result = tuple[int, str, "Counter[str]"]
 
 
 def run_seed(seed: int) -> Result:
-    """Play one seed."""
-    logging.disable(logging.CRITICAL)  # the clients complain about every fault, rightly
+    """Run and check one seed."""
+    logging.disable(logging.CRITICAL)  # the clients log every fault
     try:
-        verdict = play(seed)
+        verdict = simulate(seed)
     except (SimulationError, AssertionError) as error:
         return seed, str(error), Counter()
     return seed, verdict.problems, verdict.happened
@@ -97,6 +97,6 @@ def results(seeds: range) -> Iterator[Result]:
 
 
 def _begin(processors: SimpleQueue[int]) -> None:
-    """What each process does first: take a processor for itself."""
+    """Initialise a process: take a processor for itself."""
     if not processors.empty():
         keep_to(processors.get())

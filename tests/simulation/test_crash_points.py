@@ -1,4 +1,4 @@
-"""A process dies before and after each of its store operations, a play each; crash points enumerate themselves."""
+"""A process is killed before and after each of its store operations, one run for each operation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.testing.simulation.network import CrashPoint, Faults
-from tests.simulation.play import play
-from tests.simulation.script import Script
+from tests.simulation.run import simulate
+from tests.simulation.scenario import Scenario
 
-QUIET = Script(
+QUIET = Scenario(
     producers=1,
     readers=1,
     members=1,
@@ -31,18 +31,18 @@ QUIET = Script(
     pauses=False,
     sleeps=False,
     wrong_clocks=False,
-    growth=False,
-    lives=False,
+    grows=False,
+    recreates=False,
     auto_create=False,
 )
 SEED = 11
-VICTIMS = ["founder", "sender-0.0", "reader-0.0", "member-0.0"]
+VICTIMS = ["creator", "sender-0.0", "reader-0.0", "member-0.0"]
 
 
 @cache
 def operations(victim: str) -> int:
-    """How many store operations the victim has in a play in which nothing happens to it."""
-    verdict = play(SEED, QUIET)
+    """The number of store operations of the victim in a run without a crash."""
+    verdict = simulate(SEED, QUIET)
     assert not verdict.problems
     return verdict.store_operations[victim]
 
@@ -53,13 +53,13 @@ def operations(victim: str) -> int:
 def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after):
     assert operations(victim) > 5
     for number in range(1, operations(victim) + 1):
-        verdict = play(SEED, QUIET, CrashPoint(victim, number, after))
+        verdict = simulate(SEED, QUIET, CrashPoint(victim, number, after))
         where = f"{victim} crashed {'after' if after else 'before'} its store operation {number}"
         assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
         assert not verdict.problems, f"{where}\n{verdict.problems}"
 
 
-UPKEEP = replace(
+MAINTAINED = replace(
     QUIET,
     members=0,
     messages=30,
@@ -74,7 +74,7 @@ UPKEEP = replace(
         "retention.bytes": "1200",
         "delete.retention.ms": "0",
     },
-    upkeep=MaintenanceSettings(
+    maintenance=MaintenanceSettings(
         checkpoint_interval=4,
         keep_entries_min=2,
         keep_entries_max=3,
@@ -104,7 +104,7 @@ OUTCOMES = (
     "records were superseded",
     "a tombstone was dropped",
     "records expired",
-    "a file was swept",
+    "a file was removed",
     "an orphan was removed",
     "a log entry was cleaned up",
 )
@@ -112,16 +112,15 @@ OUTCOMES = (
 
 @cache
 def maintenance(maintainers: int, seed: int) -> tuple[int, tuple[int, ...]]:
-    """A seed, from this one on, of a play in which the victim does all there is to do, and which of its store
-    operations change something."""
+    """The first seed, from this one on, whose victim does every step of maintenance; and its operations that write."""
     for tried in range(seed, seed + 20):
-        verdict = play(tried, replace(UPKEEP, maintainers=maintainers))
+        verdict = simulate(tried, replace(MAINTAINED, maintainers=maintainers))
         assert not verdict.problems
         writes = verdict.store_writes.get("maintainer-0.0", [])
         done = {step for step in STEPS for _, operation, key in writes if fnmatch(f"{operation} {key}", step)}
         if done == set(STEPS) and all(verdict.happened[event] for event in OUTCOMES):
             return tried, tuple(number for number, _, _ in writes)
-    raise AssertionError("no play has everything")
+    raise AssertionError("no run has every step")
 
 
 @pytest.mark.timeout(600)
@@ -136,7 +135,9 @@ def test_another_maintainer_goes_on_wherever_one_crashed(maintainers, first_seed
     crashed behind one write, or before the next one."""
     seed, writes = maintenance(maintainers, first_seed)
     for number in writes[share::2]:
-        verdict = play(seed, replace(UPKEEP, maintainers=maintainers), CrashPoint("maintainer-0.0", number, after))
+        verdict = simulate(
+            seed, replace(MAINTAINED, maintainers=maintainers), CrashPoint("maintainer-0.0", number, after)
+        )
         where = f"crashed {'after' if after else 'before'} its store operation {number}"
         assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
         assert not verdict.problems, f"{where}\n{verdict.problems}"

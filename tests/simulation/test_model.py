@@ -13,9 +13,9 @@ from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine, World
 from tests.simulation.actors import seen, token_in
 from tests.simulation.audit import places
-from tests.simulation.chaos import waited
-from tests.simulation.script import TOPIC
-from tests.simulation.stage import ROOT
+from tests.simulation.harness import ROOT
+from tests.simulation.injection import result_of
+from tests.simulation.scenario import TOPIC
 
 PARTITIONS = 2
 BAD = Faults(lost_request=0.1, lost_answer=0.3, late=0.3, conflict=0.15)
@@ -31,7 +31,7 @@ class Model(RuleBasedStateMachine):
         self.world.__enter__()
         self.machines = 0
         self.sent = 0
-        self.pending: set[str] = set()  # sent in this life of the topic, and nothing heard yet
+        self.pending: set[str] = set()  # sent to the present topic, not reported yet
         self.maybe: set[str] = set()  # of unknown outcome
         self.failed: set[str] = set()
         self.log: dict[int, dict[int, str]] = defaultdict(dict)
@@ -74,7 +74,7 @@ class Model(RuleBasedStateMachine):
         machine = self.machine("administrator")
         admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
         topic = NewTopic(TOPIC, PARTITIONS)
-        self.world.run(lambda: waited(machine, admin.create_topics([topic])[TOPIC]), machine)
+        self.world.run(lambda: result_of(machine, admin.create_topics([topic])[TOPIC]), machine)
 
     def restart_producer(self) -> None:
         self.at_producer = self.machine("producer")
@@ -119,7 +119,7 @@ class Model(RuleBasedStateMachine):
     def send(self, partition: int, count: int, flush: bool) -> None:
         log, pending, maybe = self.log, self.pending, self.maybe
 
-        def told(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
             value = str(message.value(), "utf-8")
             pending.discard(value)
             if error is None:
@@ -133,7 +133,7 @@ class Model(RuleBasedStateMachine):
             for _ in range(count):
                 self.sent += 1
                 pending.add(f"v{self.sent}")
-                self.producer.produce(TOPIC, f"v{self.sent}", partition=partition, on_delivery=told)
+                self.producer.produce(TOPIC, f"v{self.sent}", partition=partition, on_delivery=delivered)
 
         self.world.run(produce, self.at_producer)
         if flush:
@@ -194,12 +194,12 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: self.log)
     @rule()
     def delete_and_create(self) -> None:
-        """Another life of the topic begins, with offsets from 0; nothing of the old one comes into it."""
+        """Delete the topic and create it again: offsets start at 0, and no old record is in the new topic."""
         self.world.network.faults = Faults()
         self.flushed()
         machine = self.machine("administrator")
         admin = AdminClient({"bootstrap.servers": ROOT}, store=machine.store, clock=machine.clock)
-        self.world.run(lambda: waited(machine, admin.delete_topics([TOPIC])[TOPIC]), machine)
+        self.world.run(lambda: result_of(machine, admin.delete_topics([TOPIC])[TOPIC]), machine)
         self.create()
         self.log, self.committed = defaultdict(dict), {}
         self.maybe = set()
@@ -221,12 +221,12 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def the_log_holds_what_was_acknowledged_once_and_nothing_that_failed(self) -> None:
-        truth = places(self.world.network.disk)
-        assert all(len(found) == 1 for found in truth.values())
-        assert not self.failed & truth.keys()
+        logged = places(self.world.network.disk)
+        assert all(len(found) == 1 for found in logged.values())
+        assert not self.failed & logged.keys()
         for partition, values in self.log.items():
             for offset, value in values.items():
-                (place,) = truth[value]
+                (place,) = logged[value]
                 assert (place.partition, place.offset) == (partition, offset)
 
 

@@ -1,4 +1,4 @@
-"""The simulation finds what it is for: no deltaq with a defect in the way of a record gets through it."""
+"""The simulation notices defects: each mutation of deltaq fails the checks of some seed."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ from deltaq.topics import shared_files
 from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import SharedFileTracker
-from tests.simulation.play import play
-from tests.simulation.script import Script, script_of
+from tests.simulation.run import simulate
+from tests.simulation.scenario import Scenario, scenario_of
 
 SEEDS_MAX = 200
-"""Any change in what is drawn plays other stories. Most mutations are noticed by the tenth seed, some only by the
-eightieth. So each has the seed that noticed it last, which is tried first."""
+"""Any change in the random draws changes the runs of all seeds. Most mutations are noticed by the tenth seed, some only
+by the eightieth. So each names the seed that noticed it last, which is tried first."""
 
 
 def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
-    """Takes a slot that refused it for somebody else's, and writes the same files again."""
-    look = DeltaLog._read_slot
+    """Takes its own entry in a refused slot for that of another writer, and writes the same files again."""
+    read_slot = DeltaLog._read_slot
 
     def blind(self, *arguments):
-        entry = look(self, *arguments)
+        entry = read_slot(self, *arguments)
         return (
             None
             if entry is None
-            else replace(entry, info=replace(entry.info or CommitInfo("", 0, ""), txn_id="somebody else"))
+            else replace(entry, info=replace(entry.info or CommitInfo("", 0, ""), txn_id="another writer"))
         )
 
     patch.setattr(DeltaLog, "_read_slot", blind)
 
 
-def calls_what_is_unknown_a_failure(patch: pytest.MonkeyPatch) -> None:
+def reports_an_unknown_outcome_as_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeltaLog, "_gave_up", lambda self, cause, token, maybe: Unavailable("no answer in time"))
 
 
-def believes_slots_that_clean_up_has_re_opened(patch: pytest.MonkeyPatch) -> None:
+def trusts_slots_reopened_by_clean_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlotProof, "holds_for", lambda self, version: True)
     # The check of the entry before a commit notices most freed slots, too.
     patch.setattr(DeltaLog, "_check_in_place", lambda self, token, *, maybe: None)
 
 
-def forgets_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
+def drops_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
     hand_over = TopicFetcher._hand_over
 
     def careless(self, live, cursors, parts):
@@ -74,7 +74,7 @@ def forgets_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicFetcher, "_hand_over", careless)
 
 
-def does_not_publish_what_it_read_before_an_error(patch: pytest.MonkeyPatch) -> None:
+def does_not_publish_entries_read_before_an_error(patch: pytest.MonkeyPatch) -> None:
     """Keeps in mind the version it has read, not the one it has made known."""
     advance = TopicTail.advance
 
@@ -88,7 +88,7 @@ def does_not_publish_what_it_read_before_an_error(patch: pytest.MonkeyPatch) -> 
     patch.setattr(TopicTail, "advance", forgetful)
 
 
-def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
+def accepts_commits_of_removed_members(patch: pytest.MonkeyPatch) -> None:
     """Commits of members that were put out of the group count too."""
     commit_actions = group_state.commit_actions
 
@@ -101,13 +101,13 @@ def lets_anybody_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Membership, "session", property(lambda self: self._session))
 
 
-def sweeps_without_a_word(patch: pytest.MonkeyPatch) -> None:
-    """Whoever has uploaded a file that is swept up commits it all the same."""
+def removes_orphans_without_voiding(patch: pytest.MonkeyPatch) -> None:
+    """A writer can commit its file after it was removed as an orphan."""
     patch.setattr(TopicLog, "raise_min_upload_version", lambda self, min_upload_version, deadline: None)
 
 
-def merges_what_others_have_merged(patch: pytest.MonkeyPatch) -> None:
-    """Does not look whether the files are still there, nor whether the entry is one that readers take."""
+def merges_files_already_merged(patch: pytest.MonkeyPatch) -> None:
+    """Checks neither whether the files are still in the topic, nor whether readers accept the entry."""
 
     def rewrite(self, inputs, outputs, deadline, before):
         def actions(state, head, now_ms):
@@ -120,11 +120,11 @@ def merges_what_others_have_merged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(topic_log, "check_rewrite", lambda *arguments: None)
 
 
-def cleans_the_log_up_at_once(patch: pytest.MonkeyPatch) -> None:
+def cleans_up_the_log_without_grace(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogCleanup, "_is_old_enough", lambda self, folder, start: start > 0)
 
 
-def lets_partitions_start_behind_a_file_that_stays(patch: pytest.MonkeyPatch) -> None:
+def starts_partitions_after_a_file_that_stays(patch: pytest.MonkeyPatch) -> None:
     def too_far(index, head, *arguments):
         trimmed = plan_retention(index, head, *arguments)
         if trimmed is None:
@@ -179,13 +179,13 @@ def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(key_compaction, "_kept", kept)
 
 
-def does_not_read_what_others_took_along(patch: pytest.MonkeyPatch) -> None:
-    """Goes past a slot without a look at the files in it, and takes them along again."""
+def ignores_files_committed_by_peers(patch: pytest.MonkeyPatch) -> None:
+    """Passes a slot without reading its files, and commits them again."""
     note = SharedFileTracker.note
     patch.setattr(SharedFileTracker, "note", lambda self, entry: note(self, replace(entry, actions=())))
 
 
-def takes_along_what_was_there_before_its_knowledge_begins(patch: pytest.MonkeyPatch) -> None:
+def commits_shared_files_from_before_its_first_entry(patch: pytest.MonkeyPatch) -> None:
     takable = SharedFileTracker.takable
 
     def careless(self, *arguments):
@@ -197,7 +197,7 @@ def takes_along_what_was_there_before_its_knowledge_begins(patch: pytest.MonkeyP
     patch.setattr(SharedFileTracker, "takable", careless)
 
 
-def takes_along_what_its_writer_has_given_up(patch: pytest.MonkeyPatch) -> None:
+def commits_revoked_shared_files(patch: pytest.MonkeyPatch) -> None:
     note = SharedFileTracker.note
 
     def careless(self, entry):
@@ -207,71 +207,71 @@ def takes_along_what_its_writer_has_given_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharedFileTracker, "note", careless)
 
 
-def takes_along_what_follows_something_else(patch: pytest.MonkeyPatch) -> None:
+def commits_shared_files_out_of_order(patch: pytest.MonkeyPatch) -> None:
     takable = SharedFileTracker.takable
 
-    def careless(self, offers, *arguments):
-        return takable(self, [replace(offer, follows=False) for offer in offers], *arguments)
+    def careless(self, shared, *arguments):
+        return takable(self, [replace(file, follows=False) for file in shared], *arguments)
 
     patch.setattr(SharedFileTracker, "takable", careless)
 
 
-def takes_along_what_a_sweep_has_voided(patch: pytest.MonkeyPatch) -> None:
+def commits_voided_shared_files(patch: pytest.MonkeyPatch) -> None:
     takable = SharedFileTracker.takable
     patch.setattr(
         SharedFileTracker,
         "takable",
-        lambda self, offers, head, *more: takable(self, offers, replace(head, min_upload_version=0), *more),
+        lambda self, shared, head, *more: takable(self, shared, replace(head, min_upload_version=0), *more),
     )
 
 
-def takes_along_what_was_meant_for_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
+def commits_shared_files_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(shared_files, "topic_mark", lambda _: bytes(8))
 
 
-def calls_what_others_may_commit_a_failure(patch: pytest.MonkeyPatch) -> None:
+def reports_an_open_shared_file_as_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_unknown", lambda self, flight, error: Unavailable("no answer in time"))
 
 
-def calls_a_failure_what_it_has_not_withdrawn(patch: pytest.MonkeyPatch) -> None:
+def reports_a_failure_without_revoking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicLog, "revoke", lambda self, segments, deadline: self._outcome(segments))
 
 
-def calls_a_failure_what_others_added_before_it_was_withdrawn(patch: pytest.MonkeyPatch) -> None:
-    withdraw = TopicLog.revoke
+def reports_a_failure_though_a_peer_committed(patch: pytest.MonkeyPatch) -> None:
+    revoke = TopicLog.revoke
 
     def careless(self, *arguments):
-        withdraw(self, *arguments)
+        revoke(self, *arguments)
         return CommittedByPeer({}, frozenset())
 
     patch.setattr(TopicLog, "revoke", careless)
 
 
-def withdraws_in_the_name_of_somebody_else(patch: pytest.MonkeyPatch) -> None:
-    withdraw = TopicLog.revoke
+def revokes_under_another_writer(patch: pytest.MonkeyPatch) -> None:
+    revoke = TopicLog.revoke
 
     def careless(self, *arguments):
         mine, self.writer = self.writer, "0" * 16
         try:
-            return withdraw(self, *arguments)
+            return revoke(self, *arguments)
         finally:
             self.writer = mine
 
     patch.setattr(TopicLog, "revoke", careless)
 
 
-def does_not_say_that_something_comes_before(patch: pytest.MonkeyPatch) -> None:
+def shares_a_file_without_its_predecessor(patch: pytest.MonkeyPatch) -> None:
     """Of several that are uploaded at once, any may be added first."""
     place = InFlightBatches.place
     patch.setattr(InFlightBatches, "place", lambda self, as_of, follows: place(self, as_of, follows=False))
 
 
-def offers_what_is_behind_something_that_others_do_not_see(patch: pytest.MonkeyPatch) -> None:
+def shares_a_file_behind_an_unshared_one(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProduceBatch, "others_will_see", True)
 
 
-def does_not_recognise_its_own_file(patch: pytest.MonkeyPatch) -> None:
-    """Commits a file that somebody else has committed already."""
+def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
+    """Commits a file that a peer has committed already."""
     patch.setattr(TopicLog, "committed_by_peer", lambda self, segments: None)
     patch.setattr(topic_log, "check_files", lambda *arguments: None)
 
@@ -280,97 +280,97 @@ def does_not_recognise_its_own_file(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutation", "kind", "last"),
     [
-        (does_not_read_what_others_took_along, "all goes well", 0),
-        (takes_along_what_was_there_before_its_knowledge_begins, "sleepers", 5),
-        (takes_along_what_its_writer_has_given_up, "storm", 3),
-        (takes_along_what_follows_something_else, "storm", 2),
-        (takes_along_what_a_sweep_has_voided, "upkeep", 72),
-        (takes_along_what_was_meant_for_an_earlier_life, "a bit of all", 3),
-        (calls_what_others_may_commit_a_failure, "storm", 3),
-        (calls_a_failure_what_it_has_not_withdrawn, "storm", 3),
-        (calls_a_failure_what_others_added_before_it_was_withdrawn, "storm", 6),
-        (withdraws_in_the_name_of_somebody_else, "storm", 3),
-        (does_not_say_that_something_comes_before, "storm", 2),
-        (offers_what_is_behind_something_that_others_do_not_see, "storm", 209),
-        (does_not_recognise_its_own_file, "all goes well", 0),
+        (ignores_files_committed_by_peers, "no faults", 0),
+        (commits_shared_files_from_before_its_first_entry, "suspensions", 5),
+        (commits_revoked_shared_files, "lossy network", 3),
+        (commits_shared_files_out_of_order, "lossy network", 2),
+        (commits_voided_shared_files, "maintenance", 72),
+        (commits_shared_files_of_a_deleted_topic, "mixed", 3),
+        (reports_an_open_shared_file_as_failure, "lossy network", 3),
+        (reports_a_failure_without_revoking, "lossy network", 3),
+        (reports_a_failure_though_a_peer_committed, "lossy network", 6),
+        (revokes_under_another_writer, "lossy network", 3),
+        (shares_a_file_without_its_predecessor, "lossy network", 2),
+        (shares_a_file_behind_an_unshared_one, "lossy network", 209),
+        (commits_its_own_file_twice, "no faults", 0),
     ],
 )
-def test_a_group_commit_that_does_not_get_through(mutation, kind, last, monkeypatch):
-    expect_notice(mutation, last, lambda seed: crowd(seed, kind, company=True), monkeypatch)
+def test_a_broken_group_commit_is_noticed(mutation, kind, last, monkeypatch):
+    expect_notice(mutation, last, lambda seed: contended(seed, kind, eager_group_commit=True), monkeypatch)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
     [
-        (sweeps_without_a_word, 3),
-        (merges_what_others_have_merged, 0),
-        (cleans_the_log_up_at_once, 1),
-        (lets_partitions_start_behind_a_file_that_stays, 0),
+        (removes_orphans_without_voiding, 3),
+        (merges_files_already_merged, 0),
+        (cleans_up_the_log_without_grace, 1),
+        (starts_partitions_after_a_file_that_stays, 0),
         (loses_a_record_of_each_merge, 0),
         (leaves_a_batch_out_of_each_merge, 1),
         (merges_in_the_wrong_order, 0),
         (keeps_the_oldest_record_of_each_key, 0),
     ],
 )
-def test_maintenance_that_does_not_get_through(mutation, last, monkeypatch):
-    expect_notice(mutation, last, lambda seed: crowd(seed, "upkeep"), monkeypatch)
+def test_broken_maintenance_is_noticed(mutation, last, monkeypatch):
+    expect_notice(mutation, last, lambda seed: contended(seed, "maintenance"), monkeypatch)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "kind", "last"),
     [
-        (does_not_recognise_its_own_entry, "storm", 6),
-        (calls_what_is_unknown_a_failure, "storm", 16),
-        (believes_slots_that_clean_up_has_re_opened, "sleepers", 5),
-        (forgets_a_record_of_each_file, "all goes well", 0),
-        (does_not_publish_what_it_read_before_an_error, "storm", 8),
+        (does_not_recognise_its_own_entry, "lossy network", 6),
+        (reports_an_unknown_outcome_as_failure, "lossy network", 16),
+        (trusts_slots_reopened_by_clean_up, "suspensions", 5),
+        (drops_a_record_of_each_file, "no faults", 0),
+        (does_not_publish_entries_read_before_an_error, "lossy network", 8),
     ],
 )
-def test_a_deltaq_that_does_not_get_through(mutation, kind, last, monkeypatch):
-    expect_notice(mutation, last, lambda seed: crowd(seed, kind), monkeypatch)
+def test_a_broken_client_is_noticed(mutation, kind, last, monkeypatch):
+    expect_notice(mutation, last, lambda seed: contended(seed, kind), monkeypatch)
 
 
 @pytest.mark.timeout(900)
-def test_a_group_whose_commits_anybody_makes_does_not_get_through(monkeypatch):
-    def members(seed: int) -> Script:
-        # Of one partition, one of whom oversleeps: nobody else makes the play any longer.
-        return replace(script_of(seed, "sleepers"), partitions=1, producers=1, readers=0, members=4, maintainers=0)
+def test_commits_of_removed_members_are_noticed(monkeypatch):
+    def members(seed: int) -> Scenario:
+        # Only members, one of which is suspended too long: other clients would only lengthen the run.
+        return replace(scenario_of(seed, "suspensions"), partitions=1, producers=1, readers=0, members=4, maintainers=0)
 
-    expect_notice(lets_anybody_commit, 8, members, monkeypatch)
+    expect_notice(accepts_commits_of_removed_members, 8, members, monkeypatch)
 
 
-def crowd(seed: int, kind: str, *, company: bool = False) -> Script:
-    """Many who write to one partition, and members of whom somebody is always there to be fenced."""
-    script = replace(script_of(seed, kind), partitions=1, producers=4, members=3)
-    if company:
-        script = replace(script, company=True, members=0, lives=kind == "a bit of all", batch_messages=2)
-    if kind == "upkeep":
-        script = replace(script, members=0, maintainers=2, orphan=True)
-    return script
+def contended(seed: int, kind: str, *, eager_group_commit: bool = False) -> Scenario:
+    """Many writers of one partition, and enough members that one can always be fenced."""
+    scenario = replace(scenario_of(seed, kind), partitions=1, producers=4, members=3)
+    if eager_group_commit:
+        scenario = replace(scenario, eager_group_commit=True, members=0, recreates=kind == "mixed", batch_messages=2)
+    if kind == "maintenance":
+        scenario = replace(scenario, members=0, maintainers=2, orphan=True)
+    return scenario
 
 
 def expect_notice(
     mutation: Callable[[pytest.MonkeyPatch], None],
     last: int,
-    script: Callable[[int], Script],
+    scenario: Callable[[int], Scenario],
     patch: pytest.MonkeyPatch,
 ) -> None:
     """Some seed notices the mutation, and nothing without it."""
     mutation(patch)
     logging.disable(logging.CRITICAL)
     try:
-        noticed = next((seed for seed in (last, *range(SEEDS_MAX)) if problems(seed, script(seed))), None)
+        noticed = next((seed for seed in (last, *range(SEEDS_MAX)) if problems(seed, scenario(seed))), None)
         assert noticed is not None, f"{SEEDS_MAX} seeds did not notice"
         patch.undo()
-        assert not problems(noticed, script(noticed)), f"seed {noticed} is not about the mutation"
+        assert not problems(noticed, scenario(noticed)), f"seed {noticed} is not about the mutation"
     finally:
         logging.disable(logging.NOTSET)
 
 
-def problems(seed: int, script: Script) -> str:
+def problems(seed: int, scenario: Scenario) -> str:
     try:
-        return play(seed, script).problems
+        return simulate(seed, scenario).problems
     except (SimulationError, AssertionError) as error:
         return str(error)

@@ -1,4 +1,4 @@
-"""Plays of many seeds: producers, readers and group members on a store that fails, and every promise kept."""
+"""Runs of many seeds: producers, readers and group members on a failing store keep every guarantee."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.play import play
-from tests.simulation.script import script_of
+from tests.simulation.run import simulate
+from tests.simulation.scenario import scenario_of
 from tests.simulation.seeds import missing, results
 
 SEEDS = 300
 
 
-def with_maintenance_by_everybody() -> int:
-    """A seed with two maintainers and clients that look after things too, of a topic that is compacted."""
-    scripts = ((seed, script_of(seed)) for seed in range(SEEDS))
-    return next(seed for seed, s in scripts if s.maintainers == 2 and s.caretaking and s.is_compacted)
+def seed_with_all_maintenance() -> int:
+    """A seed with two maintainers, background maintenance in clients, and a compacted topic."""
+    scenarios = ((seed, scenario_of(seed)) for seed in range(SEEDS))
+    return next(seed for seed, s in scenarios if s.maintainers == 2 and s.background_maintenance and s.is_compacted)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.fault("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "S3", "C1", "C4")
 @pytest.mark.fault("M1", "M2", "M3", "M4", "M5", "M7")
-def test_no_promise_is_broken_whatever_befalls_the_clients():
+def test_no_guarantee_is_broken_under_injected_faults():
     happened: Counter[str] = Counter()
     for seed, problems, events in results(range(SEEDS)):
         assert not problems, f"make simulate SEED={seed}\n{problems}"
@@ -37,14 +37,14 @@ def test_no_promise_is_broken_whatever_befalls_the_clients():
 
 @settings(max_examples=10)
 @given(st.integers(0, 10**9))
-def test_a_seed_gives_the_same_play_again(seed):
-    one, two = play(seed), play(seed)
+def test_a_seed_gives_the_same_run_again(seed):
+    one, two = simulate(seed), simulate(seed)
     assert (one.trace, one.operations, one.happened) == (two.trace, two.operations, two.happened)
 
 
-@pytest.mark.parametrize("seed", [5, with_maintenance_by_everybody()])
-def test_a_seed_gives_the_same_play_in_another_process_too(seed):
-    program = f"import tests.simulation.play as p; print(p.play({seed}).trace)"
+@pytest.mark.parametrize("seed", [5, seed_with_all_maintenance()])
+def test_a_seed_gives_the_same_run_in_another_process(seed):
+    program = f"import tests.simulation.run as p; print(p.simulate({seed}).trace)"
     traces = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -55,4 +55,4 @@ def test_a_seed_gives_the_same_play_in_another_process_too(seed):
         ).stdout
         for hash_seed in "12"
     }
-    assert traces == {f"{play(seed).trace}\n"}
+    assert traces == {f"{simulate(seed).trace}\n"}

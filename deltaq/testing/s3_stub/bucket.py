@@ -175,7 +175,7 @@ class Buckets:
         last = ""
         cut = False
         for entry, is_folder in _entries(sorted(objects.keys() - set(newest)), query):
-            # What a continued folder holds lies behind it too, and was told with it.
+            # The keys of a folder on an earlier page were reported with that folder.
             if entry <= after or (is_folder and after.startswith(entry)):
                 continue
             if len(shown) == limit:

@@ -19,7 +19,7 @@ from deltaq.testing.s3_stub.rules import HttpRule
 
 __all__ = ["S3Stub", "StubRequest"]
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class S3Stub:
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
         self.endpoint = self._process.stdout.readline().strip()
         if not self.endpoint:
-            raise RuntimeError(f"the S3 stub ended with {self._process.wait(_PATIENCE_S)} before it served")
+            raise RuntimeError(f"the S3 stub ended with {self._process.wait(_TIMEOUT_S)} before it served")
         return self
 
     def close(self) -> None:
@@ -122,13 +122,13 @@ class S3Stub:
         return f"{self.endpoint}/-/credentials"
 
     def _ask(self, method: str, path: str, body: bytes = b"") -> Any:
-        connection = HTTPConnection(urlsplit(self.endpoint).netloc, timeout=_PATIENCE_S)
+        connection = HTTPConnection(urlsplit(self.endpoint).netloc, timeout=_TIMEOUT_S)
         try:
             connection.request(method, f"/-/{path}", body)
             answer = connection.getresponse()
-            told = answer.read()
+            content = answer.read()
             if answer.status != 200:
                 raise RuntimeError(f"the S3 stub answered {answer.status} to {method} {path}")
-            return json.loads(told)
+            return json.loads(content)
         finally:
             connection.close()

@@ -107,7 +107,7 @@ class HttpRule:
         given = dict(found)
         if isinstance(delay_ms := given.get("delay_ms"), list):
             given["delay_ms"] = tuple(delay_ms)
-        return HttpRule(**given)  # type: ignore[arg-type]  # judged by __post_init__
+        return HttpRule(**given)  # type: ignore[arg-type]  # checked by __post_init__
 
     def delay_s(self, number: int) -> float:
         """The delay in seconds for match `number` of the rule."""

@@ -193,7 +193,7 @@ class SimulatedStore:
     def _create(self, key: str, content: bytes) -> None:
         self._disk.create(key, content)
         if "/_delta_log/" in key and len(self._disk.history[key]) > 1:
-            self._network.count("a slot that had been cleaned up was filled again")
+            self._network.count("a slot was filled again after clean-up")
 
     # --- what happens to a request ---
 
@@ -216,7 +216,7 @@ class SimulatedStore:
             self._send(operation, key)
             delay_s = TIMEOUT_S + network.scheduler.random.random() * faults.late_s
             self._arrive_later(operation, key, write, delay_s)
-            self._lose(operation, key, "a write was told as failed while on its way")
+            self._lose(operation, key, "a write was reported as failed while in flight")
         number = self._send(operation, key, write)
         try:
             write()
@@ -224,7 +224,7 @@ class SimulatedStore:
             if network.chance(faults.lost_answer):
                 self._lose(operation, key, "an answer was lost after the write")
             if network.chance(faults.stall / 2):
-                network.count("a process stood still before it had its answer")
+                network.count("a process was suspended before an answer")
                 self._process.suspend(network.scheduler.random.random() * faults.stall_s)
         finally:
             self._answer(number)
@@ -241,7 +241,7 @@ class SimulatedStore:
         # Rare for reads of the log's tail, which are very frequent.
         is_rare = operation != "create" and not (operation.startswith("get") and key.endswith(".parquet"))
         if network.chance(network.faults.stall / 20 if is_rare else network.faults.stall):
-            network.count("a process stood still with a request in hand")
+            network.count("a process was suspended before a request")
             self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
         try:
             self._process.clock.sleep(network.delay_s())
@@ -285,10 +285,10 @@ class SimulatedStore:
         entries = list(self._disk.list(prefix, start_after))
         if self._network.chance(self._network.faults.stale_list):
             now_ms = (EPOCH_S + self._network.scheduler.now) * 1000
-            settled = [entry for entry in entries if entry.modified_ms < now_ms - STALE_S * 1000]
-            if len(settled) < len(entries):
+            older = [entry for entry in entries if entry.modified_ms < now_ms - STALE_S * 1000]
+            if len(older) < len(entries):
                 self._network.count("a listing left out the newest objects")
-                return settled
+                return older
         return entries
 
     def _is_free(self, key: str) -> bool:

@@ -14,18 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltaq.testing.simulation.disk import Disk
-from tests.simulation.script import TOPIC
+from tests.simulation.scenario import TOPIC
 
 __all__ = [
     "FOLDER",
     "VALUE_HEADER",
+    "LogEntry",
     "LoggedFile",
     "Place",
     "Record",
-    "TruthEntry",
     "data_files",
-    "offer_of",
     "read_log",
+    "shared_file_of",
     "values_in",
 ]
 
@@ -37,7 +37,7 @@ VALUE_HEADER = "value"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record is: in which life of the topic, which partition, which offset."""
+    """Where a record is: topic id, partition and offset."""
 
     topic_id: str
     partition: int
@@ -78,7 +78,7 @@ class LoggedFile:
 
 
 @dataclass(frozen=True)
-class TruthEntry:
+class LogEntry:
     """An entry of the log; `landed` is when it came to be, and `time_ms` what it says about that."""
 
     version: int
@@ -93,7 +93,7 @@ class TruthEntry:
     writer: str
 
 
-def read_log(disk: Disk) -> Iterator[TruthEntry]:
+def read_log(disk: Disk) -> Iterator[LogEntry]:
     """All entries that ever were. The first in a slot counts: one that was filled again lies below the log's start."""
     keys = sorted(key for key in disk.history if key.startswith(LOG) and _is_entry(key))
     assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the log has a gap"
@@ -110,7 +110,7 @@ def read_log(disk: Disk) -> Iterator[TruthEntry]:
             uploaded_ms[add["path"]] = (
                 add["modificationTime"] if add["dataChange"] else max(uploaded_ms[gone["path"]] for gone in removes)
             )
-        yield TruthEntry(
+        yield LogEntry(
             version,
             disk.written[key][0],
             info["timestamp"],
@@ -133,7 +133,7 @@ def data_files(disk: Disk) -> set[str]:
     }
 
 
-def offer_of(path: str) -> tuple[str, int] | None:
+def shared_file_of(path: str) -> tuple[str, int] | None:
     """Writer and number of a file that others might commit."""
     found = re.fullmatch(r"shared/[0-9]{20}/[0-9]{20}-([0-9a-f]{16})-([0-9]+)f?-[A-Za-z0-9_-]+\.parquet", path)
     return None if found is None else (found[1], int(found[2]))

@@ -1,4 +1,4 @@
-"""The script of a run, derived from its seed: the actors, the settings and the possible faults."""
+"""The scenario of a run, derived from its seed: the actors, the settings and the possible faults."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 
-__all__ = ["TOPIC", "Script", "script_of"]
+__all__ = ["TOPIC", "Scenario", "scenario_of"]
 
 TOPIC = "t"
 
 
 @dataclass(frozen=True)
-class Script:
-    """One play. `messages` are per producer, which rests up to `rest_s` seconds after every few of them.
+class Scenario:
+    """What happens in a run.
 
-    `pauses` are of seconds, `sleeps` longer than a head is trusted. `topic` has the topic's settings. `maintainers`
-    rest up to `maintenance_rest_s` between rounds and go by the numbers in `upkeep`, as do clients, with `caretaking`.
-    `reset`: what readers do about an offset that is gone. `orphan`: somebody has uploaded a file and not committed it.
-    `company`: writers take along what others have uploaded even if they commit seldom, all but as many as `loners`.
-    With `batch_messages` a batch is full, and does not wait for the one before it.
+    `messages` are per producer, which rests up to `rest_s` seconds after every few of them. With `batch_messages`, a
+    batch is full and does not wait for the one before it.
+
+    `pauses` last seconds, `sleeps` longer than a client relies on its head. `recreates`: the topic is deleted and
+    created again; `grows`: it gets more partitions. `topic` has its settings. `reset`: what readers do about an offset
+    out of range. `orphan`: an uploaded file is never committed.
+
+    `maintainers` rest up to `maintenance_rest_s` between rounds. They and, with `background_maintenance`, the clients
+    use the settings in `maintenance`. `eager_group_commit`: group commit also at a low load, except for as many
+    producers as `without_group_commit`.
     """
 
     producers: int
@@ -43,25 +48,25 @@ class Script:
     pauses: bool
     sleeps: bool
     wrong_clocks: bool
-    growth: bool
-    lives: bool
+    grows: bool
+    recreates: bool
     auto_create: bool
     topic: Mapping[str, str] = field(default_factory=dict)
     maintainers: int = 0
     maintenance_rest_s: float = 10.0
-    caretaking: bool = False
-    upkeep: MaintenanceSettings = DEFAULT_SETTINGS
+    background_maintenance: bool = False
+    maintenance: MaintenanceSettings = DEFAULT_SETTINGS
     reset: str = "earliest"
     orphan: bool = False
-    company: bool = False
-    loners: int = 0
+    eager_group_commit: bool = False
+    without_group_commit: int = 0
     batch_messages: int = 10_000
 
     def group_commit(self, number: int) -> str:
-        """What this producer says about committing for others."""
-        if not self.company:
+        """The setting `deltaq.group.commit` of a producer."""
+        if not self.eager_group_commit:
             return "auto"
-        return "false" if number < self.loners else "true"
+        return "false" if number < self.without_group_commit else "true"
 
     @property
     def is_compacted(self) -> bool:
@@ -69,56 +74,59 @@ class Script:
         return "compact" in self.topic.get("cleanup.policy", "delete")
 
 
-def script_of(seed: int, kind: str | None = None) -> Script:
-    """The play of `seed`: of one of a few kinds (`kind`, if it is given), and the rest by chance."""
+def scenario_of(seed: int, kind: str | None = None) -> Scenario:
+    """The scenario of `seed`, of one of five kinds (`kind`, if given); all else is random."""
+    # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
-    mixed = "a bit of all"
-    chosen = chance.choice(["all goes well", "storm", "sleepers", "upkeep", "upkeep", mixed, mixed, mixed])
+    mixed = "mixed"
+    chosen = chance.choice(
+        ["no faults", "lossy network", "suspensions", "maintenance", "maintenance", mixed, mixed, mixed]
+    )
     kind = kind or chosen
-    # Healthy systems lose messages too.
-    well = kind == "all goes well"
-    # Files leave while somebody sleeps over it, and slots of the log are opened again.
-    long = kind in ("sleepers", "upkeep")
+    # Messages must not be lost without faults either.
+    well = kind == "no faults"
+    # Files are removed, and slots of the log are freed, while a process is suspended.
+    long = kind in ("suspensions", "maintenance")
 
     def sometimes(probability: float) -> bool:
         return chance.random() < probability
 
     auto_create = not long and sometimes(0.4)
-    return Script(
-        producers=chance.randint(2 if kind == "sleepers" else 1, 4),
+    return Scenario(
+        producers=chance.randint(2 if kind == "suspensions" else 1, 4),
         readers=chance.randint(1, 2),
-        members=2 if kind == "sleepers" else chance.choice([0, 1, 2, 2]),
+        members=2 if kind == "suspensions" else chance.choice([0, 1, 2, 2]),
         partitions=chance.randint(1, 3),
-        messages=60 if kind == "sleepers" else chance.choice([30, 45] if long else [10, 30, 60]),
+        messages=60 if kind == "suspensions" else chance.choice([30, 45] if long else [10, 30, 60]),
         rest_s=15.0 if long else chance.choice([1.0, 1.0, 10.0]),
         linger_ms=chance.choice([0, 5, 50]),
-        # In a storm, time runs out before the outcome is known.
-        timeout_ms=2_500 if kind == "storm" else chance.choice([8_000, 60_000, 300_000]),
+        # Short enough that deadlines pass while outcomes are unknown.
+        timeout_ms=2_500 if kind == "lossy network" else chance.choice([8_000, 60_000, 300_000]),
         latency_s=chance.choice([0.0005, 0.005, 0.05]),
         signals=sometimes(0.5),
         remote=sometimes(0.5),
         preempt=chance.choice([0.0, 0.02, 0.2]),
         faults=_faults(chance, kind),
-        crashes=kind in (mixed, "upkeep") and sometimes(0.7),
-        pauses=kind in (mixed, "upkeep") and sometimes(0.6),
-        sleeps=kind in (mixed, "upkeep") and sometimes(0.4),
+        crashes=kind in (mixed, "maintenance") and sometimes(0.7),
+        pauses=kind in (mixed, "maintenance") and sometimes(0.6),
+        sleeps=kind in (mixed, "maintenance") and sometimes(0.4),
         wrong_clocks=not well and sometimes(0.3),
-        growth=sometimes(0.3),
-        lives=sometimes(0.15),
+        grows=sometimes(0.3),
+        recreates=sometimes(0.15),
         auto_create=auto_create,
         topic=_topic(chance, is_kept=not long and (auto_create or sometimes(0.5))),
         maintainers=chance.choice([1, 2, 2]) if long else chance.choice([0, 0, 1, 2]),
-        caretaking=sometimes(0.4),
-        upkeep=_upkeep(chance),
+        background_maintenance=sometimes(0.4),
+        maintenance=_maintenance_settings(chance),
         reset=chance.choice(["earliest", "error"]),
-        company=sometimes(0.7),
-        loners=chance.choice([0, 0, 1]),
+        eager_group_commit=sometimes(0.7),
+        without_group_commit=chance.choice([0, 0, 1]),
         batch_messages=chance.choice([2, 10_000]),
     )
 
 
 def _topic(chance: random.Random, *, is_kept: bool) -> dict[str, str]:
-    """The topic's settings. Of one that `is_kept` no records leave."""
+    """The topic's settings; with `is_kept`, such that no record is removed."""
     settings = {
         "segment.bytes": "1048576",
         "message.timestamp.type": "LogAppendTime" if chance.random() < 0.2 else "CreateTime",
@@ -136,7 +144,7 @@ def _topic(chance: random.Random, *, is_kept: bool) -> dict[str, str]:
     }
 
 
-def _upkeep(chance: random.Random) -> MaintenanceSettings:
+def _maintenance_settings(chance: random.Random) -> MaintenanceSettings:
     """Limits and intervals so small that a run of minutes covers what takes days."""
     keep_entries_min = chance.choice([1, 2, 4])
     return MaintenanceSettings(
@@ -160,13 +168,13 @@ def _faults(chance: random.Random, kind: str) -> Faults:
     def rate(most: float) -> float:
         return chance.choice([0.0, most / 4, most])
 
-    if kind == "all goes well":
+    if kind == "no faults":
         return Faults()
-    if kind == "storm":
+    if kind == "lossy network":
         return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05))
-    if kind == "sleepers":
+    if kind == "suspensions":
         return Faults(stall=0.1, stall_s=chance.choice([15.0, 10 * HEAD_PROOF_S, 10 * HEAD_PROOF_S]), late=rate(0.05))
-    if kind == "upkeep":
+    if kind == "maintenance":
         return Faults(stall=rate(0.08), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
     return Faults(
         lost_request=rate(0.1),

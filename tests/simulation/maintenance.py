@@ -1,0 +1,106 @@
+"""The maintenance services of a run, and the counts of events inside clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+from deltaq import KafkaException, metrics
+from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
+from deltaq.maintenance import background, groups
+from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.producer import group_commit
+from deltaq.testing.simulation.network import Faults
+from deltaq.testing.simulation.world import Machine
+from tests.simulation.harness import Harness
+
+__all__ = ["Maintainer", "finish_maintenance", "instrumented"]
+
+
+class Maintainer:
+    """Maintains the root, round after round."""
+
+    def __init__(self, harness: Harness, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self._harness = harness
+
+    def act(self, machine: Machine) -> None:
+        harness = self._harness
+        maintenance = _maintenance(harness, machine, is_strict=harness.scenario.faults == Faults())
+        while not harness.faults_ended:
+            harness.in_round.add(self.name)
+            try:
+                maintenance()
+            except KafkaException as error:
+                if harness.scenario.faults == Faults():
+                    harness.report_unexpected(f"{machine.name} gave up: {error}")
+            finally:
+                harness.in_round.discard(self.name)
+            machine.clock.sleep(harness.between(0.5, harness.scenario.maintenance_rest_s))
+        self.is_done = True
+
+
+def finish_maintenance(harness: Harness) -> None:
+    """After the faults: the next maintenance completes all unfinished work without a failure."""
+    machine = harness.world.machine("last maintainer")
+    maintenance = _maintenance(harness, machine, is_strict=True)
+    for _ in range(2):
+        maintenance()
+        machine.clock.sleep(CLEAN_UP_GRACE_S + 1)
+
+
+def _maintenance(harness: Harness, machine: Machine, *, is_strict: bool) -> Callable[[], None]:
+    """A round of maintenance. A strict one has no fault that could explain a failure."""
+    lines: list[str] = []
+    maintenance = Maintenance(machine.store, machine.clock, harness.scenario.maintenance, tell=lines.append)
+
+    def work() -> None:
+        lines.clear()
+        done = maintenance.round()
+        # A wrong clock of the machine is reported, and is not a defect.
+        is_late = any("the clock of this machine" in line for line in lines)
+        if is_late:
+            harness.network.count("a maintainer found its clock wrong")
+        if done[FAILURES] > (is_late and harness.scenario.wrong_clocks) and is_strict:
+            harness.report_unexpected(f"{machine.name} failed: {'; '.join(lines)}")
+
+    return work
+
+
+_HAPPENED = {
+    metrics.PIPELINED_BATCHES: "a shared file followed another",
+    metrics.UNKNOWN_OUTCOMES: "a shared file had an unknown outcome",
+    metrics.EXPIRED_UPLOADS: "uploads expired",
+    metrics.MISSING_FILES: "a file was missing for a reader",
+    metrics.STALE_REWRITES: "a rewrite was stale",
+}
+_REVOKED = {"revoked": "shared files were revoked", "committed": "a failed shared file was in the log"}
+
+
+@contextmanager
+def instrumented(harness: Harness) -> Iterator[None]:
+    """Count the events of the clients in the run, and give group commit and their maintenance small limits."""
+
+    def count(event: metrics.Event) -> None:
+        if harness.world.scheduler.current() is not None:  # otherwise a client of another test has caused it
+            what = _REVOKED[event.labels["outcome"]] if event.counter is metrics.REVOCATIONS else None
+            harness.network.count(what or _HAPPENED[event.counter])
+
+    with ExitStack() as patches, metrics.listening(count):
+
+        def put(target: Any, name: str, value: object) -> None:
+            patches.enter_context(patch.object(target, name, value))
+
+        if harness.scenario.eager_group_commit:
+            put(group_commit, "CONTENTION_S", 600.0)
+            put(group_commit, "LOAD_MIN", 0.0)
+            put(group_commit, "INTERVAL_MAX_S", 1.0)
+            put(group_commit, "TIMEOUT_INTERVALS", 0.2)
+        if harness.scenario.background_maintenance:
+            for module, name in ((background, "BackgroundTopicMaintenance"), (groups, "BackgroundGroupMaintenance")):
+                put(module, name, partial(getattr(module, name), settings=harness.scenario.maintenance))
+        yield

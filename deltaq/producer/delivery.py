@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any, Protocol
 
-from deltaq.errors import KafkaError
+from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown
 from deltaq.message import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
@@ -17,7 +18,11 @@ from deltaq.message import (
 from deltaq.producer.accumulator import ArrowBlock, BatchResult, Row, RowBlock
 from deltaq.producer.encoding import produced_ms
 
-__all__ = ["Due", "ErrorNotice", "PendingCallbacks"]
+__all__ = ["Due", "ErrorNotice", "PendingCallbacks", "log_failure"]
+
+_log = logging.getLogger("deltaq.producer")
+
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class Due(Protocol):
@@ -164,3 +169,17 @@ def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPa
         return []
     partitions = sorted(report.columns.partitions.unique().to_pylist())
     return [TopicPartition(report.topic, partition, report.next_offsets[partition]) for partition in partitions]
+
+
+def log_failure(topic: str, error: KafkaException, count: int) -> None:
+    """Log the failure of messages that have no callback, in one line per batch."""
+    about = f"{count} messages without a delivery callback, topic={topic!r}"
+    if error.error.code() in _PURGED:
+        _log.debug("purged: %s", about)
+    elif isinstance(error, OutcomeUnknown):
+        advice = f"Producer.resolve({topic!r}, {error.token!r}) tells whether they are in the topic"
+        _log.warning("outcome unknown: %s; %s: %s", about, advice, error)
+    elif error.error.code() == KafkaError._FAIL:
+        _log.warning("failed by a defect, perhaps in the topic: %s: %s", about, error)
+    else:
+        _log.warning("not written: %s: %s", about, error)

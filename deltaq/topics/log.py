@@ -89,7 +89,7 @@ _APPEND = "WRITE"
 _FENCE = "FENCE"
 """The operation of entries without effect, which fill a slot or revoke shared files."""
 
-TURN_TIMEOUT_S = 5.0
+LOCK_HOLD_MAX_S = 5.0
 """Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does not answer."""
 
 SHARED_FILES_BEHIND = 6
@@ -729,7 +729,7 @@ class TopicLog:
         if self._beside is None:
             self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
             return
-        deadline = min(deadline, self._clock.monotonic() + TURN_TIMEOUT_S)
+        deadline = min(deadline, self._clock.monotonic() + LOCK_HOLD_MAX_S)
         with self._beside.lock:
             log = self._beside.log
             if log.version < self.version:

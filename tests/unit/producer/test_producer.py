@@ -346,7 +346,7 @@ def test_unpolled_delivery_reports_fill_the_queue(root):
     with Producer({"bootstrap.servers": root, "linger.ms": 0, "queue.buffering.max.messages": 2}) as producer:
         for _ in range(2):
             producer.produce("t", "v", on_delivery=lambda *r: None)
-        eventually(lambda: len(producer) == 2 and producer._due)
+        eventually(lambda: len(producer) == 2 and producer._callbacks.due)
         with pytest.raises(QueueFull):
             producer.produce("t", "v")
         while producer.poll(20) == 0:
@@ -398,7 +398,7 @@ def test_callbacks_run_only_on_a_thread_that_is_inside_poll_flush_or_close(root)
     with Producer({"bootstrap.servers": root, "linger.ms": 0}) as producer:
         for _ in range(50):
             producer.produce("t", "v", on_delivery=lambda *r: threads.append(threading.get_ident()))
-        eventually(lambda: producer._due)
+        eventually(lambda: producer._callbacks.due)
         producer.list_topics()
         producer.produce("t", "v")
         assert threads == []
@@ -535,7 +535,7 @@ def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_
     class InterruptedOnce(threading.Condition):
         def __exit__(self, *outcome: Any) -> None:
             super().__exit__(*outcome)
-            if producer._callback_batches and not interrupted:
+            if producer._callbacks.running and not interrupted:
                 interrupted.append(True)
                 raise KeyboardInterrupt
 
@@ -544,8 +544,8 @@ def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_
     producer = lingering(root, **{"batch.num.messages": 3})
     for number in range(3):
         producer.produce("t", f"{number}", on_delivery=lambda error, message: told.append(message.value()))
-    eventually(lambda: producer._due)
-    producer._events = InterruptedOnce()
+    eventually(lambda: producer._callbacks.due)
+    producer._callbacks.changed = InterruptedOnce()
     with pytest.raises(KeyboardInterrupt):
         producer.poll(20)
     assert (interrupted, told) == ([True], [])

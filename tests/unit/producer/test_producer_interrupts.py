@@ -84,7 +84,7 @@ def produce_a_batch(scene: Scene) -> None:
 
 def have_callbacks_due(scene: Scene) -> None:
     scene.produce(3)
-    eventually(lambda: len(scene.producer._due) == 1)
+    eventually(lambda: len(scene.producer._callbacks.due) == 1)
 
 
 @pytest.mark.fault("P14")

@@ -33,7 +33,8 @@ from tests.doubles.filtered_topic import (
 )
 from tests.doubles.filters import Filter
 
-FEW_FILTERS = [wanted for wanted in FILTERS if wanted.name in {"is null", "eq", "gt"}]
+FEW_FILTERS = [wanted for wanted in FILTERS if wanted.name in {"is null", "eq"}]
+FEW_FILTERS += {wanted.column: wanted for wanted in FILTERS if wanted.name == "gt"}.values()
 TABLES: Sequence[Callable[[Path], Written]] = (
     checkpointed,
     compacted,
@@ -63,13 +64,13 @@ def delta_rs(table: str) -> Callable[[Filter], Found]:
 
 
 def duckdb_native(table: str) -> Callable[[Filter], Found]:
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"threads": 1})
     connection.execute(f"LOAD '{_delta_of_duckdb()}'")
     return lambda wanted: _keys(connection, f"delta_scan('{table}')", wanted)
 
 
 def duckdb_over_delta_rs(table: str) -> Callable[[Filter], Found]:
-    connection = duckdb.connect()
+    connection = duckdb.connect(config={"threads": 1})
     connection.register("t", DeltaTable(table).to_pyarrow_dataset())
     return lambda wanted: _keys(connection, "t", wanted)
 
@@ -99,6 +100,9 @@ def _keys(connection: duckdb.DuckDBPyConnection, table: str, wanted: Filter) -> 
 
 
 ENGINES: Sequence[Engine] = (delta_rs, duckdb_native, duckdb_over_delta_rs, polars_native, polars_over_delta_rs)
+READERS_OF_THE_LOG: Sequence[Engine] = (delta_rs, duckdb_native, polars_native)
+"""Which files are left out is decided by these; an engine over delta-rs only filters what delta-rs has read."""
+
 NAN_IS_LARGEST = {duckdb_native, polars_native}
 """Over a dataset of delta-rs it is Arrow that compares, and for Arrow NaN is in no relation to any number."""
 
@@ -117,7 +121,7 @@ def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path,
     assert list(mismatches(engine, appended(tmp_path), FILTERS)) == []
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
+@pytest.mark.parametrize("engine", READERS_OF_THE_LOG, ids=lambda engine: engine.__name__)
 def test_filters_find_all_rows_after_files_were_rewritten(written: Written, engine: Engine) -> None:
     assert len(written.rows) > 40
     assert list(mismatches(engine, written, FEW_FILTERS)) == []

@@ -32,7 +32,7 @@ class BackgroundWriter:
 
     def run(self, root: str, topic: str) -> None:
         with Producer({"bootstrap.servers": root}, store=LocalStore(root, SYSTEM_CLOCK)) as producer:
-            while not self.is_over.wait(0.01):  # leaves a small machine to Spark
+            while not self.is_over.wait(0.04):  # leaves a small machine to Spark
                 producer.produce(topic, b"%d" % self.count)
                 producer.flush()
                 self.count += 1
@@ -77,7 +77,7 @@ def produce(root: str) -> Produce:
 
 @pytest.fixture
 def written_throughout(root: str) -> WrittenThroughout:
-    """Write a topic of one partition, some fifty times a second, for as long as a context lasts.
+    """Write a topic of one partition, some twenty times a second, for as long as a context lasts.
 
     Between two calls of Spark there are new records then: what changes from answer to answer shows.
     """

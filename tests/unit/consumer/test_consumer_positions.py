@@ -119,4 +119,4 @@ class ConsumerAgainstList(RuleBasedStateMachine):
 
 
 TestConsumerAgainstList = ConsumerAgainstList.TestCase
-TestConsumerAgainstList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestConsumerAgainstList.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

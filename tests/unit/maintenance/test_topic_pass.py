@@ -617,7 +617,7 @@ def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_an
     monkeypatch.setattr(Rewriter, "rewrite", slowly)
     work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Throttle(clock))
     merged = []
-    for _ in range(12):
+    for _ in range(8):
         for _ in range(40):
             topic.append(Row(value))
         work.run()
@@ -644,7 +644,7 @@ def test_work_due_at_every_commit_does_not_starve_merges(
         def step(self) -> None:
             super().step()
             self.steps += 1
-            if len(counts) < 300 and self.steps % 6 == 0:
+            if len(counts) < 150 and self.steps % 6 == 0:
                 topic.append(Row(b"new", key=b"%d" % (len(counts) % 5)))
                 counts.append(len(topic.files))
 
@@ -653,9 +653,9 @@ def test_work_due_at_every_commit_does_not_starve_merges(
     topic.configure(**config)
     beside = SharedTopicLog(topic.log, clock)
     work = topic_pass.TopicPass(topic.store, "t", clock, SMALL, Writing(clock), beside=beside)
-    while len(counts) < 300:
+    while len(counts) < 150:
         work.run(checkpoint=False)
-    assert max(counts[100:]) < 25
+    assert max(counts[75:]) < 25
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "and made again with fewer partitions"])
@@ -696,10 +696,10 @@ def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over
 
         def step(self) -> None:
             super().step()
-            clock.advance(60)
+            clock.advance(180)
             self.steps += 1
             written_at.update(entry.modified_ms for entry in topic.store.list(clock_key()))
-            if self.steps < 300:
+            if self.steps < 100:
                 for _ in range(SMALL.merge_files):
                     topic.append(Row(b"new"))
 

@@ -37,7 +37,7 @@ examples: $(INSTALLED) ## Run all examples, one after the other
 
 ##@ Work on it
 fast: lint ## Run what a change needs in a minute: the checks and the quick tests of modules; ARGS="-k commit" selects
-	@$(PY) -m pytest $(PARALLEL) -m "not slow" $(or $(ARGS),tests/unit tests/test_tidy.py)
+	@$(PY) -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=few $(or $(ARGS),tests/unit tests/test_tidy.py)
 
 format: $(INSTALLED) ## Format the code, sort the imports, and apply what else ruff can mend
 	@$(PY) -m ruff check --fix --quiet $(CODE); $(PY) -m ruff format --quiet $(CODE)

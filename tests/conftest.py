@@ -22,6 +22,8 @@ from deltaq.store import forget_memory_store, inotify, open_store
 
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# For `make fast`: --hypothesis-profile=few.
+settings.register_profile("few", settings.get_profile("deltaq"), max_examples=10)
 settings.load_profile("deltaq")
 
 

@@ -118,7 +118,8 @@ def mismatches(engine: Engine, written: Written, filters: Sequence[Filter]) -> I
 
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.__name__)
 def test_every_filter_of_another_engine_agrees_with_plain_python(tmp_path: Path, engine: Engine) -> None:
-    assert list(mismatches(engine, appended(tmp_path), FILTERS)) == []
+    filters = FILTERS if engine in READERS_OF_THE_LOG else FEW_FILTERS
+    assert list(mismatches(engine, appended(tmp_path), filters)) == []
 
 
 @pytest.mark.parametrize("engine", READERS_OF_THE_LOG, ids=lambda engine: engine.__name__)

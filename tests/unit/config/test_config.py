@@ -223,6 +223,7 @@ def test_a_config_has_exactly_the_settings_that_have_an_effect(kind: str, config
     assert attributes == honoured - {"bootstrap_servers"}
 
 
+@pytest.mark.slow
 def test_every_honoured_setting_is_read_by_the_code() -> None:
     package = Path(client_module.__file__).parent.parent
     modules = [path for path in package.rglob("*.py") if path.parent != package / "config"]

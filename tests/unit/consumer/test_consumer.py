@@ -700,6 +700,7 @@ def test_a_topic_that_is_queried_and_then_read_is_loaded_once(root, monkeypatch)
     assert store.loads == 1
 
 
+@pytest.mark.slow
 def test_the_end_is_current_although_the_topic_was_queried_before(root):
     """Many commits may have come since, more than are read at a time while a log is followed."""
     topic(root)

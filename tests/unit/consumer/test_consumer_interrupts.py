@@ -192,6 +192,7 @@ def test_reading_continues_at_the_old_or_new_position_after_an_interrupted_chang
             assert found[0] == 1 or "assign" in how, outcome.place
 
 
+@pytest.mark.slow
 @pytest.mark.fault("P14")
 def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled):
     with consumer(filled, **{"enable.auto.commit": False}) as reader:
@@ -231,6 +232,7 @@ def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled)
         assert given
 
 
+@pytest.mark.slow
 @pytest.mark.fault("P14")
 def test_an_interrupted_subscribe_leaves_no_member_behind(filled):
     made: list[Consumer] = []
@@ -284,6 +286,7 @@ ENDED: dict[str, Callable[[Consumer], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("how", ENDED)
 def test_a_handler_that_closes_the_consumer_inside_a_call_ends_and_so_does_the_call(filled, how):

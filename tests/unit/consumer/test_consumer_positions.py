@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -118,5 +119,5 @@ class ConsumerAgainstList(RuleBasedStateMachine):
             assert [tp.offset for tp in found] == expected
 
 
-TestConsumerAgainstList = ConsumerAgainstList.TestCase
+TestConsumerAgainstList = pytest.mark.slow(ConsumerAgainstList.TestCase)
 TestConsumerAgainstList.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

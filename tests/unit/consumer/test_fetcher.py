@@ -192,6 +192,7 @@ def test_a_large_file_is_read_in_parts(small_row_groups):
         assert rest[0][0] == item.fetched.next_offset
 
 
+@pytest.mark.slow
 def test_a_first_record_comes_quickly_and_a_long_scan_makes_few_requests(small_row_groups):
     store = Metered(a_store())
     size = one_file(store, 20_000, 1000)
@@ -278,7 +279,8 @@ def test_a_large_file_whose_footer_is_damaged_stops_the_partition(small_row_grou
         assert error.partition == 0
 
 
-@settings(max_examples=20)
+@pytest.mark.slow
+@settings(max_examples=12)
 @given(
     st.lists(st.sets(st.integers(0, 150)), min_size=3, max_size=3),
     st.lists(st.integers(0, 151), min_size=3, max_size=3),

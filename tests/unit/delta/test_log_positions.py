@@ -364,18 +364,21 @@ def test_files_added_during_a_large_merge_are_merged_before_it_ends(topic: Writt
     assert [value for *_, value, _ in seen] == [b"%d" % n for n in range(8)] + [b"new"] * NEW_VERSIONS
 
 
-def test_a_busy_writer_does_not_starve_a_merge(topic: WrittenTopic) -> None:
+@pytest.mark.slow
+def test_a_busy_writer_does_not_starve_a_merge(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deltaq.maintenance.topic_pass.NEW_VERSIONS", 8)
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
     shared = SharedTopicLog(topic.log, topic.clock)
-    throttle = Writing(topic, NEW_VERSIONS, 40)
+    throttle = Writing(topic, 8, 40)
     work = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run()
     assert merges(topic).index(8) <= 3
     assert throttle.rounds == 0
-    assert len(seen_by_consumers(topic.store)) == 8 + 40 * NEW_VERSIONS
+    assert len(seen_by_consumers(topic.store)) == 8 + 40 * 8
 
 
+@pytest.mark.slow
 def test_a_long_merge_is_interrupted_repeatedly_but_has_half_of_the_time(
     topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -444,6 +447,7 @@ class Meddling(Writing):
         super().step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["overtaken", "a file is gone"])
 def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(topic: WrittenTopic, how: str) -> None:
     store = FaultyStore(topic.store)

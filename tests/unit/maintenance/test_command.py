@@ -286,6 +286,7 @@ def service(root: Path) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_a_service_goes_on_round_after_round_until_it_is_interrupted(
     service: subprocess.Popen[str], root: Path, by: signal.Signals
@@ -319,6 +320,7 @@ def test_a_job_that_is_interrupted_has_not_succeeded(
     assert main(["memory://test", *arguments]) == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["--once", "--dry-run", "--interval=0.05"])
 def test_a_closed_output_pipe_ends_the_command_quietly(root: Path, argument: str) -> None:
     reading, writing = os.pipe()

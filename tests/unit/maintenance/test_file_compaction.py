@@ -289,6 +289,7 @@ def shrinking(number: int) -> int:
     return 30_000_000 // (1 + number // 10)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("D3")
 @pytest.mark.parametrize(
     ("size", "appends", "files_max"),

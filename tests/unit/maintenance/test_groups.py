@@ -373,6 +373,7 @@ def test_a_failed_checkpoint_does_not_stop_the_other_work(world, monkeypatch):
 
 
 @pytest.mark.fault("D3")
+@pytest.mark.slow
 def test_opening_a_group_costs_no_more_after_a_thousand_commits(world):
     costs = []
     for _ in range(2):
@@ -475,6 +476,7 @@ def test_an_offset_commit_succeeds_if_no_maintenance_thread_can_start(world, pat
     assert world.committed() == 11
 
 
+@pytest.mark.slow
 def test_a_group_in_use_cleans_its_own_log(world, patient):
     caretaker = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
     log = world.log(caretaker=caretaker)
@@ -487,6 +489,7 @@ def test_a_group_in_use_cleans_its_own_log(world, patient):
     assert world.committed() == 9
 
 
+@pytest.mark.slow
 def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeypatch):
     monkeypatch.setattr(groups, "SWEEP_MAX", 20)
     settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)

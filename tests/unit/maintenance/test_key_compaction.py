@@ -198,6 +198,7 @@ KEYED = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.lists(KEYED, min_size=1, max_size=5), st.booleans(), st.booleans()), min_size=1, max_size=7)
@@ -362,6 +363,7 @@ def crashing_cleaning(crash: int) -> bool:
     return faulty.effects[Effect.CRASHED_BEFORE] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.fault("M1", "M2")
 def test_a_cleaning_that_dies_at_any_write_has_lost_nothing_and_is_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It rewrites several files, one after the other."""

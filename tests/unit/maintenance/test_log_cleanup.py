@@ -291,6 +291,7 @@ def test_young_entries_stay_and_of_very_many_even_they_go(world):
     assert world.entries() == list(range(50, 251)), "200 stay"
 
 
+@pytest.mark.slow
 def test_a_log_that_grows_while_it_is_cleaned_stays_short(old):
     """Whoever marks before each sweep must not wait for ever for a marker that is old enough."""
     cleaner, topic = old.cleaner(), old.topic()
@@ -302,6 +303,7 @@ def test_a_log_that_grows_while_it_is_cleaned_stays_short(old):
     assert len(old.entries()) <= 200
 
 
+@pytest.mark.slow
 def test_cleaning_again_and_again_removes_each_lower_marker(old):
     cleaner = old.cleaner()
     for _ in range(3):
@@ -458,6 +460,7 @@ def copy_of(store: Store) -> MemoryStore:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.fault("M6", "M7")
 @pytest.mark.parametrize("deleted", [False, True], ids=["a topic that lives", "a deleted topic"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_after", "error_before", "error_after"])
@@ -680,6 +683,7 @@ def cost_of_opening(world: World) -> dict[str, int]:
 
 
 @pytest.mark.fault("D3")
+@pytest.mark.slow
 @pytest.mark.parametrize(("partitions", "more"), [(1, 600), (1000, 100)])
 def test_opening_a_topic_costs_as_many_requests_after_a_thousand_commits_as_after_hundreds(partitions, more):
     world = World(settings=MaintenanceSettings(keep_entries_min=200))

@@ -283,6 +283,7 @@ def test_a_mostly_needed_file_is_not_rewritten_until_it_pays() -> None:
     assert (kept.kept, kept.rewritten) == ([50_000, 30_000], 30_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [1.0, 0.9, 0.5])
 def test_a_hundred_partitions_of_very_different_rates_hold_about_their_limit_and_are_rewritten_little(
     ratio: float,

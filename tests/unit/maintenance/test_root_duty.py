@@ -105,6 +105,7 @@ def days_of_duty(store: MemoryStore, clock: OneThread, days: int) -> None:
         BackgroundTopicMaintenance(store, "mine", clock).start_due()
 
 
+@pytest.mark.slow
 def test_a_deleted_topics_log_is_removed_although_the_claimant_changes_hourly():
     clock = OneThread()
     store = MemoryStore("root", clock)

@@ -556,6 +556,7 @@ class Noted(Throttle):
         super().step()
 
 
+@pytest.mark.slow
 def test_orphan_files_are_removed_although_merging_never_ends(topic: WrittenTopic, clock: ManualClock) -> None:
     notes: list[int] = []
 
@@ -578,6 +579,7 @@ def test_orphan_files_are_removed_although_merging_never_ends(topic: WrittenTopi
     assert len(topic.files) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [{}, {"retention_bytes": 5000}, {"cleanup_policy": "compact"}], ids=str)
 def test_a_round_ends_although_others_write_as_fast_as_it_works(
     topic: WrittenTopic, clock: ManualClock, config: dict[str, object]
@@ -601,6 +603,7 @@ def test_a_round_ends_although_others_write_as_fast_as_it_works(
     assert before.isdisjoint(topic.live())
 
 
+@pytest.mark.slow
 def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_and_in_them(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -625,6 +628,7 @@ def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_an
     assert max(merged) < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
@@ -686,6 +690,7 @@ def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_el
     assert done["files noted"] == 12, "what is left of it is seen to"
 
 
+@pytest.mark.slow
 def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over(
     topic: WrittenTopic, clock: ManualClock
 ) -> None:
@@ -709,6 +714,7 @@ def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over
     assert all(later - earlier >= HOUR_MS for earlier, later in pairwise(sorted(written_at)))
 
 
+@pytest.mark.slow
 def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_again(
     topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -819,6 +825,7 @@ def test_maintenance_by_an_older_deltaq_is_refused_and_changes_nothing(
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.fault("M1")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_round_killed_at_any_write_is_harmless_and_repeated(clock: ManualClock, when: str) -> None:

@@ -302,6 +302,7 @@ def test_reading_unfetched_bytes_raises():
             file.read(length)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("B2")
 def test_no_flipped_bit_is_returned_when_only_some_columns_of_some_row_groups_are_read(large_segments):
     batch, _ = batch_of({0: 2000})

@@ -93,6 +93,7 @@ def test_an_interrupted_poll_loses_no_callback_and_runs_none_twice(error):
     assert interrupt_everywhere(have_callbacks_due, lambda scene: scene.producer.poll(0), error)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("prepare", [have_callbacks_due, lambda scene: scene.produce(2)], ids=["due", "waiting"])
 def test_an_interrupted_flush_loses_no_callback_and_leaves_no_lock_taken(prepare):
@@ -109,6 +110,7 @@ def test_an_interrupted_produce_queues_its_message_once_or_not_at_all():
     assert interrupt_everywhere(lambda scene: None, produce_a_batch, excused=lambda outcome: outcome.reached)
 
 
+@pytest.mark.slow
 @pytest.mark.fault("P14")
 def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
     modules = ("deltaq.producer", "deltaq.producer.sender_topic", "deltaq.producer.sender", "contextlib")

@@ -618,6 +618,7 @@ def test_a_wrong_option_is_refused_by_name_with_a_remedy(scheme: str, options: d
     assert SECRET not in _told(caught.value)
 
 
+@pytest.mark.slow
 def test_every_option_reaches_the_client_under_a_name_that_it_knows() -> None:
     examples = {"text": "1", "flag": "true", "count": 3, "ms": "1500"}
     special = {

@@ -182,6 +182,7 @@ def test_folders_on_the_way_are_no_longer_watched_once_the_folder_is_there(root:
     watch.close()
 
 
+@pytest.mark.slow
 @pytest.mark.inotify
 def test_an_overflowed_queue_counts_as_a_change(root: Path) -> None:
     store = LocalStore(str(root))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.slow
 
 SERVICE = """
 from deltaq import Producer

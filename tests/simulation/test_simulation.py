@@ -15,12 +15,14 @@ from tests.simulation.run import simulate
 from tests.simulation.scenario import scenario_of
 from tests.simulation.seeds import missing, results
 
-SEEDS = 300
+SEEDS = 80
+SEEDS_MAX = 640
+"""The rarest events occur in one of eighty runs; so, if any is missing, more seeds follow."""
 
 
 def seed_with_all_maintenance() -> int:
     """A seed with two maintainers, background maintenance in clients, and a compacted topic."""
-    scenarios = ((seed, scenario_of(seed)) for seed in range(SEEDS))
+    scenarios = ((seed, scenario_of(seed)) for seed in range(SEEDS_MAX))
     return next(seed for seed, s in scenarios if s.maintainers == 2 and s.background_maintenance and s.is_compacted)
 
 
@@ -29,20 +31,23 @@ def seed_with_all_maintenance() -> int:
 @pytest.mark.fault("M1", "M2", "M3", "M4", "M5", "M7")
 def test_no_guarantee_is_broken_under_injected_faults():
     happened: Counter[str] = Counter()
-    for seed, problems, events in results(range(SEEDS)):
-        assert not problems, f"make simulate SEED={seed}\n{problems}"
-        happened += events
+    for first in range(0, SEEDS_MAX, SEEDS):
+        for seed, problems, events in results(range(first, first + SEEDS)):
+            assert not problems, f"make simulate SEED={seed}\n{problems}"
+            happened += events
+        if not missing(happened):
+            break
     assert not missing(happened)
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(st.integers(0, 10**9))
 def test_a_seed_gives_the_same_run_again(seed):
     one, two = simulate(seed), simulate(seed)
     assert (one.trace, one.operations, one.happened) == (two.trace, two.operations, two.happened)
 
 
-@pytest.mark.parametrize("seed", [5, seed_with_all_maintenance()])
+@pytest.mark.parametrize("seed", [0, seed_with_all_maintenance()])
 def test_a_seed_gives_the_same_run_in_another_process(seed):
     program = f"import tests.simulation.run as p; print(p.simulate({seed}).trace)"
     traces = {

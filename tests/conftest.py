@@ -113,6 +113,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+USES_A_JVM = {"spark", "native"}
+"""Fixtures of a session."""
+
 NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left out
 
 
@@ -123,6 +126,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lacking = {item: marker for item in items if (marker := next(filter(item.get_closest_marker, unmet), None))}
     items[:] = [item for item in items if item not in lacking]
     config.hook.pytest_deselected(items=list(lacking))
+    # First and one after the other, these tests run in one worker: each worker would start JVMs of its own.
+    items.sort(key=lambda item: USES_A_JVM.isdisjoint(getattr(item, "fixturenames", ())))
     config.stash[NOT_RUN] = dict(Counter(lacking.values()))
 
 

@@ -231,7 +231,7 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
 )
 
 

@@ -18,6 +18,10 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet
 INSTALLED := .venv/.installed
 LOWEST := .venv-lowest/.installed
 LOWEST_PY := .venv-lowest/bin/python
+# The rooms of the modules and tests that differ from the branch main; tests/unit if others do, or none.
+CHANGED = $(shell { git diff --name-only main...; git diff --name-only HEAD; git ls-files --others --exclude-standard; } 2>/dev/null \
+  | sed -nE 's,^(deltaq|tests/unit)/([a-z]+)/.*\.py$$,tests/unit/\2,p; t; s,^(deltaq|tests)/.*\.py$$,tests/unit,p' | sort -u)
+ROOMS = $(or $(filter tests/unit,$(CHANGED)),$(wildcard $(CHANGED)),tests/unit)
 CODE := $(wildcard deltaq pyspark_deltaq pytest_deltaq tests examples benchmarks)
 PROGRAMS := $(filter-out examples/_%,$(wildcard examples/*.py))
 
@@ -36,8 +40,8 @@ examples: $(INSTALLED) ## Run all examples, one after the other
 	for program in $(PROGRAMS); do echo "== $$program"; $(PY) "$$program" </dev/null || exit 1; done
 
 ##@ Work on it
-fast: lint ## Run what a change needs in a minute: the checks and the quick tests of modules; ARGS="-k commit" selects
-	@$(PY) -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=few $(or $(ARGS),tests/unit tests/test_tidy.py)
+fast: lint ## Run the checks and the quick unit tests of the folders that you changed; ARGS="tests/unit/store" selects others
+	@$(PY) -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=few $(or $(ARGS),$(ROOMS) tests/test_tidy.py)
 
 format: $(INSTALLED) ## Format the code, sort the imports, and apply what else ruff can mend
 	@$(PY) -m ruff check --fix --quiet $(CODE); $(PY) -m ruff format --quiet $(CODE)

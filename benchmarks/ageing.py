@@ -99,7 +99,7 @@ def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, report: Rep
     clock = LeapingClock(pause_s * life.commits)
     store = BackdatedStore(root, clock)
     Topic(topic, partitions=life.partitions, config={"retention.ms": -1}, store=store, clock=clock).create()
-    maintenance = Maintenance(store, clock, tell=lambda line: _alarm(line, report))
+    maintenance = Maintenance(store, clock, notify=lambda line: _alarm(line, report))
     times_ms, told_at = array("q"), monotonic()
     conf = {"bootstrap.servers": root, "linger.ms": 0, "maintenance.enable": False}
     with Producer(conf, store=store, clock=clock, on_delivery=_delivered) as producer:

@@ -284,7 +284,7 @@ LIMITS = {
         ),
         Limit("maintenance.file_compaction.MERGED_FILES_MAX", "files", "Input files of one merge"),
         Limit(
-            "maintenance.topic_pass.UNREAD_MAX",
+            "maintenance.excluded_files.UNREAD_MAX",
             "files",
             "Unreadable files of a topic in one round of maintenance, beyond which the store counts as unavailable",
         ),
@@ -318,11 +318,11 @@ LIMITS = {
             "Time from a log-start marker to the clean-up",
         ),
         Limit(
-            "maintenance.settings.DEFAULT_SETTINGS.look_interval_ms", "ms", "Time between two scans for orphan files"
+            "maintenance.settings.DEFAULT_SETTINGS.scan_interval_ms", "ms", "Time between two scans for orphan files"
         ),
         Limit("maintenance.orphan_files.NAMES_OF_NOTE_MAX", "files", "Files in one list of files to be removed"),
         Limit(
-            "maintenance.groups.SWEEP_MAX",
+            "maintenance.groups.REMOVALS_MAX",
             "objects",
             "Log objects that the background maintenance of a consumer removes in one step",
         ),
@@ -331,7 +331,7 @@ LIMITS = {
             "s",
             "Difference between the machine's clock and the store's clock beyond which nothing is removed for its age",
         ),
-        Limit("maintenance.topic_pass.OVERTAKEN_MAX", "", "Plans of one round that may conflict with other writers"),
+        Limit("maintenance.topic_pass.STALE_PLANS_MAX", "", "Plans of one round that may conflict with other writers"),
         Limit("maintenance.throttle.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),
     "Administration": (Limit("admin.client.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),

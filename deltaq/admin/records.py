@@ -84,12 +84,13 @@ def trim(store: Store, log: TopicLog, clock: Clock, throttle: Throttle) -> None:
     Other readers of the table do not know start offsets and would read those records. Raises nothing: the next
     maintenance does what fails here or is stopped by `throttle`.
     """
-    rewriter = Rewriter(store, log, clock, throttle.step)
+    rewriter = Rewriter(store, log, clock)
     try:
         while log.catch_up() and (plan := plan_trim(log.index, log.live_head)) is not None:
-            clean = plan.inputs[0].clean
-            rewriter.rewrite(plan, clean=clean)
-    except (StalePlan, FileGone, KafkaException, Stopped) as error:
+            if isinstance(throttle.run(rewriter.rewrite(plan, clean=plan.inputs[0].clean)), StalePlan):
+                _log.info("files are left to be trimmed topic=%r reason=the topic changed meanwhile", log.topic)
+                return
+    except (FileGone, KafkaException, Stopped) as error:
         _log.info("files are left to be trimmed topic=%r reason=%s", log.topic, error)
     except Exception:  # noqa: BLE001 - the records are deleted already; only their files remain
         _log.exception("files are left to be trimmed topic=%r", log.topic)

@@ -148,26 +148,20 @@ class Prepared:
     actions: tuple[Action, ...] = ()
     lines: bytes = b""
 
+    def __add__(self, other: Prepared) -> Prepared:
+        return Prepared(self.actions + other.actions, self.lines + other.lines)
+
 
 NOTHING_PREPARED = Prepared()
 
 
-PREPARED_AT_ONCE = 16
-"""Actions that are encoded and verified between two calls of `between`: half a millisecond."""
-
-
-def prepared(actions: Sequence[Action], between: Callable[[], object] = lambda: None) -> Prepared:
-    """Encode the first actions of a future entry. `between` is called periodically, and its exceptions are passed on.
-
-    ValueError if an encoded action does not parse to the same action.
-    """
+def prepared(actions: Sequence[Action]) -> Prepared:
+    """Encode the first actions of a future entry. ValueError if an encoded action does not parse to the same action."""
     lines = []
-    for number, action in enumerate(actions, 1):
+    for action in actions:
         lines.append(line := _line(action))
         if parse_action(strict_json(line)) != action:
             raise ValueError(f"an encoded action parses to a different action: {action}")
-        if number % PREPARED_AT_ONCE == 0:
-            between()
     return Prepared(tuple(actions), b"".join(lines))
 
 

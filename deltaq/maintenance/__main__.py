@@ -37,7 +37,14 @@ def main(arguments: list[str] | None = None) -> int:
     conf = dict(pair.split("=", 1) for pair in given.set)
 
     try:
-        done = run(given.root, once=given.once, dry_run=given.dry_run, interval_s=given.interval, conf=conf, tell=_tell)
+        done = run(
+            given.root,
+            once=given.once,
+            dry_run=given.dry_run,
+            interval_s=given.interval,
+            conf=conf,
+            notify=_print,
+        )
     except KafkaException as error:
         sys.stderr.write(f"{error.args[0].str()}\n")
         return 2
@@ -46,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if done[FAILURES] else 0
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -32,14 +32,14 @@ class CheckpointFailed(Exception):
     """A checkpoint could not be made. Nothing is lost: the log's entries hold the same state."""
 
 
-def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: None) -> bytes:
+def encode_checkpoint(state: TableState, yield_point: Callable[[], None] = lambda: None) -> bytes:
     """Encode `state` as a classic Delta checkpoint, a Parquet file, and verify it by reading it back.
 
-    `between` is called between pieces of work, so that the caller can yield; its exceptions propagate. Raises
+    `yield_point` is called between pieces of work, so that the caller can yield; its exceptions propagate. Raises
     CheckpointFailed if encoding fails or the result differs from `state`.
     """
-    entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), _paced(state.actions(), between))
-    between()
+    entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), _paced(state.actions(), yield_point))
+    yield_point()
     try:
         data = sealed(_by_delta_rs(entry), state.version)
     except (KeyboardInterrupt, SystemExit):
@@ -49,21 +49,21 @@ def encode_checkpoint(state: TableState, between: Callable[[], None] = lambda: N
         # every call of delta-rs panics in a forked child whose parent had used it before the fork.
         raise CheckpointFailed(f"version {state.version}: {type(error).__name__}: {error}") from error
     try:
-        found = parse_checkpoint(data, state.version, "a new checkpoint", between)
+        found = parse_checkpoint(data, state.version, "a new checkpoint", yield_point)
     except Corrupt as error:
         raise CheckpointFailed(f"version {state.version}: {error}") from error
     again = TableState()
     again.restore(found.version, found.actions)
     if again != state or not found.is_sealed:
         raise CheckpointFailed(f"version {state.version}: what delta-rs wrote differs from what it was given")
-    between()
+    yield_point()
     return data
 
 
-def _paced(actions: Iterable[Action], between: Callable[[], None]) -> Iterator[Action]:
+def _paced(actions: Iterable[Action], yield_point: Callable[[], None]) -> Iterator[Action]:
     for action in actions:
         yield action
-        between()
+        yield_point()
 
 
 def _by_delta_rs(entry: bytes) -> bytes:
@@ -81,14 +81,14 @@ def _by_delta_rs(entry: bytes) -> bytes:
 
 
 def write_checkpoint(
-    store: Store, log_folder: str, state: TableState, between: Callable[[], None] = lambda: None
+    store: Store, log_folder: str, state: TableState, yield_point: Callable[[], None] = lambda: None
 ) -> None:
     """Write a checkpoint of `state` into the log, and move `_last_checkpoint` to it unless that names a newer one.
 
-    Several processes may write the same checkpoint at once; the first one's is kept. `between` is as in
+    Several processes may write the same checkpoint at once; the first one's is kept. `yield_point` is as in
     `encode_checkpoint`. Raises CheckpointFailed, StoreError.
     """
-    data = encode_checkpoint(state, between)
+    data = encode_checkpoint(state, yield_point)
     key = names.checkpoint_file(log_folder, state.version)
     try:
         store.create(key, data)

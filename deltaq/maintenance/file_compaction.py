@@ -50,7 +50,7 @@ DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
 decode to very many bytes."""
 
 UNITS_AT_ONCE = 128
-"""Number of units examined between two calls of `between`, which takes about half a millisecond."""
+"""Number of units examined between two calls of `yield_point`, which takes about half a millisecond."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
@@ -116,16 +116,16 @@ def plan_compaction(
     until: int | None = None,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     left_out: Container[str] = (),
-    between: Callable[[], object] = lambda: None,
+    yield_point: Callable[[], object] = lambda: None,
 ) -> FileRewrite | None:
     """The next merge of small files; None if no merge is worthwhile.
 
     New files decode to at most about `decoded_max` bytes. The files `left_out` are not merged. With `after`, only files
     of the smallest size class that are newer than that version are merged: these can be merged during a merge of older
-    files. With `until`, only files up to that version are merged. `between` is called between pieces of work.
+    files. With `until`, only files up to that version are merged. `yield_point` is called between pieces of work.
     """
     bytes_of = _bytes_by(target_bytes, decoded_max)
-    units = _units(index, bytes_of, left_out, between, -1 if after is None else after, until)
+    units = _units(index, bytes_of, left_out, yield_point, -1 if after is None else after, until)
     for part in _TIERS if after is None else _TIERS[:1]:
         for run in _runs(units, target_bytes // part):
             if window := _window(run, target_bytes, settings.merge_files):
@@ -141,13 +141,13 @@ def count_waiting(
     *,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     left_out: Container[str] = (),
-    between: Callable[[], object] = lambda: None,
+    yield_point: Callable[[], object] = lambda: None,
 ) -> int:
     """The number of small files that wait for a merge: all files of the runs in which some merge is worthwhile.
 
-    `between` is called between pieces of work.
+    `yield_point` is called between pieces of work.
     """
-    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, between)
+    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, yield_point)
     return max(
         sum(
             sum(len(unit.files) for unit in run)
@@ -263,7 +263,7 @@ def _units(
     index: OffsetIndex,
     bytes_of: _BytesOf,
     left_out: Container[str],
-    between: Callable[[], object],
+    yield_point: Callable[[], object],
     after: int = -1,
     until: int | None = None,
 ) -> list[_Unit]:
@@ -278,7 +278,7 @@ def _units(
     units = []
     for number, files in enumerate(in_log_order(index)):
         if number % UNITS_AT_ONCE == 0:
-            between()
+            yield_point()
         if after < _version(files[0]) and (until is None or _version(files[0]) <= until):
             units.append(unit(files))
     return units

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
-from deltaq.delta.checkpoint import pointed_version
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import TableState
@@ -19,11 +18,13 @@ from deltaq.groups.state import group_head
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_cleanup import LogCleanup, entry_time_ms
+from deltaq.maintenance.log_upkeep import LogUpkeep
 from deltaq.maintenance.refusals import log_failure
+from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.maintenance.topic_pass import FAILURES
 from deltaq.store import ObjectEntry, Store, StoreError
 from deltaq.topics.log import TopicLog
+from deltaq.work import finish
 
 __all__ = ["BackgroundGroupMaintenance", "GroupPass", "Heartbeat", "plan_expiry", "plan_heartbeats"]
 
@@ -34,7 +35,7 @@ FORGET_TIMEOUT_S = 60.0
 CLOSE_WAIT_S = 10.0
 """Seconds that a closing consumer waits for maintenance of its group. The group's next maintenance continues it."""
 
-SWEEP_MAX = 1000
+REMOVALS_MAX = 1000
 """Maximum number of objects that a consumer's own maintenance removes in one go, since it must not delay the close of
 the consumer or the next checkpoint. It is at least ten times the number of objects added until the next one."""
 
@@ -98,7 +99,7 @@ class GroupPass:
         clock: Clock,
         settings: MaintenanceSettings,
         offsets_retention_ms: int,
-        tell: Callable[[str], None] | None = None,
+        notify: Notify | None = None,
     ) -> None:
         self._store = store
         self._group = group
@@ -106,38 +107,36 @@ class GroupPass:
         self._clock = clock
         self._settings = settings
         self._retention_ms = offsets_retention_ms
-        self._tell = tell or (lambda _: None)
+        self._report = Report("group", group, notify)
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
-        self._cleaner = LogCleanup(store, clock, settings)
-        self._cleaned_at = float("-inf")
+        self._log_upkeep = LogUpkeep(store, self._folder, clock, settings, self._report)
         self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, uptime when first seen so
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
         """Report what a round would do, as far as one scan shows. Changes nothing. Raises what `run` raises."""
-        done: Counter[str] = Counter()
+        self._report.begin()
         for words in self._planned():
-            self._tell(f"group {self._group}: {words}")
-            done["actions planned"] += 1
-        return done
+            self._report.line(words)
+            self._report.counts["actions planned"] += 1
+        return self._report.counts
 
     def _planned(self) -> Iterator[str]:
         state = self._log.state()
         try:
-            self._look(state)
+            self._observe_heartbeats(state)
             members = frozenset(group_head(state, self._folder).members)
             ancient = self._ancient(members)
             if self._is_expired(state, ancient):
                 yield f"forget {len(state.txns)} committed offsets"
-            elif over := self._over(state):
-                yield f"forget {len(over)} committed offsets of deleted topics"
-            if strays := self._beats.keys() - (members - ancient):
-                yield f"delete up to {len(strays)} heartbeats of members that are gone"
+            elif app_ids := self._of_deleted_topics(state):
+                yield f"forget {len(app_ids)} committed offsets of deleted topics"
+            if unused := self._beats.keys() - (members - ancient):
+                yield f"delete up to {len(unused)} heartbeats of members that are gone"
             if state.version < 0:
                 return
-            if self._is_checkpoint_due(state):
-                yield f"write a checkpoint of version {state.version}"
-            yield from self._cleaner.plan(self._positioned(state)).words()
+            yield from self._log_upkeep.plan_checkpoint(state.version)
+            yield from self._log_upkeep.plan_clean_up(self._positioned(state))
         except StoreError as error:
             raise unavailable(error) from error
 
@@ -147,49 +146,45 @@ class GroupPass:
         Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, CheckpointFailed. The next round does what this one
         did not.
         """
-        done: Counter[str] = Counter()
+        self._report.begin()
+        self._run()
+        return self._report.counts
+
+    def _run(self) -> None:
         state = self._log.state()
         compare_clocks(self._store, self._clock)
         try:
-            dead, strays = self._look(state)
+            dead, unused = self._observe_heartbeats(state)
             self._is_watching = self._has_young(state)
             if self._is_expired(state, dead):
-                self._forget(state, dead, done)
-            for member_id in sorted(strays):
+                self._forget(state, dead)
+            for member_id in sorted(unused):
                 self._store.delete(names.member_folder(self._group) + member_id)
                 self._beats.pop(member_id, None)
-                done["heartbeats deleted"] += 1
-            if state.version >= 0:
-                self._write_checkpoint(done)
+                self._report.counts["heartbeats deleted"] += 1
         except StoreError as error:
             raise unavailable(error) from error
         if state.version < 0:
-            return done
-        if self._clock.monotonic() - self._cleaned_at >= self._settings.clean_up_interval_s:
-            self._forget_over(done)
-            done.update(self.clean_log())
-        return done
+            return
+        newest = self._log.state()
+        self._log_upkeep.write_checkpoint(newest.version, lambda: newest)
+        if self._log_upkeep.is_clean_up_due():
+            self._forget_deleted_topics()
+            self._clean_log()
 
     def is_waiting(self) -> bool:
         """Whether heartbeats or log entries wait for the grace period before they are removed."""
-        return self._is_watching or self._cleaner.is_waiting(self._folder)
+        return self._is_watching or self._log_upkeep.is_waiting()
 
-    def second_look(self) -> Counter[str]:
+    def finish(self) -> Counter[str]:
         """After the grace period: remove what waited for it. Raises what `run` raises."""
-        done = self.run()
-        done.update(self.clean_log())
-        return done
+        self._report.begin()
+        self._run()
+        self._clean_log()
+        return self._report.counts
 
-    def clean_log(self) -> Counter[str]:
-        """Remove log entries and checkpoints that a newer checkpoint replaces. Raises what `run` raises."""
-        self._cleaned_at = self._clock.monotonic()
-        try:
-            marked = self._cleaner.mark(self._positioned(self._log.state()))
-            if marked is not None:
-                self._tell(f"group {self._group}: the log will start at version {marked}")
-            return Counter({"log objects deleted": self._cleaner.sweep(self._folder)})
-        except StoreError as error:
-            raise unavailable(error) from error
+    def _clean_log(self) -> None:
+        finish(self._log_upkeep.clean(self._positioned(self._log.state())))
 
     def _positioned(self, state: TableState) -> DeltaLog:
         log = DeltaLog(self._store, self._folder, self._clock)
@@ -203,22 +198,22 @@ class GroupPass:
         newest_ms = entry_time_ms(self._store, self._folder, state.version)
         return plan_expiry(state, members - dead, newest_ms, expiry_ms(self._store, self._clock), self._retention_ms)
 
-    def _forget(self, state: TableState, dead: frozenset[str], done: Counter[str]) -> None:
-        self._tell(f"group {self._group}: forget {len(state.txns)} committed offsets")
+    def _forget(self, state: TableState, dead: frozenset[str]) -> None:
+        self._report.line(f"forget {len(state.txns)} committed offsets")
         deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
         try:
             self._log.forget_offsets(None, deadline, sorted(dead), at_version=state.version)
         except (GroupChanged, GroupInUse):
             return  # a member has joined or committed meanwhile
-        done["offsets forgotten"] += len(state.txns)
+        self._report.counts["offsets forgotten"] += len(state.txns)
 
-    def _forget_over(self, done: Counter[str]) -> None:
-        if over := self._over(self._log.state()):
-            self._tell(f"group {self._group}: forget {len(over)} committed offsets of deleted topics")
-            self._log.forget_over(over, self._clock.monotonic() + FORGET_TIMEOUT_S)
-            done["offsets forgotten"] += len(over)
+    def _forget_deleted_topics(self) -> None:
+        if app_ids := self._of_deleted_topics(self._log.state()):
+            self._report.line(f"forget {len(app_ids)} committed offsets of deleted topics")
+            self._log.forget_over(app_ids, self._clock.monotonic() + FORGET_TIMEOUT_S)
+            self._report.counts["offsets forgotten"] += len(app_ids)
 
-    def _over(self, state: TableState) -> list[str]:
+    def _of_deleted_topics(self, state: TableState) -> list[str]:
         """The app ids of committed offsets whose topic was deleted, or was created again and has another topic id.
 
         The topics are read after the group's state, so every topic id in the state is older than what is read here.
@@ -243,7 +238,7 @@ class GroupPass:
             return False, None  # damaged or unavailable: this does not prove that the topic was deleted
         return log.head is not None or log.ended is not None, None if log.head is None else log.head.topic_id
 
-    def _look(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
+    def _observe_heartbeats(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
         """The group's dead members, and the ids of heartbeat objects to remove. Remembers the objects for the next
         scan. Raises StoreError."""
         folder = names.member_folder(self._group)
@@ -282,23 +277,6 @@ class GroupPass:
         oldest_ms = expiry_ms(self._store, self._clock) - self._retention_ms
         return frozenset(member_id for member_id in members if self._beats[member_id][0].modified_ms < oldest_ms)
 
-    def _write_checkpoint(self, done: Counter[str]) -> None:
-        """Write a checkpoint at the end of the log if the newest is far behind. Consumers write them only on commit."""
-        state = self._log.state()
-        if not self._is_checkpoint_due(state):
-            return
-        try:
-            write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
-            done["checkpoints"] += 1
-        except CheckpointFailed as error:  # the rest of the maintenance does not depend on it
-            done[FAILURES] += 1
-            self._tell(f"group {self._group}: no checkpoint could be made: {error}")
-            _log.warning("maintenance of group %r: no checkpoint could be made: %s", self._group, error)
-
-    def _is_checkpoint_due(self, state: TableState) -> bool:
-        pointed = pointed_version(self._store, self._folder + names.LOG_FOLDER)
-        return state.version - (-1 if pointed is None else pointed) >= self._settings.checkpoint_interval
-
 
 class BackgroundGroupMaintenance:
     """Keeps the log of a group short, in the process of a consumer that commits to it. Thread-safe.
@@ -315,7 +293,7 @@ class BackgroundGroupMaintenance:
         self._folder = names.group_folder(group)
         self._clock = clock
         self._settings = settings
-        self._cleaner = LogCleanup(store, clock, settings)
+        self._cleanup = LogCleanup(store, clock, settings)
         self._cleaned_at = float("-inf")
         self._lock = clock.lock()
         self._thread: Thread | None = None
@@ -370,10 +348,10 @@ class BackgroundGroupMaintenance:
         if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._stopped:
             return
         self._cleaned_at = self._clock.monotonic()
-        if self._cleaner.sweep(self._folder, SWEEP_MAX) == SWEEP_MAX:
+        if finish(self._cleanup.remove(self._folder, REMOVALS_MAX)) == REMOVALS_MAX:
             self._cleaned_at = float("-inf")  # more is left; the next checkpoint removes as much again
         elif not self._stopped:
             compare_clocks(self._store, self._clock)
             log = DeltaLog(self._store, self._folder, self._clock)
             log.adopt(state)
-            self._cleaner.mark(log)
+            finish(self._cleanup.mark(log))

@@ -6,7 +6,7 @@ A name with the same hash as a member is taken for a member. Then a file is not 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,18 +58,28 @@ class SeenLive:
 
 
 class HashedNames:
-    """An immutable set of names for membership tests, at 8 bytes each."""
+    """A set of names for membership tests, at 8 bytes each. All names are added before the first test."""
 
-    def __init__(self, several: Iterable[Collection[str]]) -> None:
-        parts = [_hashes(names) for names in several]
-        together = pa.concat_arrays(parts) if parts else _hashes(())
-        in_order = together.take(pc.sort_indices(together))
-        self._hashes = memoryview(in_order.buffers()[1] or b"").cast("q")[: len(in_order)]
+    def __init__(self) -> None:
+        self._parts: list[pa.Int64Array] = []
+        self._sorted: memoryview | None = None
+
+    def add(self, names: Collection[str]) -> None:
+        """Add several names."""
+        self._parts.append(_hashes(names))
 
     def __contains__(self, name: str) -> bool:
+        if self._sorted is None:
+            self._sorted = self._sort()
         number = hash(name)
-        at = bisect_left(self._hashes, number)
-        return at < len(self._hashes) and self._hashes[at] == number
+        at = bisect_left(self._sorted, number)
+        return at < len(self._sorted) and self._sorted[at] == number
+
+    def _sort(self) -> memoryview:
+        together = pa.concat_arrays([*self._parts, _hashes(())])
+        self._parts.clear()
+        in_order = together.take(pc.sort_indices(together))
+        return memoryview(in_order.buffers()[1] or b"").cast("q")[: len(in_order)]
 
 
 def _hashes(names: Collection[str]) -> pa.Int64Array:

@@ -9,7 +9,7 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,11 +22,12 @@ from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import Store
-from deltaq.topics.log import TopicLog
+from deltaq.topics.log import StalePlan, TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import Fetched, FileRead, read_file
 from deltaq.topics.state import DataFile
+from deltaq.work import Work
 
 __all__ = ["KeyCleaner", "KeyCleaning", "plan_cleaning"]
 
@@ -139,36 +140,32 @@ def _count(units: Iterable[tuple[DataFile, ...]]) -> int:
 
 
 class KeyCleaner:
-    """Compacts one topic. `log` keeps an index; plans must have been made from it.
+    """Compacts one topic. `log` keeps an index; plans must have been made from it."""
 
-    `step` is called after each piece of work outside the `rewriter`; its exceptions end the compaction.
-    """
-
-    def __init__(
-        self, store: Store, log: TopicLog, clock: Clock, rewriter: Rewriter, step: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, store: Store, log: TopicLog, clock: Clock, rewriter: Rewriter) -> None:
         self._store = store
         self._log = log
         self._clock = clock
-        self._step = step
         self._rewriter = rewriter
 
-    def clean(self, plan: KeyCleaning, topic: TopicSettings) -> int:
-        """Carry out the plan, oldest files first. Returns the number of records dropped.
+    def clean(self, plan: KeyCleaning, topic: TopicSettings) -> Work[int | StalePlan]:
+        """Carry out the plan, oldest files first. Returns the number of records dropped, or StalePlan.
 
         `topic` are the settings that the plan was made for. Raises what `rewrite` raises.
         """
-        newest, learned = self._newest(plan.dirty)
+        newest, learned = yield from self._newest(plan.dirty)
         now_ms = self._clock.time_ms()
-        dropped = 0
-        for unit in plan.clean:
-            for files in _alike(unit):
-                dropped += self._clean_unit(files, newest, now_ms, None, topic)
-        # Only after older values were dropped from the clean part may the dirty files be marked as clean.
         horizon_ms = now_ms + topic.delete_retention_ms
-        for group in _groups(plan.dirty[:learned], topic.segment_bytes):
-            dropped += self._clean_unit(group, newest, now_ms, horizon_ms, topic)
-        return dropped
+        clean = [(files, None) for unit in plan.clean for files in _alike(unit)]
+        dirty = [(files, horizon_ms) for files in _groups(plan.dirty[:learned], topic.segment_bytes)]
+        total = 0
+        # Only after older values were dropped from the clean part may the dirty files be marked as clean.
+        for files, until_ms in (*clean, *dirty):
+            dropped = yield from self._clean_unit(files, newest, now_ms, until_ms, topic)
+            if isinstance(dropped, StalePlan):
+                return dropped
+            total += dropped
+        return total
 
     def _clean_unit(
         self,
@@ -177,27 +174,32 @@ class KeyCleaner:
         now_ms: int,
         horizon_ms: int | None,
         topic: TopicSettings,
-    ) -> int:
+    ) -> Work[int | StalePlan]:
         """Rewrite neighbouring files. Returns the number of records dropped.
 
         `horizon_ms` is given for dirty files: their tombstones are kept until then.
         """
         expired = horizon_ms is None and all((file.clean or 0) <= now_ms for file in files)
         until_ms = max((file.clean or 0 for file in files), default=0) if horizon_ms is None else horizon_ms
-        survey = [_survey(part, newest, drop_tombstones=expired) for part in self._parts(files)]
-        dropped = sum(part.dropped for part in survey)
-        tombstones = sum(part.tombstones for part in survey)
+        dropped = tombstones = 0
+        for file in files:
+            for part in self._parts(file):
+                survey = _survey(part, newest, drop_tombstones=expired)
+                dropped, tombstones = dropped + survey.dropped, tombstones + survey.tombstones
+            yield
         if horizon_ms is None and not dropped and (tombstones or not until_ms):
             return 0
         head = self._log.live_head
         plan = FileRewrite(files, cut(files, head, topic.segment_bytes))
         if plan.outputs:
-            self._rewriter.rewrite(
+            rewritten = yield from self._rewriter.rewrite(
                 plan, lambda part: _kept(part, newest, drop_tombstones=expired), until_ms if tombstones else 0, topic
             )
+            if isinstance(rewritten, StalePlan):
+                return rewritten
         return dropped
 
-    def _newest(self, dirty: Sequence[tuple[DataFile, ...]]) -> tuple[dict[int, pa.Table], int]:
+    def _newest(self, dirty: Sequence[tuple[DataFile, ...]]) -> Work[tuple[dict[int, pa.Table], int]]:
         """(for each partition, the keys in the dirty part with their newest offsets; the number of units read).
 
         Not all units are read if their keys, which may be well compressed, take too much memory.
@@ -205,25 +207,24 @@ class KeyCleaner:
         keys: dict[int, _Keys] = {}
         learned = 0
         for unit in dirty:
-            for part in self._parts(unit):
-                keys.setdefault(part.partition, _Keys()).add(part)
+            for file in unit:
+                for part in self._parts(file):
+                    keys.setdefault(part.partition, _Keys()).add(part)
+                yield
             learned += 1
             if sum(of_partition.nbytes for of_partition in keys.values()) > KEYS_BYTES_AT_ONCE:
                 break
         return {partition: of_partition.newest() for partition, of_partition in keys.items()}, learned
 
-    def _parts(self, files: Iterable[DataFile]) -> Iterable[Fetched]:
-        """The records of the files from the start offsets on."""
+    def _parts(self, file: DataFile) -> Iterable[Fetched]:
+        """The records of the file from the start offsets on."""
         head = self._log.live_head
-        for file in files:
-            wanted = tuple(
-                (batch, max(batch.base_offset, start), batch.next_offset)
-                for batch in file.batches
-                if batch.next_offset > (start := head.start_offsets[batch.partition])
-            )
-            if wanted:
-                yield from read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns)
-            self._step()
+        wanted = tuple(
+            (batch, max(batch.base_offset, start), batch.next_offset)
+            for batch in file.batches
+            if batch.next_offset > (start := head.start_offsets[batch.partition])
+        )
+        return read_file(self._store, FileRead(file, wanted), definition_of(self._log).columns) if wanted else ()
 
 
 class _Keys:

@@ -5,7 +5,7 @@ between them does no harm (`docs/internals/format.md`, "Committing"; decisions 0
 
 1. *Mark.* Choose a version that has a readable checkpoint, and create a log-start marker at it. The marker says that
    all entries below may be gone.
-2. *Sweep.* Remove what lies below the marker once `clean_up_grace_s` have passed since this instance first saw it. The
+2. *Remove* what lies below the marker once `clean_up_grace_s` have passed since this instance first saw it. The
    time is measured in this process alone, on a clock that includes suspension, so no clocks are compared.
 
 Several instances may clean up the same log at once: a marker is kept until there is a higher one, and no client uses
@@ -32,6 +32,7 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.serde.json_text import strict_json
 from deltaq.store import ObjectExists, ObjectMissing, Store
 from deltaq.store.parallel import delete_all
+from deltaq.work import Work, finish
 
 __all__ = ["LogCleanup", "LogListing", "LogPlan", "entry_time_ms", "plan_log_start", "plan_removal"]
 
@@ -155,27 +156,20 @@ def plan_removal(listing: LogListing, start: int, settings: MaintenanceSettings)
 class LogCleanup:
     """Cleans up logs, and remembers when it first saw each marker. Not thread-safe. `settings` may be replaced.
 
-    `between` is called between pieces of work; its exceptions propagate. Every method raises StoreError if the store
-    does not answer. After an exception, the next call continues where this one stopped.
+    Every method raises StoreError if the store does not answer. After an exception, the next call continues where this
+    one stopped.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        settings: MaintenanceSettings,
-        between: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, settings: MaintenanceSettings) -> None:
         self._store = store
         self._clock = clock
         self.settings = settings
-        self._between = between
         self._seen: dict[str, tuple[int, float]] = {}  # table folder -> newest marker, and uptime when first seen
         self._waiting: set[str] = set()  # table folders with objects that wait for the grace period
 
     def plan(self, log: DeltaLog) -> LogPlan:
-        """What `mark`, and `sweep` after the grace period, would do to a log at its newest version. Changes nothing."""
-        listing = _listing(self._store, log.folder, self._between)
+        """What `mark`, and `remove` after the grace period, would do to a log at its newest version."""
+        listing = finish(_list_log(self._store, log.folder))
         start = None
         if not listing.has_more:
             start = self._end(log, listing)
@@ -187,14 +181,14 @@ class LogCleanup:
         passed = [version for version in after.markers if version < after.start]
         return LogPlan(start, len(passed) + len(plan_removal(after, after.start, self.settings)))
 
-    def mark(self, log: DeltaLog) -> int | None:
+    def mark(self, log: DeltaLog) -> Work[int | None]:
         """Step 1, for a log at its newest version. Returns the new start of the log, or None if it is unchanged.
 
         Also raises CheckpointFailed.
         """
-        listing = _listing(self._store, log.folder, self._between)
+        listing = yield from _list_log(self._store, log.folder)
         if listing.has_more:
-            return None  # sweep first: with a new marker each time, none would ever become old enough
+            return None  # remove first: with a new marker each time, none would ever become old enough
         checkpoint = self._checkpoint_at_the_end(log, listing) or self._checkpoint_to_start_at(log, listing)
         if checkpoint is None or checkpoint.version <= listing.start:
             return None
@@ -208,30 +202,30 @@ class LogCleanup:
         _log.info("the log starts later log=%r version=%d", log.folder, checkpoint.version)
         return checkpoint.version
 
-    def sweep(self, table_folder: str, limit: int | None = None) -> int:
+    def remove(self, table_folder: str, limit: int | None = None) -> Work[int]:
         """Step 2. Returns the number of objects removed, at most `limit`.
 
         Surplus checkpoints are removed at once, objects below the log's start after the grace period.
         """
-        listing = _listing(self._store, table_folder, self._between)
+        listing = yield from _list_log(self._store, table_folder)
         start = self._removable_below(table_folder, listing)
         markers = [names.log_start_marker(table_folder, version) for version in listing.markers if version < start]
         keys = (markers + plan_removal(listing, start, self.settings))[:limit]
-        self._delete(keys)
+        yield from self._delete(keys)
         return len(keys)
 
     def is_waiting(self, table_folder: str) -> bool:
-        """Whether, as far as this instance has seen, `sweep` will remove objects after the grace period."""
+        """Whether, as far as this instance has seen, `remove` will remove objects after the grace period."""
         return table_folder in self._waiting
 
-    def _delete(self, keys: Sequence[str]) -> None:
+    def _delete(self, keys: Sequence[str]) -> Work[None]:
         # Remove the lowest entry before the others: a client that opens a log in which it remains reads on from it.
         first = next((at for at, key in enumerate(keys) if names.entry_version(key) is not None), 0) + 1
         for key in keys[:first]:
             self._store.delete(key)
         for at in range(first, len(keys), DELETES_AT_ONCE):
             delete_all(self._store, self._clock, keys[at : at + DELETES_AT_ONCE])
-            self._between()
+            yield
 
     def _removable_below(self, folder: str, listing: LogListing) -> int:
         """The log's start if the objects below it may be removed now; otherwise 0."""
@@ -315,7 +309,7 @@ def entry_time_ms(store: Store, table_folder: str, version: int) -> int | None:
     return None if entry.info is None else entry.info.timestamp
 
 
-def _listing(store: Store, folder: str, between: Callable[[], object] = lambda: None) -> LogListing:
+def _list_log(store: Store, folder: str) -> Work[LogListing]:
     found = [names.log_start_version(entry.key) for entry in store.list(names.log_start_folder(folder))]
     keys: dict[int, list[str]] = {}
     log_folder = folder + names.LOG_FOLDER
@@ -324,7 +318,7 @@ def _listing(store: Store, folder: str, between: Callable[[], object] = lambda: 
         if version is not None:
             keys.setdefault(version, []).append(entry.key)
         if number % LISTED_AT_ONCE == 0:
-            between()
+            yield
     return LogListing(dict(sorted(keys.items())), sorted(version for version in found if version is not None))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -24,13 +24,13 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.maintenance.hashed_names import HashedNames, SeenLive
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.maintenance.throttle import Throttle
 from deltaq.serde.json_text import strict_json
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store, StoreError
 from deltaq.store.parallel import delete_all
 from deltaq.topics.log import TopicLog
+from deltaq.work import Work
 
-__all__ = ["OrphanFileRemover", "OrphanScan", "is_due", "never_live", "parse_orphan_scan", "settled", "unreferenced"]
+__all__ = ["OrphanFileRemover", "OrphanScan", "is_due", "never_live", "older_than", "parse_orphan_scan", "unreferenced"]
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -102,7 +102,7 @@ def _may_go(name: str) -> bool:
     return names.holds_data(name) and not {"", ".", ".."} & set(name.split("/"))
 
 
-def settled(scan: OrphanScan, in_flight_ms: int) -> frozenset[str]:
+def older_than(scan: OrphanScan, in_flight_ms: int) -> frozenset[str]:
     """The names of files that were at least `in_flight_ms` old when the scan began.
 
     A younger file may have been committed right after the scan, and may have left the topic only recently.
@@ -114,13 +114,13 @@ def settled(scan: OrphanScan, in_flight_ms: int) -> frozenset[str]:
 def never_live(scan: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int) -> OrphanScan:
     """The scan without the names that have been live since. Unchanged if none of its old enough names has been live.
 
-    The result has only names that were old enough (`settled`), so it can be recorded again at any time. A later scan
+    The result has only names that were old enough (`older_than`), so it can be recorded again at any time. A later scan
     finds the others.
     """
-    names_settled = settled(scan, in_flight_ms)
-    if names_settled.isdisjoint(live_since):
+    old_names = older_than(scan, in_flight_ms)
+    if old_names.isdisjoint(live_since):
         return scan
-    return replace(scan, names={name: scan.names[name] for name in sorted(names_settled - live_since)})
+    return replace(scan, names={name: scan.names[name] for name in sorted(old_names - live_since)})
 
 
 def is_due(scan: OrphanScan, now_ms: int, grace_ms: int) -> bool:
@@ -132,22 +132,21 @@ def is_due(scan: OrphanScan, now_ms: int, grace_ms: int) -> bool:
 
 
 class OrphanFileRemover:
-    """Finds and removes the orphan files of one topic. `log` keeps an index. `step`, by default the throttle's, is
-    called after each piece of work, and may move the log forward."""
+    """Finds and removes the orphan files of one topic. `log` keeps an index.
+
+    The caller may move the log forward between two pieces of the work.
+    """
 
     def __init__(
         self,
         store: Store,
         log: TopicLog,
         clock: Clock,
-        throttle: Throttle,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
-        step: Callable[[], object] | None = None,
     ) -> None:
         self._store = store
         self._log = log
         self._clock = clock
-        self._step = step or throttle.step
         self._settings = settings
         self._orphan_scans_folder = names.orphan_scans_folder(log.folder)
         # Note key -> time of its scan: a known note need not be read again until it is due.
@@ -163,7 +162,7 @@ class OrphanFileRemover:
         self._live_since.add(live)
         return live
 
-    def looks(self, *, drop: bool = True) -> Iterator[OrphanScan]:
+    def scans(self, *, drop: bool = True) -> Iterator[OrphanScan]:
         """The recorded scans whose files have not been removed yet, one by one. Raises Unavailable.
 
         Notes that cannot be parsed are deleted, or with `drop=False` skipped.
@@ -172,44 +171,49 @@ class OrphanFileRemover:
             if (scan := self._read(entry, drop=drop)) is not None:
                 yield scan
 
-    def due(self, now_ms: int, grace_ms: int) -> Iterator[OrphanScan]:
-        """The scans whose grace period is over, oldest first, one by one. Raises Unavailable."""
+    def due(self, now_ms: int, grace_ms: int) -> Iterator[OrphanScan | None]:
+        """The scans whose grace period is over, oldest first, one by one; None after reading another one, so that the
+        caller can pause there. Raises Unavailable."""
         notes = self._notes()
         self._times_ms = {key: self._times_ms[key] for entry in notes if (key := entry.key) in self._times_ms}
         for entry in notes:
             if self._times_ms.get(entry.key, 0) + grace_ms > now_ms:
                 continue
             scan = self._read(entry)
-            self._step()  # a new instance reads all notes
             if scan is not None:
                 self._times_ms[entry.key] = scan.time_ms
-                if is_due(scan, now_ms, grace_ms):
-                    yield scan
+            yield scan if scan is not None and is_due(scan, now_ms, grace_ms) else None
 
-    def look(self) -> int:
-        """Scan the folder and record the orphan files. Returns their number. Raises Unavailable, Corrupt, Stopped."""
+    def scan(self) -> Work[int]:
+        """Scan the folder and record the orphan files. Returns their number. Raises Unavailable, Corrupt."""
         earlier, self._live_since = self._live_since, SeenLive()
         try:
-            return self._look(earlier)
+            return (yield from self._scan(earlier))
         except BaseException:
             earlier.absorb(self._live_since)
             self._live_since = earlier
             raise
 
-    def _look(self, earlier: SeenLive) -> int:
+    def _scan(self, earlier: SeenLive) -> Work[int]:
         self._log.catch_up()
         self.note_live()
-        noted = HashedNames(scan.names for scan in self._corrected(earlier))
+        noted = HashedNames()
+        for scan in self._corrected(earlier):
+            noted.add(scan.names)
+            yield
         count = 0
-        for found, began in self._unnoted(noted):
-            self._log.catch_up()  # read every commit that was made before the listing
-            live = self.note_live()
-            count += self._note({name: found[name] for name in sorted(found.keys() - live)}, began)
+        for listed in self._unnoted(noted):
+            if listed is not None:
+                self._log.catch_up()  # read every commit that was made before the listing
+                live, (found, began) = self.note_live(), listed
+                count += self._note({name: found[name] for name in sorted(found.keys() - live)}, began)
+            yield
         return count
 
-    def _unnoted(self, noted: HashedNames) -> Iterator[tuple[dict[str, int], float]]:
+    def _unnoted(self, noted: HashedNames) -> Iterator[tuple[dict[str, int], float] | None]:
         """The data files in the folder that are not in `noted`, with their modification times: as many at a time as fit
-        one note, and the uptime at which their listing began. A busy topic has millions, most of them noted."""
+        one note, and the uptime at which their listing began. A busy topic has millions, most of them noted. Yields
+        None, so that the caller can pause, after every `LISTED_AT_ONCE` files."""
         found: dict[str, int] = {}
         began = self._clock.uptime()
         try:
@@ -218,7 +222,7 @@ class OrphanFileRemover:
                 if names.holds_data(name) and name not in noted:
                     found[name] = entry.modified_ms
                 if number % LISTED_AT_ONCE == 0:
-                    self._step()
+                    yield None
                 if len(found) == NAMES_OF_NOTE_MAX:
                     yield found, began
                     found, began = {}, self._clock.uptime()
@@ -229,12 +233,11 @@ class OrphanFileRemover:
 
     def _corrected(self, earlier: SeenLive) -> Iterator[OrphanScan]:
         """The scans, one by one, after the names that have been live since were removed from the records."""
-        for scan in self.looks():
+        for scan in self.scans():
             live_since = earlier.among(scan.names) | self._live_since.among(scan.names)
             left = never_live(scan, live_since, self._settings.in_flight_ms)
             if left is not scan:
                 self._replace(left)
-            self._step()
             yield left
 
     def _replace(self, scan: OrphanScan) -> None:
@@ -270,7 +273,6 @@ class OrphanFileRemover:
             return 0  # another process has recorded a scan at the same time
         except StoreError as error:
             raise unavailable(error) from error
-        self._step()
         return len(found)
 
     def plan(self, now_ms: int, grace_ms: int) -> tuple[int, int]:
@@ -282,19 +284,19 @@ class OrphanFileRemover:
         self._log.catch_up()
         live, deleted = self._live(), 0
 
-        def looks_left() -> Iterator[OrphanScan]:
+        def scans_left() -> Iterator[OrphanScan]:
             nonlocal deleted
-            for scan in self.looks(drop=False):
+            for scan in self.scans(drop=False):
                 if scan.version > self._log.version:
                     continue
                 if is_due(scan, now_ms, grace_ms):
-                    doomed = settled(scan, self._settings.in_flight_ms)
-                    deleted += len(doomed - live)
-                    yield replace(scan, names=dict.fromkeys(doomed, 0))
+                    removable = older_than(scan, self._settings.in_flight_ms)
+                    deleted += len(removable - live)
+                    yield replace(scan, names=dict.fromkeys(removable, 0))
                 else:
                     yield never_live(scan, live, self._settings.in_flight_ms)
 
-        noted = unreferenced(found, live, looks_left())
+        noted = unreferenced(found, live, scans_left())
         return deleted, len(noted)
 
     def _notes(self) -> list[ObjectEntry]:
@@ -303,10 +305,10 @@ class OrphanFileRemover:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def sweep(self, scan: OrphanScan) -> int:
+    def remove(self, scan: OrphanScan) -> Work[int]:
         """Delete the files that a scan found and that are still not in the topic. Returns their number.
 
-        Raises what `TopicLog.raise_min_upload_version` raises; Stopped.
+        Raises what `TopicLog.raise_min_upload_version` raises.
         """
         self._log.catch_up()
         if scan.version > self._log.version:
@@ -316,22 +318,24 @@ class OrphanFileRemover:
                 names.orphan_scan_key(self._log.folder, scan.version, scan.part), "its version is not in the log yet"
             )
             return 0
-        noted = settled(scan, self._settings.in_flight_ms)
+        noted = older_than(scan, self._settings.in_flight_ms)
         noted -= self._live_since.among(noted)
         head = self._log.head or self._log.ended
         if noted - self._live() and (head is None or head.min_upload_version <= scan.version):
-            self._log.raise_min_upload_version(scan.version + 1, self._clock.monotonic() + COMMIT_TIMEOUT_S)
+            deadline = self._clock.monotonic() + COMMIT_TIMEOUT_S
+            if self._log.raise_min_upload_version(scan.version + 1, deadline) is not None:
+                return 0
         # Only now is the outcome final: the writers of these files have committed them, or never will.
-        doomed = sorted(noted - self._live())
+        removable = sorted(noted - self._live())
         try:
-            for first in range(0, len(doomed), DELETES_AT_ONCE):
-                keys = [self._log.folder + name for name in doomed[first : first + DELETES_AT_ONCE]]
+            for first in range(0, len(removable), DELETES_AT_ONCE):
+                keys = [self._log.folder + name for name in removable[first : first + DELETES_AT_ONCE]]
                 delete_all(self._store, self._clock, keys)
-                self._step()
+                yield
             self._store.delete(names.orphan_scan_key(self._log.folder, scan.version, scan.part))
         except StoreError as error:
             raise unavailable(error) from error
-        return len(doomed)
+        return len(removable)
 
     def _found(self) -> dict[str, int]:
         """The data files in the folder, with their modification times in epoch milliseconds."""

@@ -53,17 +53,17 @@ def plan(
     settings: MaintenanceSettings,
     now_ms: int,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
-    between: Callable[[], object] = lambda: None,
+    yield_point: Callable[[], object] = lambda: None,
 ) -> dict[Kind, Action]:
     """The actions that are due for the records and files of a topic, most urgent first.
 
-    New files decode to at most about `decoded_max` bytes. `between` is called between pieces of work. Each action
+    New files decode to at most about `decoded_max` bytes. `yield_point` is called between pieces of work. Each action
     invalidates the others: carry out the first one, then plan again.
     """
     head, index, topic, damaged = snapshot.head, snapshot.index, snapshot.topic, snapshot.damaged
     left_out = damaged | snapshot.unmergeable
     rules: dict[Kind, Callable[[], Action | None]] = {
-        Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, between),
+        Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point),
         Kind.TRIM: lambda: plan_trim(index, head, damaged),
         Kind.CLEANING: lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
         Kind.MERGE: lambda: plan_compaction(
@@ -74,12 +74,12 @@ def plan(
             until=snapshot.until,
             decoded_max=decoded_max,
             left_out=left_out,
-            between=between,
+            yield_point=yield_point,
         ),
     }
     actions = {}
     for kind, rule in rules.items():
         if (action := rule()) is not None:
             actions[kind] = action
-        between()
+        yield_point()
     return actions

@@ -38,17 +38,17 @@ def plan_retention(
     head: TopicHead,
     settings: TopicSettings,
     now_ms: int,
-    between: Callable[[], object] = lambda: None,
+    yield_point: Callable[[], object] = lambda: None,
 ) -> Trimmed | None:
     """What retention removes now; None if nothing.
 
     Without `delete` in the topic's `cleanup.policy`, these are only the files without readable records. If there are
-    more than `EXPIRED_FILES_MAX` files, the plan covers the oldest: plan again after it. `between` is called between
-    partitions.
+    more than `EXPIRED_FILES_MAX` files, the plan covers the oldest: plan again after it. `yield_point` is called
+    between partitions.
     """
     runs: list[list[Batch]] = [[] for _ in head.start_offsets]
     if "delete" in settings.cleanup_policy:
-        runs = _worth_it(index, head, _expired(index, head, settings, now_ms, between), between)
+        runs = _worth_it(index, head, _expired(index, head, settings, now_ms, yield_point), yield_point)
     paths = _emptied(index, _starts_after(runs, head))
     if len(paths) > EXPIRED_FILES_MAX:
         # Within each partition, offsets grow with the version. So a file that is empty after the removal of all these
@@ -80,7 +80,7 @@ def _emptied(index: OffsetIndex, starts: Sequence[int]) -> tuple[str, ...]:
 
 
 def _expired(
-    index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int, between: Callable[[], object]
+    index: OffsetIndex, head: TopicHead, settings: TopicSettings, now_ms: int, yield_point: Callable[[], object]
 ) -> list[list[Batch]]:
     """For each partition, the batches at its beginning that are too old, or exceed `retention.bytes`."""
 
@@ -96,7 +96,7 @@ def _expired(
             batches = list(index.batches(partition, start))
             beyond = _beyond(batches, row_bytes, settings.retention_bytes)
             runs.append([*batches[:beyond], *takewhile(is_old, batches[beyond:])])
-        between()
+        yield_point()
     return runs
 
 
@@ -112,7 +112,7 @@ def _beyond(batches: Sequence[Batch], row_bytes: Mapping[str, float], bytes_max:
 
 
 def _worth_it(
-    index: OffsetIndex, head: TopicHead, expired: list[list[Batch]], between: Callable[[], object]
+    index: OffsetIndex, head: TopicHead, expired: list[list[Batch]], yield_point: Callable[[], object]
 ) -> list[list[Batch]]:
     """The part of `expired` whose removal gains most: bytes freed minus bytes to be rewritten.
 
@@ -131,7 +131,7 @@ def _worth_it(
         if not dear:
             return best
         expired = [_ahead_of(dear, run) for run in expired]
-        between()
+        yield_point()
 
 
 def _gains(index: OffsetIndex, head: TopicHead, going: list[list[Batch]]) -> dict[str, int]:

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
+from deltaq.delta.actions import NOTHING_PREPARED, Prepared, prepared
 from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Unavailable
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.row_cache import RowCache
-from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_segment
+from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_by_row_groups
 from deltaq.store import LocalStore, ObjectMissing, Store, StoreError
 from deltaq.topics.log import StalePlan, TopicLog
 from deltaq.topics.metadata import definition_of
@@ -23,6 +24,7 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import RewrittenSegment
 from deltaq.topics.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
 from deltaq.topics.state import Batch
+from deltaq.work import Work
 
 __all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
 
@@ -33,6 +35,9 @@ COMMIT_TIMEOUT_S = 60.0
 GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
 """`DECODED_BYTES_AT_ONCE` for a client's process. Writing a file takes about four times as much of its memory."""
 
+
+PREPARED_AT_ONCE = 16
+"""Actions of an entry that are encoded and verified in one piece of half a millisecond."""
 
 KNOWN_AT_ONCE = 32
 """Number of small files whose cached rows are joined in one step of one or two milliseconds."""
@@ -45,8 +50,7 @@ class _TooLarge(Exception):
 class Rewriter:
     """Rewrites files of one topic. `log` keeps an index; plans must have been made from it.
 
-    `step` is called after each piece of work. Its exceptions end the rewrite, and the files written so far are removed.
-    With `gently`, new files are sent to the store piece by piece, with a step after each.
+    With `gently`, new files are small, and are written to a local disk in small pieces.
     """
 
     def __init__(
@@ -54,7 +58,6 @@ class Rewriter:
         store: Store,
         log: TopicLog,
         clock: Clock,
-        step: Callable[[], None] = lambda: None,
         row_cache: RowCache | None = None,
         *,
         gently: bool = False,
@@ -63,7 +66,6 @@ class Rewriter:
         self._store = store
         self._log = log
         self._clock = clock
-        self._step = step
         self._is_gentle = gently
         self.bytes_max = GENTLE_BYTES_AT_ONCE if gently else DECODED_BYTES_AT_ONCE
         """The number of bytes that a new file decodes to is at most about this; more records make several files."""
@@ -74,15 +76,16 @@ class Rewriter:
         keep: Callable[[Fetched], pa.RecordBatch] = lambda fetched: fetched.rows,
         clean: int | None = None,
         planned_for: TopicSettings | None = None,
-    ) -> tuple[str, ...]:
-        """Carry out the plan with the rows that `keep` returns. Returns the paths of the new files.
+    ) -> Work[tuple[str, ...] | StalePlan]:
+        """Carry out the plan with the rows that `keep` returns. Returns the paths of the new files, or StalePlan.
 
         There are more files than the plan has outputs if records take more memory than was known. `clean` is stored in
         the new files (`DataFile.clean`). With `planned_for`, the rewrite is made only if the topic's settings are still
         these.
 
-        Raises StalePlan or FileGone if the plan is stale (make a new one); Corrupt, Unavailable, OutcomeUnknown, and
-        what `step` raises.
+        A rewrite that is given up removes the files that it has written.
+
+        Raises FileGone, if the plan is stale or a file is lost; Corrupt, Unavailable, OutcomeUnknown.
         """
         as_of = self._log.version
         inputs = [file.path for file in plan.inputs]
@@ -93,23 +96,31 @@ class Rewriter:
             while todo:
                 ranges = todo.pop()
                 try:
-                    uploaded.append(self._write(plan, ranges, keep, clean, as_of))
+                    uploaded.append((yield from self._write(plan, ranges, keep, clean, as_of)))
                 except _TooLarge:
                     todo += reversed(halved(plan.inputs, ranges))
             self._catch_up()
-            before = self._log.prepare_rewrite(inputs, uploaded, self._step)
+            before = yield from self._prepare(inputs, uploaded)
         except BaseException:
             self._discard(uploaded)
             raise
-        try:
-            self._log.rewrite(inputs, uploaded, self._clock.monotonic() + COMMIT_TIMEOUT_S, before, planned_for)
-        except StalePlan as stale:
+        deadline = self._clock.monotonic() + COMMIT_TIMEOUT_S
+        stale = self._log.rewrite(inputs, uploaded, deadline, before, planned_for)
+        if stale is not None:
             metrics.STALE_REWRITES.add(topic=self._log.topic)
             if not stale.may_have_stood:  # otherwise readers may use the files: orphan removal deletes them later
                 self._discard(uploaded)
-            raise
+            return stale
         self._row_cache.forget(inputs)
         return tuple(segment.path for segment in uploaded)
+
+    def _prepare(self, inputs: Sequence[str], uploaded: Sequence[RewrittenSegment]) -> Work[Prepared]:
+        actions = self._log.rewrite_actions(inputs, uploaded)
+        before = NOTHING_PREPARED
+        for at in range(0, len(actions), PREPARED_AT_ONCE):
+            before += prepared(actions[at : at + PREPARED_AT_ONCE])
+            yield
+        return before
 
     def _catch_up(self) -> None:
         """Read new entries now, so that the commit does not find its slot taken and has to read them all at once."""
@@ -127,16 +138,16 @@ class Rewriter:
         keep: Callable[[Fetched], pa.RecordBatch],
         clean: int | None,
         as_of: int,
-    ) -> RewrittenSegment:
+    ) -> Work[RewrittenSegment]:
         path = names.data_file_name(self._clock.unique_id())
         # The rows are released once they are encoded, so that a slow upload does not keep both in memory.
-        batches, encoded, decoded_bytes, times, offsets = self._encoded(plan, ranges, keep, path)
-        self._step()
+        batches, encoded, decoded_bytes, times, offsets = yield from self._encoded(plan, ranges, keep, path)
+        yield
         try:
-            self._put(self._log.folder + path, encoded.data)
+            yield from self._put(self._log.folder + path, encoded.data)
         except StoreError as error:
             raise unavailable(error) from error
-        self._step()
+        yield
         newest = max(plan.inputs, key=lambda file: file.segment.version)
         return RewrittenSegment(
             path,
@@ -159,34 +170,30 @@ class Rewriter:
             encoded.statistics,
         )
 
-    def _put(self, key: str, data: memoryview) -> None:
+    def _put(self, key: str, data: memoryview) -> Work[None]:
         if self._is_gentle and isinstance(self._store, LocalStore):
-            for _ in self._store.put_in_pieces(key, data):
-                self._step()
+            yield from self._store.put_in_pieces(key, data)
         else:
             self._store.put(key, data)
 
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch], path: str
-    ) -> tuple[tuple[Batch, ...], EncodedSegment, int, pa.Scalar, pa.Scalar]:
+    ) -> Work[tuple[tuple[Batch, ...], EncodedSegment, int, pa.Scalar, pa.Scalar]]:
         """Encode the new file `path`. Returns its batches, its content, the number of bytes that it decodes to, and
         the minimum and maximum of its times (in µs) and of its offsets."""
-        rows = self._read(plan, ranges, keep)
+        rows = yield from self._read(plan, ranges, keep)
         batches = _batches(ranges, rows, path)
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
-        encoded = encode_segment(
-            table,
-            [batch.rows for batch in batches],
-            *self._codec(plan),
-            row_group_bytes=COMPACTED_ROW_GROUP_BYTES,
-            between=self._step,
+        counts = [batch.rows for batch in batches]
+        encoded = yield from encode_by_row_groups(
+            table, counts, *self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
         )
         times = pc.min_max(table.column("_timestamp").cast(pa.int64()))
         return batches, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
 
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
-    ) -> dict[int, list[pa.RecordBatch]]:
+    ) -> Work[dict[int, list[pa.RecordBatch]]]:
         """The rows by partition, in the order of partitions, and within each in the order of offsets."""
         index = OffsetIndex()
         for file in plan.inputs:
@@ -199,7 +206,7 @@ class Rewriter:
                 size += kept.nbytes
             if size > self.bytes_max and len(halved(plan.inputs, ranges)) > 1:
                 raise _TooLarge
-            self._step()
+            yield
         return rows
 
     def _fetched(self, reads: Sequence[FileRead]) -> Iterator[list[Fetched]]:

@@ -16,9 +16,10 @@ from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks, expiry_ms
 from deltaq.maintenance.groups import GroupPass
+from deltaq.maintenance.report import FAILURES, Notify
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
-from deltaq.maintenance.topic_pass import FAILURES, Tell, TopicPass
+from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.root import open_root
 from deltaq.store import Store, StoreError, left_probes, remove_left_probes
 
@@ -37,7 +38,7 @@ OFFSETS_RETENTION_MS = 7 * 24 * 3600 * 1000
 class Maintenance:
     """Maintenance of one root. Several instances, in any processes, may run at once. Not thread-safe.
 
-    `tell` receives a line for each action. A failure of one topic or group is reported and counted under `FAILURES`;
+    `notify` receives a line for each action. A failure of one topic or group is reported and counted under `FAILURES`;
     the round goes on with the others, and the next round tries again. A wall clock that differs from the store's is
     reported and counted likewise; nothing is then removed because of its age. `offsets_retention_ms` is Kafka's
     `offsets.retention.minutes` in milliseconds.
@@ -49,14 +50,14 @@ class Maintenance:
         clock: Clock = SYSTEM_CLOCK,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
         throttle: Throttle | None = None,
-        tell: Tell | None = None,
+        notify: Notify | None = None,
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
         self._store = store
         self._clock = clock
         self._settings = settings
         self._throttle = throttle or Throttle(clock)
-        self._tell: Tell = tell or (lambda _: None)
+        self._notify: Notify = notify or (lambda _: None)
         self._offsets_retention_ms = offsets_retention_ms
         self._topics: dict[str, TopicPass] = {}
         self._groups: dict[str, GroupPass] = {}
@@ -82,7 +83,7 @@ class Maintenance:
         done += self._attempt("probes", self._remove_left_probes)
         done += self._attempt("unfinished files", self._remove_unfinished)
         if (fault := clock_fault(self._store, self._clock)) is not None:
-            self._tell(fault)
+            self._notify(fault)
             done[FAILURES] += 1
         return done
 
@@ -96,10 +97,10 @@ class Maintenance:
         passes: list[tuple[str, TopicPass | GroupPass]] = [*self._topics.items(), *self._groups.items()]
         waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
-            self._tell(f"waiting {self._settings.clean_up_grace_s:g} s for a second look at what others may still use")
+            self._notify(f"waiting {self._settings.clean_up_grace_s:g} s before what others may still use is removed")
             self._throttle.rest(self._settings.clean_up_grace_s)
         for name, work in waiting:
-            done += self._attempt(name, work.second_look)
+            done += self._attempt(name, work.finish)
         return done
 
     def _passes(self) -> Iterator[tuple[str, TopicPass | GroupPass]]:
@@ -123,10 +124,10 @@ class Maintenance:
             yield name, passes[name]
 
     def _topic_pass(self, topic: str) -> TopicPass:
-        return TopicPass(self._store, topic, self._clock, self._settings, self._throttle, self._tell)
+        return TopicPass(self._store, topic, self._clock, self._settings, self._throttle, self._notify)
 
     def _group_pass(self, group: str) -> GroupPass:
-        return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._tell)
+        return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._notify)
 
     def _plan_of_probes(self) -> Counter[str]:
         try:
@@ -134,7 +135,7 @@ class Maintenance:
         except StoreError as error:
             raise unavailable(error) from error
         if left:
-            self._tell(f"probes: delete {len(left)} that were interrupted")
+            self._notify(f"probes: delete {len(left)} that were interrupted")
         return Counter({"actions planned": int(bool(left))})
 
     def _remove_left_probes(self) -> Counter[str]:
@@ -148,7 +149,7 @@ class Maintenance:
 
     def _remove_unfinished(self) -> Counter[str]:
         now = self._clock.uptime()
-        if (now - self._unfinished_at) * 1000 < self._settings.look_interval_ms:
+        if (now - self._unfinished_at) * 1000 < self._settings.scan_interval_ms:
             return Counter()
         try:
             removed = 0
@@ -164,12 +165,12 @@ class Maintenance:
         try:
             return work()
         except (KafkaException, CheckpointFailed) as error:
-            self._tell(f"{name}: {error}")
+            self._notify(f"{name}: {error}")
         except Stopped:
             raise
         except Exception as error:  # noqa: BLE001 - a defect, or a malformed table, must not stop the other topics
             _log.exception("maintenance failed of=%r", name)
-            self._tell(f"{name}: {type(error).__name__}: {error}")
+            self._notify(f"{name}: {type(error).__name__}: {error}")
         return Counter({FAILURES: 1})
 
 
@@ -180,7 +181,7 @@ def run(
     dry_run: bool = False,
     interval_s: float = 60.0,
     conf: Mapping[str, Any] | None = None,
-    tell: Tell | None = None,
+    notify: Notify | None = None,
     store: Store | None = None,
     clock: Clock = SYSTEM_CLOCK,
     settings: MaintenanceSettings = DEFAULT_SETTINGS,
@@ -189,7 +190,7 @@ def run(
 
     With `dry_run`, report what would be done first and change nothing. `conf` is a producer's configuration, of which
     `store.*` and `offsets.retention.minutes` are used; use the same values wherever the root is maintained. A `conf`
-    that names another root is refused. `tell` receives each line of progress.
+    that names another root is refused. `notify` receives each line of progress.
 
     With `once` or `dry_run`, returns the number of actions of each kind; `failures` is the number of failures.
 
@@ -202,17 +203,17 @@ def run(
             raise InvalidConfig(f"{key} names another root than the one to be maintained: leave it out", key=key)
     config = parse_client_config("producer", {**(conf or {}), "bootstrap.servers": root})
     store = open_root(config, clock) if store is None else store
-    tell = tell or (lambda _: None)
+    notify = notify or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000
-    maintenance = Maintenance(store, clock, settings, tell=tell, offsets_retention_ms=retention_ms)
+    maintenance = Maintenance(store, clock, settings, notify=notify, offsets_retention_ms=retention_ms)
 
-    def tell_if_empty() -> None:
+    def report_if_empty() -> None:
         if not maintenance.is_of_use:
-            tell(f"there are no topics and no groups under {store.url}")
+            notify(f"there are no topics and no groups under {store.url}")
 
     if dry_run:
         planned = maintenance.plan()
-        tell_if_empty()
+        report_if_empty()
         return planned
     while True:
         try:
@@ -222,12 +223,12 @@ def run(
                 raise
             _log.warning("a round of maintenance failed: %s", error)
             done = Counter({FAILURES: 1})
-            tell(f"{store.url}: {error}")
+            notify(f"{store.url}: {error}")
         else:
-            tell_if_empty()
+            report_if_empty()
         if once:
             done += maintenance.finish()
-        tell(_summary(done))
+        notify(_summary(done))
         if once:
             return done
         clock.sleep(interval_s)

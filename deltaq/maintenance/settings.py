@@ -52,7 +52,7 @@ class MaintenanceSettings:
     file_delete_delay_ms: int | None = None
     """Milliseconds that a file is kept after it has left its topic. None: the topic's `file.delete.delay.ms`."""
 
-    look_interval_ms: int = 3 * 60 * 60 * 1000
+    scan_interval_ms: int = 3 * 60 * 60 * 1000
     """Milliseconds between two scans of a topic's folder for orphan files. It adds to the time that each is kept."""
 
     background_share: float = 0.1

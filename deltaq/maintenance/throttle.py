@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from typing import TypeVar
+
 from deltaq.clock import Clock
+from deltaq.work import Work
 
 __all__ = ["Stopped", "Throttle"]
+
+T = TypeVar("T")
 
 PAUSE_S_MAX = 60.0
 """Longest pause between two steps. A process that was suspended for an hour did not work for an hour."""
@@ -75,6 +81,17 @@ class Throttle:
             self._worked_from = self._clock.monotonic()
         if self._stopped:
             raise Stopped
+
+    def run(self, work: Work[T]) -> T:
+        """Do all of the work, with a step after each piece. Raises what the work raises; Stopped."""
+        with closing(work):
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                self.step()
 
     def _sleep(self, seconds: float) -> None:
         """Sleep; ends early after `stop`."""

@@ -34,6 +34,7 @@ from deltaq.parquet.file_statistics import (
     integer_statistics,
     text_statistics,
 )
+from deltaq.work import Work, finish
 
 __all__ = [
     "COMPACTED_ROW_GROUP_BYTES",
@@ -42,6 +43,7 @@ __all__ = [
     "RowRange",
     "SegmentFile",
     "SegmentLayout",
+    "encode_by_row_groups",
     "encode_segment",
     "read_layout",
     "read_rows",
@@ -151,15 +153,26 @@ def encode_segment(
     level: int | None = None,
     *,
     row_group_bytes: int | None = None,
-    between: Callable[[], None] = lambda: None,
 ) -> EncodedSegment:
     """Encode `batch`, whose rows are sorted by partition, as Parquet. The chunks of a table are joined per row group.
 
     `shares` are the row counts of the partitions in order; their sum is the number of rows. With `row_group_bytes`
     each row group decodes to about that many bytes, so that small parts of a large file can be read. Without it, only
-    the number of rows per row group is limited. `between` is called after each row group, and its exceptions are passed
-    on. InvalidConfig for an unknown compression, or a level that the codec does not have.
+    the number of rows per row group is limited. InvalidConfig for an unknown compression, or a level that the codec
+    does not have.
     """
+    return finish(encode_by_row_groups(batch, shares, compression, level, row_group_bytes=row_group_bytes))
+
+
+def encode_by_row_groups(
+    batch: pa.RecordBatch | pa.Table,
+    shares: Sequence[int],
+    compression: str,
+    level: int | None = None,
+    *,
+    row_group_bytes: int | None = None,
+) -> Work[EncodedSegment]:
+    """As `encode_segment`, as work in pieces of one row group."""
     sink = pa.BufferOutputStream()
     # The size of the rows of a single partition is not needed: without `row_group_bytes`, only their number counts.
     is_simple = len(shares) == 1 and row_group_bytes is None
@@ -174,7 +187,7 @@ def encode_segment(
             part = batch.slice(first, count)
             for rows in _halved(_one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes):
                 writer.write_batch(rows, row_group_size=rows.num_rows)
-                between()
+                yield
     data = memoryview(sink.getvalue())
     footer_bytes = int.from_bytes(data[-8:-4], "little") + 8
     return EncodedSegment(

@@ -99,16 +99,15 @@ SHARED_FILES_MAX = 256
 """Most shared files of peers in one entry."""
 
 
-class StalePlan(Exception):
-    """The plan does not fit the current topic. Make a new one.
+@dataclass(frozen=True, slots=True)
+class StalePlan:
+    """The outcome of a commit whose plan does not fit the current topic: nothing was written. Make a new plan.
 
     `may_have_stood`: an entry for the plan was sent into a slot that has been cleaned up since. Its files may have been
-    in the topic, and readers may still use them. Otherwise nothing was written.
+    in the topic, and readers may still use them.
     """
 
-    def __init__(self, *, may_have_stood: bool = False) -> None:
-        super().__init__("the topic has changed since this was planned")
-        self.may_have_stood = may_have_stood
+    may_have_stood: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ class TopicLog:
 
     `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if `indexed`.
     Maintenance `beside` a writer takes over the entries which that one has read, and commits under its lock, so that
-    the two do not race for slots. `between` is called between entries while the position catches up.
+    the two do not race for slots.
     """
 
     def __init__(
@@ -202,7 +201,6 @@ class TopicLog:
         indexed: bool = False,
         client_id: str = "",
         beside: SharedTopicLog | None = None,
-        between: Callable[[], object] = lambda: None,
     ) -> None:
         self.topic = topic
         self.folder = names.topic_folder(topic)
@@ -210,7 +208,6 @@ class TopicLog:
         self.index = OffsetIndex()
         self._indexed = indexed
         self._beside = beside
-        self._between = between
         self._last: TopicHead | None = None
         self.writer = clock.unique_id()[-WRITER_CHARS:]
         self.pending_shared = PendingSharedFiles() if beside is None else beside.pending_shared
@@ -318,7 +315,7 @@ class TopicLog:
         """Follow the log to its newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true
         afterwards.
 
-        Raises what `load` and `between` raise.
+        Raises what `load` raises.
         """
         if self._beside is not None:
             with self._beside.lock:
@@ -329,7 +326,7 @@ class TopicLog:
             return self.load(to_end=to_end)
         try:
             while self.read_next() is not None:
-                self._between()
+                pass
         except LogCleaned:
             self.load(to_end=to_end)
         if to_end and self.is_end_open:
@@ -628,17 +625,9 @@ class TopicLog:
 
     # --- maintenance ---
 
-    def prepare_rewrite(
-        self,
-        inputs: Sequence[str],
-        outputs: Sequence[RewrittenSegment],
-        between: Callable[[], object] = lambda: None,
-    ) -> Prepared:
-        """Encode the actions of a `rewrite` in advance, to hold the writer's lock for a shorter time.
-
-        `between` is called from time to time. Raises what it raises.
-        """
-        return prepared(rewritten(inputs, outputs, self._now(), self._indexed_columns()), between)
+    def rewrite_actions(self, inputs: Sequence[str], outputs: Sequence[RewrittenSegment]) -> list[Action]:
+        """The actions of a `rewrite` that can be prepared in advance, to hold the writer's lock for a shorter time."""
+        return rewritten(inputs, outputs, self._now(), self._indexed_columns())
 
     def rewrite(
         self,
@@ -647,20 +636,19 @@ class TopicLog:
         deadline: float,
         before: Prepared | None = None,
         planned_for: TopicSettings | None = None,
-    ) -> None:
+    ) -> StalePlan | None:
         """Replace the files `inputs` (paths) by `outputs`. The position must not be before their versions.
 
-        `before` is what `prepare_rewrite` returned for them. Raises StalePlan if one of the inputs has left the topic,
-        if the outputs have waited for too long, or if the topic's settings are not `planned_for`; what
+        `before` are the prepared `rewrite_actions` for them. The plan is stale if one of the inputs has left the topic,
+        if the outputs have waited for too long, or if the topic's settings are not `planned_for`. Raises what
         `DeltaLog.commit` raises.
         """
-
         is_uncertain = False
 
-        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
             is_here = all(path in state.files for path in inputs)
             if not is_here or _voided(outputs, head) or not _has_settings(state, planned_for):
-                raise StalePlan(may_have_stood=is_uncertain)
+                return StalePlan(is_uncertain)
             return [renewed(head, now_ms)]
 
         def may_stand(_: TableState) -> bool:
@@ -669,31 +657,37 @@ class TopicLog:
             is_uncertain = True
             return False
 
-        self._maintain("OPTIMIZE", actions, deadline, may_stand, before or self.prepare_rewrite(inputs, outputs))
+        before = before or prepared(self.rewrite_actions(inputs, outputs))
+        return self._maintain("OPTIMIZE", actions, deadline, may_stand, before)
 
     def retain(
-        self, decide: Callable[[TopicHead], Trimmed], deadline: float, planned_for: TopicSettings | None = None
-    ) -> None:
-        """Remove records as `decide` says. It is called again for each slot tried, and may raise StalePlan to give up.
+        self,
+        decide: Callable[[TopicHead], Trimmed | StalePlan],
+        deadline: float,
+        planned_for: TopicSettings | None = None,
+    ) -> StalePlan | None:
+        """Remove records as `decide` says, which is called again for each slot tried.
 
-        Raises StalePlan if one of the files has already left the topic, or if the topic's settings are not
-        `planned_for`; what `DeltaLog.commit` raises.
+        The plan is stale if `decide` says so, if one of the files has already left the topic, or if the topic's
+        settings are not `planned_for`. Raises what `DeltaLog.commit` raises.
         """
 
-        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
             trimmed = decide(head)
+            if isinstance(trimmed, StalePlan):
+                return trimmed
             if not all(path in state.files for path in trimmed.paths) or not _has_settings(state, planned_for):
-                raise StalePlan
+                return StalePlan()
             return retained(head, trimmed, now_ms)
 
-        self._maintain("DELETE", actions, deadline)
+        return self._maintain("DELETE", actions, deadline)
 
-    def raise_min_upload_version(self, min_upload_version: int, deadline: float) -> None:
+    def raise_min_upload_version(self, min_upload_version: int, deadline: float) -> StalePlan | None:
         """Void uploads: refuse from now on all files whose upload began at a known version below `min_upload_version`.
 
-        Applies to deleted topics, too. Raises what `DeltaLog.commit` raises.
+        Applies to deleted topics, too; StalePlan if the log was removed. Raises what `DeltaLog.commit` raises.
         """
-        self._maintain(
+        return self._maintain(
             "VACUUM START", lambda _, head, now: raised_min_upload_version(head, min_upload_version, now), deadline
         )
 
@@ -702,40 +696,43 @@ class TopicLog:
         """Whether the table property names the columns with statistics. Raises UnknownTopic."""
         return STATISTICS_PROPERTY in self.metadata.configuration
 
-    def name_statistics(self, deadline: float) -> None:
+    def name_statistics(self, deadline: float) -> StalePlan | None:
         """Set the table property that names the columns with statistics to deltaq's own columns, where it is missing.
 
-        Files may lack statistics of other columns, and delta-rs would skip them as files without a match.
-        Raises StalePlan if the property is set or the topic was deleted; what `DeltaLog.commit` raises.
+        Files may lack statistics of other columns, and delta-rs would skip them as files without a match. The plan is
+        stale if the property is set or the topic was deleted. Raises what `DeltaLog.commit` raises.
         """
 
-        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action]:
+        def actions(state: TableState, head: TopicHead, now_ms: int) -> list[Action] | StalePlan:
             if head.deleted or state.metadata is None or STATISTICS_PROPERTY in state.metadata.configuration:
-                raise StalePlan
+                return StalePlan()
             change = TopicChange(head.partitions, {STATISTICS_PROPERTY: statistics_property()})
             return changed(head, state.metadata, change, now_ms)
 
-        self._maintain("SET TBLPROPERTIES", actions, deadline)
+        return self._maintain("SET TBLPROPERTIES", actions, deadline)
 
     def _maintain(
         self,
         operation: str,
-        actions: Callable[[TableState, TopicHead, int], list[Action]],
+        actions: Callable[[TableState, TopicHead, int], list[Action] | StalePlan],
         deadline: float,
         may_stand: Callable[[TableState], bool] = lambda _: False,
         before: Prepared = NOTHING_PREPARED,
-    ) -> None:
+    ) -> StalePlan | None:
         info = self._info(self._new_token(), self._now(), operation, blind=False)
         if self._beside is None:
-            self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
-            return
+            outcome = self._log.commit(lambda state: self._draft(info, state, actions, may_stand, before), deadline)
+            return outcome if isinstance(outcome, StalePlan) else None
         deadline = min(deadline, self._clock.monotonic() + LOCK_HOLD_MAX_S)
         with self._beside.lock:
             log = self._beside.log
             if log.version < self.version:
                 self._lead(log)  # its writer has not read the newest entries yet
-            log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
+            outcome = log._log.commit(lambda state: log._draft(info, state, actions, may_stand, before), deadline)
+            if isinstance(outcome, StalePlan):
+                return outcome
             self.adopt(log)
+            return None
 
     def _lead(self, writer: TopicLog) -> None:
         """Move a writer to this position. Raises what `read_next` raises, except LogCleaned."""
@@ -755,15 +752,17 @@ class TopicLog:
         self,
         info: CommitInfo,
         state: TableState,
-        actions: Callable[[TableState, TopicHead, int], list[Action]],
+        actions: Callable[[TableState, TopicHead, int], list[Action] | StalePlan],
         may_stand: Callable[[TableState], bool],
         before: Prepared,
-    ) -> Draft:
+    ) -> Draft | Abandoned[StalePlan]:
         if self._last is None:
-            raise StalePlan
+            return Abandoned(StalePlan())
         now = self._now()
         info = replace(info, timestamp=now)
         rest = actions(state, self._last, now)
+        if isinstance(rest, StalePlan):
+            return Abandoned(rest)
         # Check it before the write: no defect in maintenance may create an entry that all readers refuse for ever.
         entry = Entry(state.version + 1, info, (*before.actions, *rest))
         self._drafted = _Drafted(entry, self._checked(entry, f"a new entry of {self.folder}"))

@@ -35,7 +35,7 @@ SMALL = MaintenanceSettings(
     clean_up_grace_s=60.0,
     clean_up_interval_s=0.0,
     merge_files=4,
-    look_interval_ms=0,
+    scan_interval_ms=0,
 )
 """Settings with small limits and intervals, with which all maintenance is due soon."""
 

@@ -159,7 +159,7 @@ class Model(RuleBasedStateMachine):
         done = work.run()
         if done["log objects deleted"] == 0 and work.is_waiting():
             self.clock.advance(61)
-            work.clean_log()
+            work.finish()
         found = {(seen[0], seen[1]) for seen in seen_by_consumers(self.store)}
         starts = list(self.topic.starts)
         assert all(map(int.__le__, self.starts, starts))

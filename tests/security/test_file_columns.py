@@ -24,6 +24,7 @@ from deltaq.store import MemoryStore
 from deltaq.topics.columns import HEADERS
 from deltaq.topics.log import TopicLog
 from deltaq.topics.time_lookup import offset_for_time
+from deltaq.work import finish
 from tests.doubles.reading import next_message
 from tests.security.forged import Change, as_segment, forge, in_tag, replace_file, topic_of_three
 
@@ -104,7 +105,7 @@ def by_file_compaction(store: MemoryStore) -> Exception:
     log = _log(store)
     files = tuple(log.index.files.values())
     with pytest.raises(Corrupt) as caught:
-        Rewriter(store, log, SYSTEM_CLOCK).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30)))
+        finish(Rewriter(store, log, SYSTEM_CLOCK).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30))))
     return caught.value
 
 
@@ -112,7 +113,7 @@ def by_key_compaction(store: MemoryStore) -> Exception:
     log = _log(store)
     plan = KeyCleaning((), tuple((file,) for file in log.index.files.values()))
     with pytest.raises(Corrupt) as caught:
-        KeyCleaner(store, log, SYSTEM_CLOCK, Rewriter(store, log, SYSTEM_CLOCK)).clean(plan, log.settings)
+        finish(KeyCleaner(store, log, SYSTEM_CLOCK, Rewriter(store, log, SYSTEM_CLOCK)).clean(plan, log.settings))
     return caught.value
 
 
@@ -211,7 +212,7 @@ def test_a_column_added_to_the_table_later_is_null_in_older_files():
     assert rows.column("later").null_count == len(rows)
     log = _log(store)
     files = tuple(log.index.files.values())
-    Rewriter(store, log, SYSTEM_CLOCK).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30)))
+    finish(Rewriter(store, log, SYSTEM_CLOCK).rewrite(FileRewrite(files, cut(files, log.live_head, 2**30))))
     assert Topic("t", store=store).to_arrow().equals(table)
 
 

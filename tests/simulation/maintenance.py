@@ -56,7 +56,7 @@ def finish_maintenance(harness: Harness) -> None:
 def _maintenance(harness: Harness, machine: Machine, *, is_strict: bool) -> Callable[[], None]:
     """A round of maintenance. A strict one has no fault that could explain a failure."""
     lines: list[str] = []
-    maintenance = Maintenance(machine.store, machine.clock, harness.scenario.maintenance, tell=lines.append)
+    maintenance = Maintenance(machine.store, machine.clock, harness.scenario.maintenance, notify=lines.append)
 
     def work() -> None:
         lines.clear()

@@ -81,7 +81,7 @@ MAINTAINED = replace(
         keep_checkpoints=1,
         merge_files=2,
         file_delete_delay_ms=10_000,
-        look_interval_ms=5_000,
+        scan_interval_ms=5_000,
         in_flight_ms=5_000,
         clean_up_interval_s=5.0,
     ),

@@ -143,7 +143,7 @@ def loses_a_record_of_each_merge(patch: pytest.MonkeyPatch) -> None:
     read = Rewriter._read
 
     def careless(self, *arguments):
-        rows = read(self, *arguments)
+        rows = yield from read(self, *arguments)
         return {
             partition: [part.slice(0, max(1, part.num_rows - 1)) for part in parts] for partition, parts in rows.items()
         }
@@ -159,7 +159,12 @@ def leaves_a_batch_out_of_each_merge(patch: pytest.MonkeyPatch) -> None:
 
 def merges_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
     read = Rewriter._read
-    patch.setattr(Rewriter, "_read", lambda self, *all: {n: parts[::-1] for n, parts in read(self, *all).items()})
+
+    def backwards(self, *arguments):
+        rows = yield from read(self, *arguments)
+        return {partition: parts[::-1] for partition, parts in rows.items()}
+
+    patch.setattr(Rewriter, "_read", backwards)
 
 
 def keeps_the_oldest_record_of_each_key(patch: pytest.MonkeyPatch) -> None:

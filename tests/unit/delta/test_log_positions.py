@@ -15,12 +15,14 @@ from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.orphan_files import OrphanFileRemover
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.throttle import Stopped, Throttle
-from deltaq.maintenance.topic_pass import NEW_VERSIONS, TopicPass
+from deltaq.maintenance.topic_pass import TopicPass
+from deltaq.maintenance.work_queue import NEW_VERSIONS
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
 from deltaq.store import LocalStore, MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import LOCK_HOLD_MAX_S, SharedTopicLog, StalePlan, TopicLog
 from deltaq.topics.state import DataFile
+from deltaq.work import Work, finish
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 
@@ -76,15 +78,16 @@ def test_a_position_without_an_index_gives_none_to_another(topic: WrittenTopic) 
         position(topic).adopt(TopicLog(topic.store, "t", topic.clock))
 
 
-def test_catching_up_yields_after_each_entry_and_can_be_stopped(topic: WrittenTopic) -> None:
+def test_maintenance_pauses_after_each_entry_that_it_reads_and_can_be_stopped(topic: WrittenTopic) -> None:
     seen: list[int] = []
 
-    def between() -> None:
-        seen.append(follower.version)
-        if len(seen) == 3:
-            raise TimeoutError
+    class Noting(Throttle):
+        def pause(self) -> None:
+            seen.append(follower.version)
+            if len(seen) == 3:
+                raise TimeoutError
 
-    follower = TopicLog(topic.store, "t", topic.clock, indexed=True, between=between)
+    follower = TopicPass(topic.store, "t", topic.clock, SMALL, Noting(topic.clock))._log
     follower.load()
     for number in range(5):
         topic.append(Row(b"%d" % number))
@@ -244,7 +247,7 @@ def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, stor
         log.catch_up()
         store.read.clear()
         work = Rewriter(store, log, topic.clock)
-        work.rewrite(FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30)))
+        finish(work.rewrite(FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))))
         assert log.version == topic.log.version
         assert len(topic.files) == 1
     assert len(store.tried) == len(set(store.tried)) == topic.log.version
@@ -275,8 +278,7 @@ def test_a_stale_plan_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None
     plan = FileRewrite(tuple(topic.files), cut(topic.files, topic.log.live_head, 2**30))
     topic.maintain(merge_files=3)
     topic.log.catch_up()
-    with pytest.raises(StalePlan):
-        Rewriter(topic.store, log, topic.clock).rewrite(plan)
+    assert finish(Rewriter(topic.store, log, topic.clock).rewrite(plan)) == StalePlan()
     assert topic.stored() - {file.path for file in plan.inputs} == topic.live()
 
 
@@ -382,7 +384,7 @@ def test_a_busy_writer_does_not_starve_a_merge(topic: WrittenTopic, monkeypatch:
 def test_a_long_merge_is_interrupted_repeatedly_but_has_half_of_the_time(
     topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("deltaq.maintenance.topic_pass.NEW_VERSIONS", 4)
+    monkeypatch.setattr("deltaq.maintenance.work_queue.NEW_VERSIONS", 4)
     caplog.set_level("INFO", "deltaq.maintenance")
     for number in range(60):
         topic.append(Row(b"%d" % number))
@@ -403,13 +405,13 @@ def test_files_added_during_a_long_listing_are_merged_before_it_ends(
     topic = WrittenTopic(MemoryStore("test", clock), clock)
     for number in range(5):
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
-    throttle, looking = Writing(topic, NEW_VERSIONS, 0), OrphanFileRemover.look
+    throttle, scanning = Writing(topic, NEW_VERSIONS, 0), OrphanFileRemover.scan
 
-    def look(sweeper: OrphanFileRemover) -> int:
+    def scan(remover: OrphanFileRemover) -> Work[int]:
         throttle.rounds = 1
-        return looking(sweeper)
+        return scanning(remover)
 
-    monkeypatch.setattr(OrphanFileRemover, "look", look)
+    monkeypatch.setattr(OrphanFileRemover, "scan", scan)
     shared = SharedTopicLog(topic.log, topic.clock)
     done = TopicPass(topic.store, "t", topic.clock, SMALL, throttle, beside=shared).run()
     assert merges(topic) == [NEW_VERSIONS]
@@ -457,7 +459,7 @@ def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(to
     def overtake(files: list[DataFile]) -> None:
         log = topic.fresh_log()
         work = Rewriter(topic.store, log, topic.clock)
-        work.rewrite(FileRewrite(tuple(files), cut(files, log.live_head, 2**30)))
+        finish(work.rewrite(FileRewrite(tuple(files), cut(files, log.live_head, 2**30))))
 
     def hide(files: list[DataFile]) -> None:
         store.add(Rule("get", files[-1].segment.key, Fault.missing(), times=1))

@@ -212,7 +212,7 @@ def test_a_machine_a_year_ahead_removes_nothing_because_of_its_age_and_does_the_
     clock = SkewedClock(right, YEAR_S)
     told: list[str] = []
     before, records = keys(store), seen_by_consumers(store)
-    maintenance = Maintenance(store, clock, SMALL, tell=told.append)
+    maintenance = Maintenance(store, clock, SMALL, notify=told.append)
     assert several_rounds(maintenance, right) == [1, 1, 1]
     assert sum("the clock of this machine is 31,536,000 s ahead of" in line for line in told) == 3
     assert before <= keys(store)

@@ -104,7 +104,7 @@ def told_by_a_dry_run(store: Store, clock: ManualClock) -> list[str]:
     counting = FaultyStore(store, clock=clock)
     before = all_objects(store)
     told: list[str] = []
-    done = run("memory://test", dry_run=True, store=counting, clock=clock, settings=SMALL, tell=told.append)
+    done = run("memory://test", dry_run=True, store=counting, clock=clock, settings=SMALL, notify=told.append)
     assert (done["actions planned"], done["failures"]) == (len(told), 0)
     assert counting.operations["list"] > 0
     assert [name for name in WRITES if counting.operations[name]] == []
@@ -337,7 +337,7 @@ def test_a_closed_output_pipe_ends_the_command_quietly(root: Path, argument: str
 
 def test_run_returns_the_counts_of_its_work(root: Path) -> None:
     told: list[str] = []
-    done = run(root, once=True, tell=told.append)
+    done = run(root, once=True, notify=told.append)
     assert (done["files merged"], done["failures"]) == (40, 0)
     assert told
     assert run(root, once=True)["files merged"] == 0
@@ -364,7 +364,7 @@ def test_a_store_failure_for_one_topic_is_retried_in_the_next_round() -> None:
         written.append(Row(b"x"))
     faulty = FaultyStore(store, Rule("put", "*.parquet", Fault.error_before()), clock=clock)
     told: list[str] = []
-    maintenance = Maintenance(faulty, clock, SMALL, tell=told.append)
+    maintenance = Maintenance(faulty, clock, SMALL, notify=told.append)
     assert maintenance.round()["failures"] == 1
     assert faulty.effects[Effect.ERROR_BEFORE] == 1
     assert any(line.startswith("t: ") and "KafkaError" in line for line in told)
@@ -390,7 +390,7 @@ def test_an_unexpected_error_of_one_topic_is_reported_and_the_others_are_maintai
 
     monkeypatch.setattr(TopicPass, "run", run_or_fail)
     told: list[str] = []
-    done = Maintenance(store, clock, SMALL, tell=told.append).round()
+    done = Maintenance(store, clock, SMALL, notify=told.append).round()
     assert (done["failures"], done["files merged"]) == (1, 8)
     assert "a-strange-one: ZeroDivisionError: a defect" in told
     assert [record.exc_info is not None for record in caplog.records] == [True]
@@ -444,7 +444,7 @@ def test_a_service_survives_a_store_outage() -> None:
     faulty = FaultyStore(store, Rule("list_folders", "*", Fault.error_before(), times=1), clock=clock)
     told: list[str] = []
     with pytest.raises(Over):
-        run("memory://test", store=faulty, clock=clock, settings=SMALL, tell=told.append)
+        run("memory://test", store=faulty, clock=clock, settings=SMALL, notify=told.append)
     assert faulty.effects[Effect.ERROR_BEFORE] == 1
     summaries = [line for line in told if line.startswith("done: ")]
     assert summaries[0] == "done: 1 failures"
@@ -465,7 +465,7 @@ def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:
         written.append(Row(b"y"))
     told: list[str] = []
     before = clock.monotonic()
-    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL, tell=told.append)
+    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL, notify=told.append)
     assert done["log objects deleted"] > 20
     assert any(line.startswith("waiting 60 s") for line in told)
     assert clock.monotonic() - before >= DEFAULT_SETTINGS.clean_up_grace_s

@@ -316,7 +316,7 @@ def test_a_second_scan_is_awaited_only_if_it_may_matter(world):
     maintainer.run()
     assert maintainer.is_waiting(), "of nobody"
     world.clock.advance(CLEAN_UP_GRACE_S)
-    assert maintainer.second_look()["heartbeats deleted"] == 1
+    assert maintainer.finish()["heartbeats deleted"] == 1
     assert not maintainer.is_waiting()
     assert world.heartbeats() == ["a"]
 
@@ -337,7 +337,7 @@ def kept_short(world: World, count: int, settings: MaintenanceSettings = SMALL) 
         commit_many(world, log, 50)
         maintainer.run()
         world.clock.advance(CLEAN_UP_GRACE_S)
-        maintainer.clean_log()
+        maintainer.finish()
 
 
 def test_log_clean_up_keeps_the_state_of_a_group(world):
@@ -351,7 +351,7 @@ def test_log_clean_up_keeps_the_state_of_a_group(world):
     maintainer.run()
     assert maintainer.is_waiting()
     world.clock.advance(CLEAN_UP_GRACE_S)
-    assert maintainer.clean_log()["log objects deleted"] > 0
+    assert maintainer.finish()["log objects deleted"] > 0
     assert world.entries()[0] >= 200
     assert world.log().state() == before
     assert world.log().committed([("t", "id", 1)]) == [offset(49, 1, "note 49")]
@@ -369,7 +369,7 @@ def test_a_failed_checkpoint_does_not_stop_the_other_work(world, monkeypatch):
     assert (done["failures"], done["checkpoints"]) == (1, 0)
     assert any("no checkpoint could be made" in line for line in told)
     world.clock.advance(CLEAN_UP_GRACE_S)
-    assert maintainer.clean_log()["log objects deleted"] > 0
+    assert maintainer.finish()["log objects deleted"] > 0
 
 
 @pytest.mark.fault("D3")
@@ -491,7 +491,7 @@ def test_a_group_in_use_cleans_its_own_log(world, patient):
 
 @pytest.mark.slow
 def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeypatch):
-    monkeypatch.setattr(groups, "SWEEP_MAX", 20)
+    monkeypatch.setattr(groups, "REMOVALS_MAX", 20)
     settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)
     counting = FaultyStore(world.store, clock=patient)
     log = world.log(caretaker=BackgroundGroupMaintenance(counting, "g", patient, settings))
@@ -506,7 +506,7 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
         deletes.append(counting.operations["delete"] - deleted)
         if number % 10 == 0:
             lengths.append(len(world.entries()))
-    assert max(deletes) == groups.SWEEP_MAX
+    assert max(deletes) == groups.REMOVALS_MAX
     # What is too young, and what comes between two marks: a wait, and the removal of some hundred in small batches.
     assert max(lengths) <= 120 + 2 * (90 + 100)
     assert world.committed() == number
@@ -601,7 +601,7 @@ def test_a_machine_crash_leaves_nothing_that_breaks_the_next_maintenance(world):
         try:
             maintainer.run()
             world.clock.advance(CLEAN_UP_GRACE_S)
-            maintainer.clean_log()
+            maintainer.finish()
         except Crash:
             assert dying.effects[Effect.CRASHED_AFTER] == 1
         else:

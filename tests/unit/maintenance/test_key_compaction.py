@@ -24,6 +24,7 @@ from deltaq.store import MemoryStore
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import DataFile
+from deltaq.work import finish
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -253,7 +254,7 @@ def test_where_the_keys_take_too_much_memory_a_part_is_cleaned_and_the_rest_is_s
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
     assert len(plan.dirty) == 4
-    KeyCleaner(written.store, log, clock, Rewriter(written.store, log, clock)).clean(plan, log.settings)
+    finish(KeyCleaner(written.store, log, clock, Rewriter(written.store, log, clock)).clean(plan, log.settings))
     assert [file.clean for file in written.files] == [0, None, None, None]
     written.maintain(NEVER_MERGE)
     assert seen(written) == {(0, 30 + n): (key, b"3") for n, key in enumerate(keys)}
@@ -279,7 +280,7 @@ def test_no_entry_of_a_cleaning_names_very_many_files(monkeypatch: pytest.Monkey
     assert log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
-    KeyCleaner(topic.store, log, clock, Rewriter(topic.store, log, clock)).clean(plan, log.settings)
+    finish(KeyCleaner(topic.store, log, clock, Rewriter(topic.store, log, clock)).clean(plan, log.settings))
     assert removed == [4, 4, 3]
     seen = [(key, value) for *_, key, value, _ in seen_by_consumers(topic.store)]
     assert sorted(seen) == sorted(newest.items())
@@ -332,7 +333,11 @@ def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
     written.append(Row(b"3", b"k"), Row(None, b"j"))
-    KeyCleaner(written.store, log, written.clock, Rewriter(written.store, log, written.clock)).clean(plan, log.settings)
+    finish(
+        KeyCleaner(written.store, log, written.clock, Rewriter(written.store, log, written.clock)).clean(
+            plan, log.settings
+        )
+    )
     assert seen(written) == {(0, 1): (b"j", b"1"), (0, 2): (b"k", b"2"), (0, 3): (b"k", b"3"), (0, 4): (b"j", None)}
     written.maintain()
     assert seen(written) == {(0, 3): (b"k", b"3"), (0, 4): (b"j", None)}
@@ -356,7 +361,7 @@ def crashing_cleaning(crash: int) -> bool:
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
     with contextlib.suppress(Crash):
-        KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(plan, log.settings)
+        finish(KeyCleaner(faulty, log, written.clock, Rewriter(faulty, log, written.clock)).clean(plan, log.settings))
     assert model.newest().items() <= seen(written).items()
     written.maintain(NEVER_MERGE)
     assert seen(written) == model.newest()

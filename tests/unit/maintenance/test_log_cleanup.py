@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,13 +24,13 @@ from deltaq.maintenance import log_cleanup
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.log_cleanup import LogCleanup, LogListing, LogPlan, plan_log_start, plan_removal
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.maintenance.throttle import Stopped
 from deltaq.names import checkpoint_file, entry_version, log_entry, log_start_marker
 from deltaq.store import MemoryStore, Store, StoreError, StoreUnavailable
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.columns import table_schema
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import PendingSegment
+from deltaq.work import finish
 
 FOLDER = "topics/t/"
 LOG = "topics/t/_delta_log/"
@@ -96,10 +97,10 @@ class World:
     def clean(self, cleaner: LogCleanup | None = None) -> int:
         """Both steps, with the time between them; how many objects went."""
         cleaner = cleaner or self.cleaner()
-        cleaner.mark(self.delta())
-        cleaner.sweep(FOLDER)
+        finish(cleaner.mark(self.delta()))
+        finish(cleaner.remove(FOLDER))
         self.clock.advance(CLEAN_UP_GRACE_S)
-        return cleaner.sweep(FOLDER)
+        return finish(cleaner.remove(FOLDER))
 
     def entries(self, folder: str = FOLDER) -> list[int]:
         found = [entry_version(entry.key) for entry in self.store.list(f"{folder}_delta_log/")]
@@ -203,7 +204,7 @@ def test_exactly_the_objects_below_the_log_start_are_removed():
     for name in [*names, *kept, "_last_checkpoint", "_sidecars/00000000000000000001.parquet", "7.json", "notes.txt"]:
         store.put(LOG + name, b"")
     store.put(log_start_marker(FOLDER, 5), b"")
-    assert plan_removal(log_cleanup._listing(store, FOLDER), 5, SMALL) == sorted(LOG + name for name in names)
+    assert plan_removal(finish(log_cleanup._list_log(store, FOLDER)), 5, SMALL) == sorted(LOG + name for name in names)
 
 
 def test_checkpoints_are_thinned_to_the_newest_the_starts_and_one_in_each_span():
@@ -235,50 +236,50 @@ def test_a_plan_matches_the_two_steps_and_writes_nothing(old):
     assert {entry.key: old.store.get(entry.key) for entry in old.store.list("")} == objects
     assert planned.start == 80
     cleaner = old.cleaner()
-    cleaner.mark(old.delta())
-    thinned = cleaner.sweep(FOLDER)
+    finish(cleaner.mark(old.delta()))
+    thinned = finish(cleaner.remove(FOLDER))
     waiting = old.cleaner().plan(old.delta())
     assert waiting == LogPlan(None, planned.removed - thinned)
     old.clock.advance(CLEAN_UP_GRACE_S)
-    assert cleaner.sweep(FOLDER) == waiting.removed > 0
+    assert finish(cleaner.remove(FOLDER)) == waiting.removed > 0
     assert old.cleaner().plan(old.delta()) == LogPlan(None, 0)
     assert list(old.cleaner().plan(old.delta()).words()) == []
 
 
 def test_nothing_goes_before_the_grace_period_is_over_and_suspended_time_counts(old):
     cleaner = old.cleaner()
-    assert cleaner.mark(old.delta()) == 80
+    assert finish(cleaner.mark(old.delta())) == 80
     old.clock.advance(CLEAN_UP_GRACE_S / 2)
-    cleaner.sweep(FOLDER)
+    finish(cleaner.remove(FOLDER))
     assert old.entries() == list(range(106))
     assert cleaner.is_waiting(FOLDER)
     old.clock.suspend(CLEAN_UP_GRACE_S / 2)
-    assert cleaner.sweep(FOLDER) > 0
+    assert finish(cleaner.remove(FOLDER)) > 0
     assert old.entries()[0] == 80
     assert not cleaner.is_waiting(FOLDER)
 
 
 def test_the_grace_period_begins_when_the_cleaner_itself_saw_the_marker(old):
-    old.cleaner().mark(old.delta())
+    finish(old.cleaner().mark(old.delta()))
     old.clock.advance(10 * DAY_S)
     other = old.cleaner()
-    other.sweep(FOLDER)
+    finish(other.remove(FOLDER))
     assert old.entries() == list(range(106))
     assert other.is_waiting(FOLDER)
     old.clock.advance(CLEAN_UP_GRACE_S)
-    assert other.sweep(FOLDER) > 0
+    assert finish(other.remove(FOLDER)) > 0
     assert old.entries()[0] == 80
 
 
 def test_no_new_marker_is_made_before_the_last_one_is_cleaned_up(old):
     cleaner = old.cleaner()
-    assert cleaner.mark(old.delta()) == 80
+    assert finish(cleaner.mark(old.delta())) == 80
     old.grow(old.topic(), 100)
     old.clock.advance(2 * DAY_S)
     assert old.cleaner().plan(old.delta()).start is None
-    assert old.cleaner().mark(old.delta()) is None, "one that has just come waits with the others"
-    assert cleaner.sweep(FOLDER) > 0
-    assert cleaner.mark(old.delta()) == 180
+    assert finish(old.cleaner().mark(old.delta())) is None, "one that has just come waits with the others"
+    assert finish(cleaner.remove(FOLDER)) > 0
+    assert finish(cleaner.mark(old.delta())) == 180
 
 
 def test_young_entries_stay_and_of_very_many_even_they_go(world):
@@ -296,8 +297,8 @@ def test_a_log_that_grows_while_it_is_cleaned_stays_short(old):
     """Whoever marks before each sweep must not wait for ever for a marker that is old enough."""
     cleaner, topic = old.cleaner(), old.topic()
     for _ in range(6):
-        cleaner.mark(old.delta())
-        cleaner.sweep(FOLDER)
+        finish(cleaner.mark(old.delta()))
+        finish(cleaner.remove(FOLDER))
         old.grow(topic, 50)
         old.clock.advance(2 * DAY_S)
     assert len(old.entries()) <= 200
@@ -317,13 +318,13 @@ def test_cleaning_again_and_again_removes_each_lower_marker(old):
 
 def test_a_limited_clean_up_removes_the_lowest_entries_first_and_resumes(old):
     cleaner = old.cleaner()
-    cleaner.mark(old.delta())
+    finish(cleaner.mark(old.delta()))
     old.clock.advance(CLEAN_UP_GRACE_S)
     before = old.topic()
-    assert cleaner.sweep(FOLDER, limit=30) == 30
+    assert finish(cleaner.remove(FOLDER, limit=30)) == 30
     assert 0 < old.entries()[0] < 80
     assert same(old.topic(), before)
-    while cleaner.sweep(FOLDER, limit=30):
+    while finish(cleaner.remove(FOLDER, limit=30)):
         pass
     assert old.entries()[0] == 80
 
@@ -332,25 +333,16 @@ def test_a_clean_up_yields_and_resumes_where_it_was_stopped(old, monkeypatch):
     """Beside a fast writer there are a hundred thousand objects every ten minutes."""
     monkeypatch.setattr(log_cleanup, "LISTED_AT_ONCE", 10)
     monkeypatch.setattr(log_cleanup, "DELETES_AT_ONCE", 2)
-    listed, steps, left = len(list(old.store.list(LOG))), 0, float("inf")
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps > left:
-            raise Stopped
-
-    cleaner = LogCleanup(old.store, old.clock, old.settings, step)
-    cleaner.mark(old.delta())
-    assert steps == listed // 10
+    listed = len(list(old.store.list(LOG)))
+    cleaner = old.cleaner()
+    assert len(list(cleaner.mark(old.delta()))) == listed // 10
     old.clock.advance(CLEAN_UP_GRACE_S)
-    steps, left = 0, listed // 10 + 3
-    with pytest.raises(Stopped):
-        cleaner.sweep(FOLDER)
+    with closing(cleaner.remove(FOLDER)) as work:
+        for _ in range(listed // 10 + 4):
+            next(work)
     assert listed - len(list(old.store.list(LOG))) in range(7, 10), "the lowest entry, and three times two, and two"
-    left = float("inf")
-    assert cleaner.sweep(FOLDER) > 10
-    assert cleaner.sweep(FOLDER) == 0
+    assert finish(cleaner.remove(FOLDER)) > 10
+    assert finish(cleaner.remove(FOLDER)) == 0
     assert old.delta().state.version > 0
 
 
@@ -413,13 +405,13 @@ def test_with_all_checkpoints_damaged_nothing_goes(old):
 @pytest.mark.fault("M6")
 def test_entries_stay_if_checkpoints_were_damaged_after_the_marker(old):
     cleaner = old.cleaner()
-    assert cleaner.mark(old.delta()) == 80
+    assert finish(cleaner.mark(old.delta())) == 80
     before, state = old.topic(), old.delta().state
     for entry in [*old.store.list(LOG)]:
         if entry.key.endswith(".parquet"):
             old.store.put(entry.key, b"cut")
     old.clock.advance(CLEAN_UP_GRACE_S)
-    cleaner.sweep(FOLDER)
+    finish(cleaner.remove(FOLDER))
     assert old.entries() == list(range(106))
     with pytest.raises(Corrupt, match="no checkpoint at or above the log's start") as caught:
         old.topic()
@@ -448,9 +440,9 @@ def test_a_truncated_pointer_and_newest_checkpoint_fall_back_to_older_ones_after
 
 def clean_through(world: World, store: Store) -> None:
     cleaner = world.cleaner(store)
-    cleaner.mark(world.delta(store))
+    finish(cleaner.mark(world.delta(store)))
     world.clock.advance(CLEAN_UP_GRACE_S)
-    cleaner.sweep(FOLDER)
+    finish(cleaner.remove(FOLDER))
 
 
 def copy_of(store: Store) -> MemoryStore:
@@ -519,7 +511,7 @@ def test_a_writer_suspended_during_a_create_commits_at_the_head(old):
     assert same(old.topic(), sleeper)
     assert "late.parquet" in sleeper.index.files
     old.clock.advance(CLEAN_UP_GRACE_S)
-    cleaner.sweep(FOLDER)
+    finish(cleaner.remove(FOLDER))
     assert 106 not in old.entries()
     assert same(old.topic(), sleeper)
 
@@ -642,7 +634,7 @@ def test_a_topic_that_was_created_again_meanwhile_does_not_become_a_stub(old):
     old.clock.advance(2 * DAY_S)
     behind = old.delta()
     again = old.create()
-    assert old.cleaner().mark(behind) == 80
+    assert finish(old.cleaner().mark(behind)) == 80
     assert same(old.topic(), again)
 
 

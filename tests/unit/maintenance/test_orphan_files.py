@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -17,15 +18,15 @@ from deltaq.maintenance.orphan_files import (
     OrphanFileRemover,
     OrphanScan,
     never_live,
+    older_than,
     parse_orphan_scan,
-    settled,
     unreferenced,
 )
-from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.names import orphan_scan_key, orphan_scan_part, orphan_scans_folder
 from deltaq.store import MemoryStore, ObjectEntry
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from deltaq.topics.log import TopicLog, UploadsExpired
+from deltaq.work import finish
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 HOUR_S = 3600.0
@@ -108,9 +109,9 @@ def test_files_committed_during_a_scan_are_not_saved(
     monkeypatch.setattr(topic.store, "list", committing)
     log = TopicLog(topic.store, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(topic.store, log, clock, Throttle(clock), SMALL)
-    assert sweeper.look() == 2
-    assert [(look.version, *look.names) for look in sweeper.looks()] == [(1, "-0.parquet"), (2, "-1.parquet")]
+    sweeper = OrphanFileRemover(topic.store, log, clock, SMALL)
+    assert finish(sweeper.scan()) == 2
+    assert [(look.version, *look.names) for look in sweeper.scans()] == [(1, "-0.parquet"), (2, "-1.parquet")]
 
 
 def test_a_scan_yields_while_listing_and_can_be_stopped(
@@ -119,21 +120,13 @@ def test_a_scan_yields_while_listing_and_can_be_stopped(
     monkeypatch.setattr("deltaq.maintenance.orphan_files.LISTED_AT_ONCE", 3)
     for number in range(10):
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
-    throttle, steps = Throttle(clock), 0
-
-    def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps == 3:
-            raise Stopped
-
-    monkeypatch.setattr(throttle, "step", step)
     log = TopicLog(topic.store, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(topic.store, log, clock, throttle, SMALL)
-    with pytest.raises(Stopped):
-        sweeper.look()
-    assert list(sweeper.looks()) == []
+    sweeper = OrphanFileRemover(topic.store, log, clock, SMALL)
+    with closing(sweeper.scan()) as work:
+        for _ in range(3):
+            next(work)
+    assert list(sweeper.scans()) == []
 
 
 def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:
@@ -144,11 +137,11 @@ def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: Writt
     counting = FaultyStore(topic.store, clock=clock)
     log = TopicLog(counting, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(counting, log, clock, Throttle(clock), SMALL)
+    sweeper = OrphanFileRemover(counting, log, clock, SMALL)
     gets = []
     for _ in range(3):
         before = counting.operations["get"]
-        assert list(sweeper.due(clock.time_ms(), round(DAY_S * 1000))) == []
+        assert not any(sweeper.due(clock.time_ms(), round(DAY_S * 1000)))
         gets.append(counting.operations["get"] - before)
     assert gets == [3, 0, 0]
 
@@ -161,10 +154,10 @@ def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(topic: WrittenTopic
     slow = FaultyStore(topic.store, Rule("list", "topics/t/", Fault.slow(600)), clock=clock)
     log = TopicLog(slow, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(slow, log, clock, Throttle(clock), SMALL)
-    assert sweeper.look() == 2
-    (look,) = sweeper.looks()
-    assert settled(look, 60_000) == {"old.parquet"}
+    sweeper = OrphanFileRemover(slow, log, clock, SMALL)
+    assert finish(sweeper.scan()) == 2
+    (look,) = sweeper.scans()
+    assert older_than(look, 60_000) == {"old.parquet"}
 
 
 @given(st.dictionaries(st.integers(0, 99), st.integers(0, 100), max_size=6), st.integers(0, 200), st.integers(0, 50))
@@ -175,15 +168,15 @@ def test_scans_are_due_after_the_grace_period_oldest_first(
     for version, time_ms in times_ms.items():
         body = {"version": version, "time": time_ms, "took": 0, "names": {}}
         store.put(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
-    sweeper = OrphanFileRemover(store, TopicLog(store, "t", clock, indexed=True), clock, Throttle(clock))
+    sweeper = OrphanFileRemover(store, TopicLog(store, "t", clock, indexed=True), clock)
     due = [version for version in sorted(times_ms) if now_ms - times_ms[version] >= grace_ms]
     for _ in range(2):  # what is remembered of the first time makes no difference
-        assert [look.version for look in sweeper.due(now_ms, grace_ms)] == due
+        assert [scan.version for scan in sweeper.due(now_ms, grace_ms) if scan is not None] == due
 
 
 def test_a_file_that_was_young_in_its_scan_is_not_removed() -> None:
     look = OrphanScan(1, 0, {"old": 39, "just": 40, "young": 41, "future": 500}, noted_ms=100)
-    assert settled(look, 60) == {"old", "just"}
+    assert older_than(look, 60) == {"old", "just"}
 
 
 @pytest.mark.parametrize(
@@ -318,7 +311,7 @@ def test_replaced_files_are_removed_after_the_grace_period(topic: WrittenTopic, 
 def test_scans_continue_after_a_clock_was_a_year_ahead(topic: WrittenTopic, clock: ManualClock) -> None:
     """On a local disk the store's clock is the same one, so nobody can tell that it is wrong."""
     topic.configure(retention_ms=-1)
-    work = topic.maintenance(look_interval_ms=3 * 3600 * 1000)
+    work = topic.maintenance(scan_interval_ms=3 * 3600 * 1000)
     clock.set_wall_clock(clock.time_ms() + 365 * 24 * 3600 * 1000)
     work.run()
     clock.set_wall_clock(clock.time_ms() - 365 * 24 * 3600 * 1000)
@@ -391,10 +384,10 @@ def test_a_dry_run_counts_newly_found_files(topic: WrittenTopic, clock: ManualCl
     topic.store.put("topics/t/young.parquet", b"x")
     assert topic.maintain()["files noted"] == 3
     topic.commit(late)
-    sweeper = OrphanFileRemover(topic.store, topic.fresh_log(), clock, Throttle(clock), SMALL)
+    sweeper = OrphanFileRemover(topic.store, topic.fresh_log(), clock, SMALL)
     assert sweeper.plan(clock.time_ms(), round(DAY_S * 1000)) == (0, 1)
     assert topic.maintain()["files noted"] == 1
-    assert sorted(name for look in sweeper.looks() for name in look.names) == ["old.parquet", "young.parquet"]
+    assert sorted(name for look in sweeper.scans() for name in look.names) == ["old.parquet", "young.parquet"]
 
 
 def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -> None:
@@ -402,11 +395,11 @@ def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -
     slow = FaultyStore(topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock)
     log = TopicLog(slow, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(slow, log, clock, Throttle(clock), SMALL)
-    assert sweeper.look() == 0
+    sweeper = OrphanFileRemover(slow, log, clock, SMALL)
+    assert finish(sweeper.scan()) == 0
     assert slow.effects[Effect.DELAYED] == 1
-    assert list(sweeper.looks()) == []
-    assert sweeper.look() == 1
+    assert list(sweeper.scans()) == []
+    assert finish(sweeper.scan()) == 1
 
 
 @given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.integers(0, 5), st.integers(0, 9))
@@ -415,10 +408,10 @@ def test_a_repeated_scan_keeps_old_files_that_were_not_live_since(
 ) -> None:
     look = OrphanScan(3, 7, found, noted_ms, took_ms=1, part=2)
     left = never_live(look, live, 1)
-    expected = settled(look, 1) - live
-    assert settled(left, 1) == expected
-    if settled(look, 1) & live:
-        assert settled(replace(left, noted_ms=noted_ms + later_ms), 1) == expected, "whenever that is"
+    expected = older_than(look, 1) - live
+    assert older_than(left, 1) == expected
+    if older_than(look, 1) & live:
+        assert older_than(replace(left, noted_ms=noted_ms + later_ms), 1) == expected, "whenever that is"
         assert replace(left, names=found) == look
     else:
         assert left == look
@@ -456,8 +449,8 @@ def test_a_removal_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, c
     faulty = FaultyStore(topic.store, clock=clock)
     log = TopicLog(faulty, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(faulty, log, clock, Throttle(clock), SMALL)
-    (look,) = sweeper.looks()
+    sweeper = OrphanFileRemover(faulty, log, clock, SMALL)
+    (look,) = sweeper.scans()
     assert set(look.names) == {waiting.path}
 
     committed: list[str] = []
@@ -468,7 +461,7 @@ def test_a_removal_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, c
         raise_min_upload_version(min_upload_version, deadline)
 
     log.raise_min_upload_version = commit_first  # type: ignore[method-assign]
-    assert sweeper.sweep(look) == 0
+    assert finish(sweeper.remove(look)) == 0
     assert committed == [waiting.path]
     assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"0", b"late"]
 
@@ -519,7 +512,7 @@ def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: Manua
     faulty.add(Rule("list", "topics/t/", Fault.stale_list(3)))
     log = TopicLog(faulty, "t", clock, indexed=True)
     log.load()
-    OrphanFileRemover(faulty, log, clock, Throttle(clock), SMALL).look()
+    finish(OrphanFileRemover(faulty, log, clock, SMALL).scan())
     assert faulty.effects[Effect.KEYS_HIDDEN] == 1
     for _ in range(2):
         clock.advance(DAY_S)
@@ -533,6 +526,6 @@ def test_a_refused_removal_is_reported_as_unavailable(topic: WrittenTopic, clock
     log = TopicLog(faulty, "t", clock, indexed=True)
     log.load()
     with pytest.raises(Unavailable) as raised:
-        list(OrphanFileRemover(faulty, log, clock, Throttle(clock)).looks())
+        list(OrphanFileRemover(faulty, log, clock).scans())
     assert raised.value.error.code() == KafkaError._TRANSPORT
     assert faulty.effects[Effect.ERROR_BEFORE] == 1

@@ -28,6 +28,7 @@ from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import StalePlan, TopicLog
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
+from deltaq.work import finish
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
 
 YEAR_2262_MS = 9_223_372_036_854
@@ -62,7 +63,7 @@ def everything(log: TopicLog, target_bytes: int = 2**30) -> FileRewrite:
 
 def compact(topic: WrittenTopic, target_bytes: int = 2**30, row_cache: RowCache | None = None) -> None:
     log, work = rewriter(topic, row_cache=row_cache)
-    work.rewrite(everything(log, target_bytes))
+    finish(work.rewrite(everything(log, target_bytes)))
 
 
 def add_of(topic: WrittenTopic, path: str) -> Add:
@@ -129,7 +130,7 @@ def test_cached_rows_of_own_writes_are_rewritten_without_being_read(
     topic.row_cache.forget(gone)
     store = Unread(topic.store)
     log, work = rewriter(topic, store, topic.row_cache)
-    work.rewrite(everything(log, target))
+    finish(work.rewrite(everything(log, target)))
     assert store.read == {topic.log.folder + path for path in gone}
     assert seen_by_consumers(topic.store) == before
     assert all(topic.row_cache.rows(file.path) is None for file in files), "nobody needs them any more"
@@ -162,7 +163,7 @@ def test_beside_others_a_merge_makes_files_that_take_little_memory(
     before = seen_by_consumers(topic.store)
     log = topic.fresh_log()
     store = FaultyStore(topic.store)
-    Rewriter(store, log, topic.clock, gently=gently).rewrite(everything(log, 10**9))
+    finish(Rewriter(store, log, topic.clock, gently=gently).rewrite(everything(log, 10**9)))
     assert seen_by_consumers(topic.store) == before
     sizes = [file.segment.size for file in topic.files]
     if gently:
@@ -263,7 +264,11 @@ def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
         topic.append(Row(b"%d" % number), Row(b"x%d" % number))
     log, work = rewriter(topic)
     odd = everything(log)
-    work.rewrite(odd, lambda part: part.rows.filter(pc.not_equal(pc.bit_wise_and(part.rows["_offset"], 1), 0)), clean=0)
+    finish(
+        work.rewrite(
+            odd, lambda part: part.rows.filter(pc.not_equal(pc.bit_wise_and(part.rows["_offset"], 1), 0)), clean=0
+        )
+    )
     topic.log.retain(lambda head: Trimmed((4,), ()), topic.clock.monotonic() + 60)
     expected = [(0, offset) for offset in (5, 7, 9, 11)]
     assert [seen[:2] for seen in seen_by_consumers(topic.store)] == expected
@@ -279,7 +284,7 @@ def test_a_file_of_which_no_record_stays_still_holds_the_place_of_its_offsets() 
     topic.append(Row(b"c"))
     first = topic.files[0]
     log, work = rewriter(topic)
-    work.rewrite(FileRewrite((first,), cut([first], log.live_head, 2**30)), lambda part: part.rows.slice(0, 0))
+    finish(work.rewrite(FileRewrite((first,), cut([first], log.live_head, 2**30)), lambda part: part.rows.slice(0, 0)))
     assert [seen[:2] for seen in seen_by_consumers(topic.store)] == [(0, 1)]
     empty = topic.files[0]
     assert (empty.segment.rows, empty.min_timestamp_ms, empty.max_timestamp_ms) == (
@@ -305,8 +310,7 @@ def test_a_compaction_with_a_stale_plan_changes_nothing_and_leaves_no_file() -> 
     compact(topic)
     version = topic.fresh_log().version
     stored = topic.stored()
-    with pytest.raises(StalePlan):
-        slow.rewrite(plan)
+    assert finish(slow.rewrite(plan)) == StalePlan()
     assert topic.fresh_log().version == version
     assert topic.stored() == stored
     assert seen_by_consumers(topic.store) == before
@@ -324,7 +328,7 @@ def test_a_compaction_whose_inputs_are_deleted_leaves_no_file() -> None:
     topic.store.delete(plan.inputs[-1].segment.key)
     stored = topic.stored()
     with pytest.raises(FileGone):
-        slow.rewrite(plan)
+        finish(slow.rewrite(plan))
     assert topic.stored() == stored
 
 
@@ -337,7 +341,7 @@ def test_appends_during_a_rewrite_are_kept_and_stand_behind_it() -> None:
     plan = everything(log)
     for number in range(4, 7):
         topic.append(Row(b"%d" % number))
-    work.rewrite(plan)
+    finish(work.rewrite(plan))
     assert [(seen[1], seen[4]) for seen in seen_by_consumers(topic.store)] == [(n, b"%d" % n) for n in range(7)]
     assert [file.segment.version for file in topic.files] == [4, 5, 6, 7]
     assert [file.segment.rows for file in topic.files] == [4, 1, 1, 1]
@@ -362,7 +366,7 @@ def test_files_of_an_unknown_outcome_are_left_alone(lands: bool) -> None:
     )
     faulty.add(Rule("get", entries, Fault.error_before(), times=None))
     with pytest.raises(OutcomeUnknown):
-        work.rewrite(everything(log))
+        finish(work.rewrite(everything(log)))
     assert faulty.effects[Effect.LATE_WRITE_HELD] == 1
     (new,) = topic.stored() - topic.live()
     if lands:
@@ -381,7 +385,7 @@ def test_a_rewrite_that_fails_at_its_second_file_leaves_no_file() -> None:
     plan = everything(log, 1000)
     assert len(plan.outputs) > 1
     with pytest.raises(Exception, match=r"refused|permission|denied") as raised:
-        work.rewrite(plan)
+        finish(work.rewrite(plan))
     assert "Unavailable" in type(raised.value).__name__
     assert faulty.effects[Effect.REFUSED] == 1
     assert topic.stored() == stored
@@ -397,7 +401,6 @@ def test_outputs_that_waited_too_long_are_given_up() -> None:
     version = log.version
     topic.append(Row(b"x"))
     topic.log.raise_min_upload_version(version + 1, topic.clock.monotonic() + 60)
-    with pytest.raises(StalePlan):
-        work.rewrite(everything(log))
+    assert finish(work.rewrite(everything(log))) == StalePlan()
     assert topic.stored() == topic.live()
     assert len(topic.live()) == 5

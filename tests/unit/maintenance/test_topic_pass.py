@@ -6,7 +6,6 @@ import contextlib
 import json
 import random
 import tempfile
-from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -27,10 +26,12 @@ from deltaq import (
 from deltaq.config import TopicSettings, topic_properties
 from deltaq.delta.actions import Action, CommitInfo, Protocol
 from deltaq.delta.log import DeltaLog, Draft
-from deltaq.maintenance import topic_pass
+from deltaq.maintenance import topic_pass, work_queue
+from deltaq.maintenance.excluded_files import UNREAD_MAX
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.plan import Kind, TopicSnapshot, plan
+from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
@@ -40,8 +41,9 @@ from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic
-from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.rewrites import RewrittenSegment, Trimmed
 from deltaq.topics.state import TopicChange, TopicHead
+from deltaq.work import Work, finish
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.reading import drain, next_message
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -208,8 +210,8 @@ def test_two_rounds_at_once_do_the_work_once(topic: WrittenTopic, monkeypatch: p
     others: list[int] = []
     write = Rewriter._write
 
-    def interrupted(self: Rewriter, *args: object) -> object:
-        segment = write(self, *args)  # type: ignore[arg-type]
+    def interrupted(self: Rewriter, *args: Any) -> Work[RewrittenSegment]:
+        segment = yield from write(self, *args)
         if not others:
             others.append(0)
             others[0] = topic.maintain()["files merged"]
@@ -227,18 +229,24 @@ def test_a_topic_that_others_keep_changing_is_left_to_them(
 ) -> None:
     attempts: list[FileRewrite] = []
 
-    def overtaken(self: Rewriter, plan: FileRewrite, *_: object, **__: object) -> None:
+    def overtaken(self: Rewriter, plan: FileRewrite, *_: object, **__: object) -> Work[StalePlan]:
         attempts.append(plan)
-        raise StalePlan
+        yield
+        return StalePlan()
 
     monkeypatch.setattr(Rewriter, "rewrite", overtaken)
     assert topic.maintain()["files merged"] == 0
-    assert len(attempts) == topic_pass.OVERTAKEN_MAX
+    assert len(attempts) == topic_pass.STALE_PLANS_MAX
 
 
 def test_a_plan_without_result_does_not_delay_the_others(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     topic.configure(cleanup_policy="compact")
-    monkeypatch.setattr(KeyCleaner, "clean", lambda *_: 0)
+
+    def nothing(*_: object) -> Work[int]:
+        yield
+        return 0
+
+    monkeypatch.setattr(KeyCleaner, "clean", nothing)
     assert topic.maintain()["files merged"] == 20
     assert len(topic.files) == 1
 
@@ -253,7 +261,7 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> list[FileRewrite]:
     made: list[FileRewrite] = []
     rewrite = Rewriter.rewrite
 
-    def counted(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> tuple[str, ...]:
+    def counted(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
         made.append(plan)
         if len(made) > 9:
             raise TooOften
@@ -299,7 +307,7 @@ def test_files_that_a_merge_has_not_made_fewer_are_not_merged_again(
     """Whatever the reason: the round would never end, and fill the store."""
     counted = Rewriter.rewrite
 
-    def into_many(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> tuple[str, ...]:
+    def into_many(self: Rewriter, plan: FileRewrite, *others: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
         outputs = cut(plan.inputs, self._log.live_head, 1)
         return counted(self, replace(plan, outputs=outputs), *others, **more)
 
@@ -332,8 +340,7 @@ def test_retention_planned_for_a_topic_does_not_touch_its_successor(topic: Writt
     create_topic(topic.log, NewTopicPlan(1), clock.monotonic() + 60, exist_ok=False)
     for number in range(20):
         topic.append(Row(b"new %d" % number))
-    with pytest.raises(StalePlan):
-        work._retain(trimmed, head)
+    assert work._retain(trimmed, head) == StalePlan()
     assert len(seen_by_consumers(topic.store)) == 20
     assert topic.starts == (0,)
 
@@ -470,7 +477,7 @@ def test_an_unreadable_file_is_skipped_for_a_round(
 def test_a_store_outage_ends_the_reads_of_a_round(topic: WrittenTopic, clock: ManualClock) -> None:
     reads = FaultyStore(topic.store, Rule("read", "topics/t/*.parquet", Fault.refused(), times=None), clock=clock)
     done = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock)).run()
-    assert done["failures"] == reads.effects.total() == topic_pass.UNREAD_MAX + 1
+    assert done["failures"] == reads.effects.total() == UNREAD_MAX + 1
     assert done["checkpoints"] == 1
 
 
@@ -496,12 +503,11 @@ def test_a_damaged_file_that_new_files_are_merged_beside_is_known_then() -> None
     work = topic.maintenance()
     work._log.load()
     with pytest.raises(Corrupt):
-        work._merge_new_files(-1)
-    failures: Counter[str] = Counter()
-    assert work._is_damage(Corrupt("damaged", path=key), failures)
-    assert not work._is_damage(Corrupt("damaged", path=key), failures)
-    assert failures == {"failures": 1}
-    work._merge_new_files(-1)
+        finish(work._merge_new_files(-1))
+    assert work._exclude_cause(Corrupt("damaged", path=key))
+    assert not work._exclude_cause(Corrupt("damaged", path=key))
+    assert work._report.counts == {FAILURES: 1}
+    finish(work._merge_new_files(-1))
     assert len(topic.files) == 4
 
 
@@ -612,7 +618,7 @@ def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_an
     value = random.Random(0).randbytes(300)  # that of one file is small, of eight together it is not
     rewrite = Rewriter.rewrite
 
-    def slowly(self: Rewriter, *arguments: Any, **more: Any) -> tuple[str, ...]:
+    def slowly(self: Rewriter, *arguments: Any, **more: Any) -> Work[tuple[str, ...] | StalePlan]:
         for _ in range(SMALL.merge_files):
             topic.append(Row(value))
         return rewrite(self, *arguments, **more)
@@ -666,7 +672,7 @@ def test_work_due_at_every_commit_does_not_starve_merges(
 def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_else(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
-    monkeypatch.setattr(topic_pass, "NEW_VERSIONS", 1)
+    monkeypatch.setattr(work_queue, "NEW_VERSIONS", 1)
     topic = WrittenTopic(MemoryStore("test", clock), clock, partitions=3, cleanup_policy="compact")
     for number in range(12):
         topic.append(Row(b"v", key=b"%d" % number, partition=number % 3))
@@ -686,7 +692,7 @@ def test_a_topic_that_ends_while_its_keys_are_compacted_ends_that_and_nothing_el
     throttle = Ending(clock, 0.1)
     done = topic_pass.TopicPass(topic.store, "t", clock, SMALL, throttle, beside=beside).run(checkpoint=False)
     assert throttle.steps > 12
-    assert (done["records superseded"], done[topic_pass.FAILURES]) == (0, 0)
+    assert (done["records superseded"], done[FAILURES]) == (0, 0)
     assert done["files noted"] == 12, "what is left of it is seen to"
 
 
@@ -718,7 +724,7 @@ def test_beside_a_fast_writer_the_clocks_are_compared_again_once_an_hour_is_over
 def test_small_files_are_merged_while_a_compacted_topic_is_cleaned_again_and_again(
     topic: WrittenTopic, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_pass, "NEW_VERSIONS", 8)
+    monkeypatch.setattr(work_queue, "NEW_VERSIONS", 8)
     files: list[int] = []
 
     class Writing(Throttle):
@@ -768,7 +774,7 @@ def test_a_large_plan_is_made_with_pauses() -> None:
     for config in ({}, {"deltaq.retention.bytes": "1"}):
         snapshot = TopicSnapshot(head, index_of(files), TopicSettings.from_properties(config))
         pauses: list[None] = []
-        plan(snapshot, SMALL, 0, between=lambda: pauses.append(None))  # noqa: B023 - it is called before the next one
+        plan(snapshot, SMALL, 0, yield_point=lambda: pauses.append(None))  # noqa: B023 - it is called before the next one
         assert len(pauses) >= partitions
 
 
@@ -871,5 +877,4 @@ def test_a_table_without_statistics_columns_gets_ours_once(clock: ManualClock) -
     assert [line.partition(": ")[2] for line in told] == [
         "name the columns that have statistics, for other engines"
     ] * 2
-    with pytest.raises(StalePlan):
-        log.name_statistics(clock.monotonic() + 60)
+    assert log.name_statistics(clock.monotonic() + 60) == StalePlan()

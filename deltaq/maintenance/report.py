@@ -1,0 +1,42 @@
+"""What a round of maintenance reports: a line for each action, and the number of actions by kind."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ["FAILURES", "Notify", "Report"]
+
+_log = logging.getLogger("deltaq.maintenance")
+
+FAILURES = "failures"
+"""The name under which failures are counted."""
+
+Notify: TypeAlias = Callable[[str], None]
+"""Receives a line about each action."""
+
+
+class Report:
+    """The report of one topic or group; `kind` is `topic` or `group`."""
+
+    def __init__(self, kind: str, name: str, notify: Notify | None) -> None:
+        self.counts: Counter[str] = Counter()
+        self._kind, self._name = kind, name
+        self._prefix = name if kind == "topic" else f"{kind} {name}"
+        self._notify = notify or (lambda _: None)
+
+    def begin(self) -> None:
+        """Begin a round: count from zero."""
+        self.counts = Counter()
+
+    def line(self, words: str) -> None:
+        """Report an action."""
+        self._notify(f"{self._prefix}: {words}")
+
+    def failed(self, reason: str) -> None:
+        """Report, log and count a failure after which the round goes on."""
+        self.counts[FAILURES] += 1
+        self.line(reason)
+        _log.warning("maintenance of %s %r: %s", self._kind, self._name, reason)

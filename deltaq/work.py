@@ -1,0 +1,23 @@
+"""Long work in pieces: a generator that yields after each piece, so that its caller can pause or do other work."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeAlias, TypeVar
+
+__all__ = ["Work", "finish"]
+
+T = TypeVar("T")
+
+Work: TypeAlias = Generator[None, None, T]
+"""Work that returns a T. A caller that gives it up closes the generator, which then removes what is half done."""
+
+
+def finish(work: Work[T]) -> T:
+    """Do all of the work without a pause, and return its result. Raises what the work raises."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result

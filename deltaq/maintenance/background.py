@@ -120,28 +120,28 @@ class BackgroundTopicMaintenance:
         if now_s - self._checkpointed_at >= self._settings.checkpoint_rest_s:
             now, self._checkpointed_at = state(), now_s
             self._begin("checkpoint", lambda: self._write_checkpoint(now))
-        self._look_after_topic(checkpoint=False)
+        self._begin_topic_maintenance(checkpoint=False)
         if now_s >= self._claim_due_at:  # frequent commits postpone `start_due`, so the root's maintenance starts here
             self._claim_root()
 
     def start_due(self) -> None:
         """Start all due maintenance in the background unless it is running. For topics that are rarely written."""
-        self._look_after_topic(checkpoint=True)
+        self._begin_topic_maintenance(checkpoint=True)
         self._claim_root()
 
-    def _look_after_topic(self, *, checkpoint: bool) -> None:
+    def _begin_topic_maintenance(self, *, checkpoint: bool) -> None:
         self._rest()
         self._begin("maintenance", lambda: self._pass.run(checkpoint=checkpoint))
 
     def _claim_root(self) -> None:
         self._claim_due_at = self._due_at
-        self._begin("duty", self._look_after_root)
+        self._begin("root-maintenance", self._maintain_root)
 
     def _write_checkpoint(self, state: TableState) -> None:
         self._checkpoint_throttle.begin()
         write_checkpoint(self._store, topic_log(self._topic), state, self._checkpoint_throttle.step)
 
-    def _look_after_root(self) -> None:
+    def _maintain_root(self) -> None:
         if claim_root_maintenance(self._store, self._clock):
             retention_ms = self._offsets_retention_ms
             self._root_throttle.begin()

@@ -28,7 +28,11 @@ def test_a_refusal_is_a_warning_once_for_each_store_and_task(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = MemoryStore("one"), MemoryStore("other")
-    again = [("maintenance", "topic 'a'", error), ("maintenance", "topic 'b'", error), ("duty", "topic 'a'", error)]
+    again = [
+        ("maintenance", "topic 'a'", error),
+        ("maintenance", "topic 'b'", error),
+        ("root-maintenance", "topic 'a'", error),
+    ]
     assert levels(caplog, one, *again) == ["WARNING", "INFO", "WARNING"]
     assert levels(caplog, other, *again) == ["WARNING", "INFO", "WARNING"]
 

@@ -146,7 +146,7 @@ def test_producers_without_group_commit_are_shown_and_have_no_targets():
         "16 producers, 100/s each",
         "16 producers, 100/s each, each for itself",
     ]
-    assert outcome.p99_ratio(apart) == 4.0, "one producer has nobody to commit for"
+    assert outcome.p99_ratio(apart) == 4.0, "a single producer has no peers to commit for"
     assert [target.name for target in outcome.targets()] == [
         "slowest/fastest, 16 producers, 100/s each",
         "PUTs/commit, 16 producers, 100/s each",

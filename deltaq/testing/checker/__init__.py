@@ -34,7 +34,7 @@ def check_history(
     Args:
         operations: those of `History.operations` or `load_history`, in any order.
         drained: at the end, with all faults off, every partition was read from its beginning to its tail. Only then can
-            a lost value be told from a late one.
+            a lost value be distinguished from a late one.
         gaps: offsets may be missing. False for deltaq, where the offsets of every partition are 0, 1, 2, …, so a
             missing one is a skipped record, even if no record with it is known. True for Kafka, whose transactions
             leave gaps.
@@ -91,7 +91,7 @@ def check_history(
     facts = gather(operations, rules)
     replay = Replay(facts)
     jumps = list(replay.anomalies())
-    found = [*misplaced(facts), *out_of_turn(facts), *missing(facts, replay.passages)]
+    found = [*misplaced(facts), *out_of_turn(facts), *missing(facts, replay.read_ranges)]
     found += disordered_sends(facts)
     if isolated_writes:
         found += mixed_sends(facts)

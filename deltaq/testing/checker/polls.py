@@ -33,10 +33,10 @@ class _Position:
 
 
 class Replay:
-    """Replays polls, assignments and commits. `passages` is complete when `anomalies` is exhausted."""
+    """Replays polls, assignments and commits. `read_ranges` is complete when `anomalies` is exhausted."""
 
     def __init__(self, facts: Facts) -> None:
-        self.passages: dict[Partition, list[tuple[int, int]]] = {}
+        self.read_ranges: dict[Partition, list[tuple[int, int]]] = {}
         self._facts = facts
         self._tails = Tails(facts)
         self._committed = CommittedPositions(facts)
@@ -63,7 +63,7 @@ class Replay:
                 yield from self._end(operation, now)
             else:
                 yield from self._begin(operation)
-        self.passages.update((partition, _merged(runs)) for partition, runs in self._runs.items())
+        self.read_ranges.update((partition, _merged(runs)) for partition, runs in self._runs.items())
 
     def _end_of(self, operation: Operation) -> float | None:
         """The time at which the end of an operation takes effect; None if its end has no effect."""

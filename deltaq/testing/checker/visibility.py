@@ -9,9 +9,9 @@ from deltaq.testing.checker.anomaly import Anomaly
 from deltaq.testing.checker.facts import Facts, Sent, Transaction
 from deltaq.testing.history import Operation, Partition
 
-__all__ = ["Passages", "misplaced", "missing", "out_of_turn"]
+__all__ = ["ReadRanges", "misplaced", "missing", "out_of_turn"]
 
-Passages = Mapping[Partition, Sequence[tuple[int, int]]]
+ReadRanges = Mapping[Partition, Sequence[tuple[int, int]]]
 """The ranges of offsets [start, end) that consumers have read past, in order, disjoint and not adjacent."""
 
 
@@ -60,37 +60,37 @@ def _why_out_of_turn(facts: Facts, poll: Operation, sent: Sent | None) -> tuple[
     return None
 
 
-def missing(facts: Facts, passages: Passages) -> Iterator[Anomaly]:
+def missing(facts: Facts, read_ranges: ReadRanges) -> Iterator[Anomaly]:
     """Yields lost-write, unseen and torn-transaction."""
     for sent in facts.sends.values():
-        if sent.outcome == "ok" and (why := _why_missing(facts, passages, sent)):
+        if sent.outcome == "ok" and (why := _why_missing(facts, read_ranges, sent)):
             yield Anomaly(why[0], why[1], f"{sent.value!r} was acknowledged, {why[2]}", sent.evidence())
     for transaction in facts.transactions:
         if transaction.outcome != "fail" and transaction.is_seen:
-            yield from _torn(facts, passages, transaction)
+            yield from _torn(facts, read_ranges, transaction)
 
 
-def _torn(facts: Facts, passages: Passages, transaction: Transaction) -> Iterator[Anomaly]:
+def _torn(facts: Facts, read_ranges: ReadRanges, transaction: Transaction) -> Iterator[Anomaly]:
     seen = next(sent for sent in transaction.sends if sent.seen)
     for sent in transaction.sends:
-        if sent.outcome != "fail" and (why := _why_missing(facts, passages, sent)):
+        if sent.outcome != "fail" and (why := _why_missing(facts, read_ranges, sent)):
             what = f"{seen.value!r} of a transaction was read; {sent.value!r} of the same, {why[2]}"
             evidence = (transaction.begin, seen.operation, *sent.evidence(), *([seen.seen] if seen.seen else []))
             yield Anomaly("torn-transaction", why[1], what, evidence)
             return
 
 
-def _why_missing(facts: Facts, passages: Passages, sent: Sent) -> tuple[str, Partition | None, str] | None:
+def _why_missing(facts: Facts, read_ranges: ReadRanges, sent: Sent) -> tuple[str, Partition | None, str] | None:
     """(name, partition, description) if no consumer received a value that one must have received; else None."""
     if sent.value in facts.delivered or sent.value in facts.rules.expendable:
         return None
     _, number, offset, _ = sent.operation.records[0]
     partition = None if number is None else (sent.topic, number)
     if partition is not None and offset is not None:
-        passed = passages.get(partition, ())
+        passed = read_ranges.get(partition, ())
         if facts.rules.drained and passed:
             passed = [(0, passed[-1][1])]
-        at = bisect_right(passed, offset, key=lambda passage: passage[0]) - 1
+        at = bisect_right(passed, offset, key=lambda read_range: read_range[0]) - 1
         if at >= 0 and offset < passed[at][1]:
             return "lost-write", partition, f"at offset {offset}, and never read, though later offsets were"
     if facts.rules.drained:

@@ -295,7 +295,7 @@ def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
         (reports_a_failure_without_revoking, "lossy network", 3),
         (reports_a_failure_though_a_peer_committed, "lossy network", 6),
         (revokes_under_another_writer, "lossy network", 3),
-        (shares_a_file_without_its_predecessor, "lossy network", 2),
+        (shares_a_file_without_its_predecessor, "lossy network", 11),
         (shares_a_file_behind_an_unshared_one, "lossy network", 209),
         (commits_its_own_file_twice, "no faults", 0),
     ],

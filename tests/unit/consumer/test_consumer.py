@@ -869,14 +869,14 @@ def flaky(*rules: Rule) -> FaultyStore:
 @pytest.mark.parametrize("pattern", ["topics/*_delta_log/*", "topics/*.parquet"])
 def test_a_store_outage_is_reported_to_error_cb_and_reading_goes_on(pattern):
     store = flaky(Rule("get", pattern, Fault.error_before(), 4))
-    told: list[KafkaError] = []
+    errors: list[KafkaError] = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.offset.reset": "earliest"}
-    with Consumer(conf, store=store, error_cb=told.append) as reader:
+    with Consumer(conf, store=store, error_cb=errors.append) as reader:
         reader.assign([tp()])
         assert offsets(drain(reader, 3)) == [0, 1, 2]
         assert store.effects[Effect.ERROR_BEFORE] == 4
-        assert told == [KafkaError._TRANSPORT], "once, until it has come back"
-        assert told[0].retriable()
+        assert errors == [KafkaError._TRANSPORT], "once, until it has come back"
+        assert errors[0].retriable()
 
 
 def test_a_store_refusal_is_reported_as_a_message():

@@ -159,34 +159,34 @@ def test_any_delta_client_can_look_up_a_committed_offset(tmp_path):
 def test_an_asynchronous_commit_is_reported_from_poll(root):
     topic(root)
     fill(root, 2)
-    told = []
+    seen = []
     threads = []
 
     def on_commit(error, partitions):
         threads.append(threading.get_ident())
-        told.append((error, [(p.partition, p.offset, p.error) for p in partitions]))
+        seen.append((error, [(p.partition, p.offset, p.error) for p in partitions]))
 
     with consumer(root, on_commit=on_commit) as reader:
         reader.assign([tp()])
         drain(reader, 2)
         assert reader.commit() is None
         eventually(lambda: committed(root) == 2)
-        assert told == [], "never outside of poll"
-        eventually(lambda: reader.poll(0.01) is None and told)
+        assert seen == [], "never outside of poll"
+        eventually(lambda: reader.poll(0.01) is None and seen)
         reader.commit(offsets=[tp(0, 5, name="nope")])
-        eventually(lambda: reader.poll(0.01) is None and len(told) == 2)
-    assert told[0] == (None, [(0, 2, None)])
-    assert told[1] == (KafkaError.UNKNOWN_TOPIC_OR_PART, [(0, 5, KafkaError.UNKNOWN_TOPIC_OR_PART)])
+        eventually(lambda: reader.poll(0.01) is None and len(seen) == 2)
+    assert seen[0] == (None, [(0, 2, None)])
+    assert seen[1] == (KafkaError.UNKNOWN_TOPIC_OR_PART, [(0, 5, KafkaError.UNKNOWN_TOPIC_OR_PART)])
     assert set(threads) == {threading.get_ident()}
 
 
 def test_an_asynchronous_commit_copies_its_argument():
     store = FaultyStore(MemoryStore("test"))
     Topic("t", store=store).create()
-    told: list[list[TopicPartition]] = []
+    seen: list[list[TopicPartition]] = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": False}
     position, nowhere = tp(0, 5), tp(0, 5, name="nope")
-    with Consumer(conf, store=store, on_commit=lambda error, partitions: told.append(partitions)) as reader:
+    with Consumer(conf, store=store, on_commit=lambda error, partitions: seen.append(partitions)) as reader:
         store.add(Rule("create", "groups/*", Fault.slow(), times=1))
         reader.commit(offsets=[tp(0, 4)])
         eventually(lambda: store.blocked == 1)
@@ -194,19 +194,19 @@ def test_an_asynchronous_commit_copies_its_argument():
         position.offset = 77  # where the program will be soon
         store.release()
         reader.commit(offsets=[nowhere])
-    assert [(p.offset, p.error) for (p,) in told] == [(4, None), (5, None), (5, KafkaError.UNKNOWN_TOPIC_OR_PART)]
+    assert [(p.offset, p.error) for (p,) in seen] == [(4, None), (5, None), (5, KafkaError.UNKNOWN_TOPIC_OR_PART)]
     assert nowhere.error is None
 
 
 def test_commits_take_effect_in_call_order(root):
     topic(root)
-    told = []
-    with consumer(root, on_commit=lambda error, partitions: told.append(partitions[0].offset)) as reader:
+    seen = []
+    with consumer(root, on_commit=lambda error, partitions: seen.append(partitions[0].offset)) as reader:
         for offset in range(1, 20):
             reader.commit(offsets=[tp(0, offset)])
         reader.commit(offsets=[tp(0, 20)], asynchronous=False)
         assert reader.committed([tp(0)])[0].offset == 20
-    assert told == list(range(1, 20)), "what was queued is told by close at the latest"
+    assert seen == list(range(1, 20)), "what was queued is told by close at the latest"
     assert committed(root) == 20
 
 
@@ -233,17 +233,17 @@ def test_close_commits_exactly_the_delivered_records(root, how):
 def test_auto_commit_commits_at_its_interval_without_any_call(root):
     topic(root)
     fill(root, 3)
-    told = []
+    seen = []
     conf: dict[str, Any] = {"enable__auto__commit": True, "auto__commit__interval__ms": 20}
-    with consumer(root, on_commit=lambda error, partitions: told.append(partitions), **conf) as reader:
+    with consumer(root, on_commit=lambda error, partitions: seen.append(partitions), **conf) as reader:
         reader.subscribe(["t"])
         drain(reader, 2)
         eventually(lambda: committed(root) == 2)
         drain(reader, 1)
         eventually(lambda: committed(root) == 3)
-        eventually(lambda: reader.poll(0.01) is None and len(told) == 2)
+        eventually(lambda: reader.poll(0.01) is None and len(seen) == 2)
         assert reader.poll(0.1) is None
-    assert [partitions[0].offset for partitions in told] == [2, 3], "nothing new, nothing to commit"
+    assert [partitions[0].offset for partitions in seen] == [2, 3], "nothing new, nothing to commit"
 
 
 def test_auto_commit_keeps_its_interval_while_the_application_commits_too():
@@ -251,9 +251,9 @@ def test_auto_commit_keeps_its_interval_while_the_application_commits_too():
     store = MemoryStore("test", clock)
     log = GroupLog(store, "g", clock)
     asked, stored = [ToCommit(tp(0, 1), "id")], [ToCommit(tp(1, 7), "id")]
-    told: list[int] = []
+    seen: list[int] = []
     committer = OffsetCommitter(
-        log, lambda: None, lambda _: None, lambda: stored, lambda _, done: told.append(done[0].partition), 5.0, clock
+        log, lambda: None, lambda _: None, lambda: stored, lambda _, done: seen.append(done[0].partition), 5.0, clock
     )
     committer.begin()
     try:
@@ -261,11 +261,11 @@ def test_auto_commit_keeps_its_interval_while_the_application_commits_too():
             clock.until_waiting()
             clock.advance(2)
             committer.commit_later(asked)
-            eventually(lambda: told.count(0) == number)  # noqa: B023 - it is called before the next one
-        eventually(lambda: 1 in told)
+            eventually(lambda: seen.count(0) == number)  # noqa: B023 - it is called before the next one
+        eventually(lambda: 1 in seen)
     finally:
         committer.close()
-    assert told.count(1) == 1, "nothing new, nothing to commit"
+    assert seen.count(1) == 1, "nothing new, nothing to commit"
 
 
 def test_without_auto_commit_nothing_is_committed(root):
@@ -337,19 +337,19 @@ def test_storing_by_hand_and_automatically_exclude_each_other(root):
 def test_an_offset_that_was_stored_before_anything_was_read_is_committed_once(root):
     topic(root)
     fill(root, 3)
-    told = []
+    seen = []
     conf: dict[str, Any] = {
         "enable__auto__commit": True,
         "auto__commit__interval__ms": 10,
         "enable__auto__offset__store": False,
     }
-    with consumer(root, on_commit=lambda error, partitions: told.append(partitions), **conf) as reader:
+    with consumer(root, on_commit=lambda error, partitions: seen.append(partitions), **conf) as reader:
         reader.assign([tp(0, 0)])
         reader.store_offsets(offsets=[tp(0, 2)])
         eventually(lambda: reader.commit(offsets=[tp(0, 2)], asynchronous=False))
         for _ in range(20):
             reader.poll(0.01)
-    assert len(told) <= 1
+    assert len(seen) <= 1
 
 
 # --- topics that were deleted and created again ---
@@ -426,14 +426,14 @@ def test_a_topic_replaced_between_two_polls_is_read_from_its_start(root):
 def test_a_commit_fails_as_a_whole_when_the_store_refuses(root):
     store = FaultyStore(MemoryStore("test"))
     Topic("t", store=store).create()
-    told = []
+    seen = []
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": False}
-    with Consumer(conf, store=store, on_commit=lambda *r: told.append(r)) as reader:
+    with Consumer(conf, store=store, on_commit=lambda *r: seen.append(r)) as reader:
         store.add(Rule("create", "groups/*", Fault.refused(), times=2))
         assert raised(lambda: reader.commit(offsets=[tp(0, 1)], asynchronous=False)) == "_TRANSPORT"
         reader.commit(offsets=[tp(0, 2)])
-        eventually(lambda: reader.poll(0.01) is None and told)
-        ((error, partitions),) = told
+        eventually(lambda: reader.poll(0.01) is None and seen)
+        ((error, partitions),) = seen
         assert error == KafkaError._TRANSPORT
         assert [(p.offset, p.error) for p in partitions] == [(2, KafkaError._TRANSPORT)]
         assert reader.committed([tp(0)])[0].offset == OFFSET_INVALID

@@ -419,15 +419,15 @@ def test_an_end_is_reported_only_when_it_was_seen():
     fill(store, 1)
     log = TopicLog(store, "t", indexed=True)
     log.load()
-    told = []
+    ends_reported = []
     with Fetching(store, report_end=True) as fetching:
         fetcher = topic_fetcher(fetching, log, Cursor(1, 1))
         assert fetcher.tail.live is not None
         fetcher.tail._end_reads = 1
         for fetcher.tail._full_reads in (1, 0):
             fetcher._fetch(fetcher.tail.live)
-            told.append(fetcher.cursors[0].reported_end)
-    assert told == [-1, 1]
+            ends_reported.append(fetcher.cursors[0].reported_end)
+    assert ends_reported == [-1, 1]
 
 
 @pytest.mark.parametrize("far", [True, False])
@@ -642,8 +642,8 @@ def test_a_lasting_error_is_reported_again_only_after_the_last_was_taken():
         for topic in ("t", "t", "u", "t"):
             broken._topic_fetcher(topic, None)._failed(damage)
         broken._topic_fetcher("t", None)._failed(refusal)
-        told = [fetching.next() for _ in range(3)]
-        assert [(item.topic, item.error) for item in told] == [("t", damage), ("u", damage), ("t", refusal)]
+        items = [fetching.next() for _ in range(3)]
+        assert [(item.topic, item.error) for item in items] == [("t", damage), ("u", damage), ("t", refusal)]
         assert broken.queue.first(0) is None
         broken._topic_fetcher("t", None)._failed(damage)
         assert fetching.next().error is damage

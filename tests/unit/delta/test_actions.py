@@ -111,19 +111,19 @@ def test_every_cut_of_an_entry_is_corrupt():
 def test_no_flipped_bit_changes_what_an_entry_says():
     clean = parse(SAMPLE)
     chance = random.Random(5)
-    told = 0
+    refused = 0
     for place in range(len(SAMPLE)):
         data = bytearray(SAMPLE)
         data[place] ^= 1 << chance.randrange(7)
         try:
             entry = parse(bytes(data))
         except (Corrupt, Incompatible):
-            told += 1
+            refused += 1
         else:
             # Without its seal it counts as a stranger's, and is refused later.
             assert entry.info is None
             assert entry.actions == clean.actions
-    assert told > len(SAMPLE) * 0.9
+    assert refused > len(SAMPLE) * 0.9
 
 
 @pytest.mark.fault("B1", "K6", "W4")

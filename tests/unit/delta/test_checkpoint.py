@@ -127,7 +127,7 @@ def test_delta_rs_reads_the_checkpoint_when_the_entries_before_it_are_gone(topic
 
 
 def test_another_parquet_reader_finds_the_actions_of_the_state(topic, tmp_path):
-    """The seal lies in a gap of the file: nobody may stumble over it."""
+    """The seal lies in a gap of the file, where no reader may fail on it."""
     log = DeltaLog(open_store(str(tmp_path)), FOLDER)
     log.load()
     rows = pq.read_table(pa.BufferReader(encode_checkpoint(log.state))).to_pylist(maps_as_pydicts="strict")

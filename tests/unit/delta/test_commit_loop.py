@@ -112,13 +112,13 @@ def test_an_outcome_resolved_as_not_done_is_fenced_against_a_late_write(clock):
     slow = FaultyStore(inner, Rule("create", ENTRY, Fault.late_apply(), times=100))
     with pytest.raises(errors.OutcomeUnknown) as caught:
         commit(opened(slow, clock), 1, timeout=1.0)
-    settling = DeltaLog(inner, FOLDER, clock)
+    resolver = DeltaLog(inner, FOLDER, clock)
     commit(opened(inner, clock), 0)
 
     def nothing(state: TableState) -> Draft:
         return Draft(CommitInfo(uuid.uuid4().hex, 0, "FENCE"), [])
 
-    assert resolve_commit(settling, caught.value.token, nothing, clock.monotonic() + 60) is None
+    assert resolve_commit(resolver, caught.value.token, nothing, clock.monotonic() + 60) is None
     assert set(slow.land_late()) == {False}
     assert values(inner) == [0]
 
@@ -224,7 +224,7 @@ def test_a_sole_writer_creates_without_a_read_before(clock):
     ours, theirs = opened(store, clock), opened(store.inner, clock)
     commit(theirs, 0)
     commit(ours, 1)  # lost a race
-    commit(ours, 2)  # has looked, in vain
+    commit(ours, 2)  # has read the log and found nothing
     gets = store.operations["get"]
     for value in range(3, 6):
         commit(ours, value)
@@ -709,10 +709,10 @@ def test_an_outcome_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(clock, star
     if not is_believed:
         ghost(store.inner, clock, 1)
     late = opened(store.inner, clock)
-    settled: list[object] = []
+    resolved: list[object] = []
     with nullcontext() if is_believed else pytest.raises(errors.OutcomeUnknown, match="cleaned up"):
-        settled.append(resolve_commit(late, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9))
-    assert len(settled) == is_believed
+        resolved.append(resolve_commit(late, caught.value.token, lambda _: Draft(CommitInfo("x", 0, "FENCE"), []), 1e9))
+    assert len(resolved) == is_believed
 
 
 @pytest.mark.parametrize("how", GOING_ON)

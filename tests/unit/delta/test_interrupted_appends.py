@@ -148,7 +148,7 @@ def test_a_possibly_committed_file_of_a_merge_is_left_to_the_orphan_file_remover
     plan = FileRewrite(files, cut(files, log.live_head, 2**30))
     assert finish(Rewriter(store, log, topic.clock).rewrite(plan)) == StalePlan(may_have_stood=True)
     assert len(puts) == 1
-    assert topic.store.get(puts[0]), "somebody may be reading it"
+    assert topic.store.get(puts[0]), "a reader may still use it"
 
 
 @pytest.mark.fault("M4", "M5")

@@ -1,4 +1,4 @@
-"""A folder that is removed or replaced under live clients: nothing is acknowledged into a log that nobody can read."""
+"""A folder that is removed or replaced under live clients: nothing is acknowledged into an unreadable log."""
 
 from __future__ import annotations
 
@@ -140,10 +140,10 @@ def test_a_commit_whose_log_is_removed_before_its_answer_is_unknown_and_then_res
     log = opened(Removing(str(tmp_path / "root")), 4)
     with pytest.raises(OutcomeUnknown, match="removed or replaced") as caught:
         commit(log, 4)
-    settling = opened(LocalStore(str(tmp_path / "copy")))
-    found = resolve_commit(settling, caught.value.token, nothing, float("inf"))
+    resolver = opened(LocalStore(str(tmp_path / "copy")))
+    found = resolve_commit(resolver, caught.value.token, nothing, float("inf"))
     assert found is not None, "it stands in a copy that was made in time"
-    late = DeltaLog(LocalStore(str(tmp_path / "root")), FOLDER, settling.clock)
+    late = DeltaLog(LocalStore(str(tmp_path / "root")), FOLDER, resolver.clock)
     if "entr" in removed:
         with pytest.raises(OutcomeUnknown, match="missing"):
             resolve_commit(late, caught.value.token, nothing, float("inf"))  # a log with a gap says nothing

@@ -377,12 +377,12 @@ def test_a_deleted_topic_matched_by_a_pattern_is_dropped_without_error(root):
 def test_a_store_outage_during_pattern_matching_is_reported_to_error_cb(root):
     topic(root, "pat-one")
     store = FaultyStore(open_store(root), Rule("list_folders", "*", Fault.error_before(), 1))
-    told: list[KafkaError] = []
+    errors: list[KafkaError] = []
     conf = {"bootstrap.servers": root, "group.id": "g"} | SHORT
-    with Consumer(conf, store=store, error_cb=told.append) as reader:
+    with Consumer(conf, store=store, error_cb=errors.append) as reader:
         reader.subscribe(["^pat-"])
         await_assignment(reader, [("pat-one", 0)])
-    assert told == [KafkaError._TRANSPORT]
+    assert errors == [KafkaError._TRANSPORT]
 
 
 # --- who is a member ---
@@ -508,7 +508,7 @@ def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
     second.subscribe(["t"])
     assert [m.offset() for m in drain(second, 4)] == [2, 3, 4, 5], "from the committed offset of the dead one"
 
-    # While it is silent it stops delivering by itself: nobody had to tell it.
+    # While it is silent it stops delivering by itself, without an error from outside.
     assert stopped.poll(0.01) is None
     assert held(stopped) == []
     assert calls[1:] == [("lost", [("t", 0)])]
@@ -664,17 +664,17 @@ def test_a_member_that_cannot_write_heartbeats_stops_delivering(root):
     topic(root)
     fill(root, 3)
     store = FaultyStore(open_store(root))
-    told: list[KafkaError] = []
+    errors: list[KafkaError] = []
     conf = {"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "earliest"} | SHORT
-    with Consumer(conf, store=store, error_cb=told.append) as reader:
+    with Consumer(conf, store=store, error_cb=errors.append) as reader:
         reader.subscribe(["t"])
         drain(reader, 1)
         store.add(Rule("put", "groups/*", Fault.error_before(), EVER))
         eventually(lambda: reader.memberid() is None)
         assert reader.poll(0.01) is None
         assert held(reader) == []
-        eventually(lambda: reader.poll(0.01) is None and told)
-        assert set(told) == {KafkaError(KafkaError._TRANSPORT)}
+        eventually(lambda: reader.poll(0.01) is None and errors)
+        assert set(errors) == {KafkaError(KafkaError._TRANSPORT)}
         store.clear()
         assert [m.offset() for m in drain(reader, 2)] in ([0, 1], [1, 2])
 

@@ -73,7 +73,7 @@ def topic(held: HeldThreads) -> WrittenTopic:
     return WrittenTopic(MemoryStore("test"), held)
 
 
-def caretaker(topic: WrittenTopic, clock: Any, **changes: Any) -> BackgroundTopicMaintenance:
+def background_of(topic: WrittenTopic, clock: Any, **changes: Any) -> BackgroundTopicMaintenance:
     return BackgroundTopicMaintenance(topic.store, "t", clock, settings=replace(NO_PAUSES, **changes))
 
 
@@ -88,7 +88,7 @@ def state_of(topic: WrittenTopic) -> Callable[[], TableState]:
 def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the_other(
     topic: WrittenTopic, held: HeldThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    care = caretaker(topic, held, checkpoint_rest_s=2.0)
+    care = background_of(topic, held, checkpoint_rest_s=2.0)
     written = []
     for number in range(5):
         monkeypatch.setattr(held, "monotonic", lambda now=1000 + 0.75 * number: now)
@@ -100,7 +100,7 @@ def test_a_writer_that_commits_very_fast_does_not_write_one_checkpoint_after_the
 
 
 def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: WrittenTopic, held: HeldThreads) -> None:
-    care = caretaker(topic, held)
+    care = background_of(topic, held)
     begun = []
     for _ in range(30):
         topic.append(Row(b"x"))
@@ -118,7 +118,7 @@ def test_maintenance_begins_at_a_multiple_of_the_checkpoint_interval(topic: Writ
 
 def test_at_most_one_of_each_kind_works_at_a_time(topic: WrittenTopic, held: HeldThreads) -> None:
     topic.append(Row(b"x"))
-    care = caretaker(topic, held)
+    care = background_of(topic, held)
     care.committed(10, state_of(topic))
     first = dict(held.held)
     care.committed(20, state_of(topic))
@@ -139,7 +139,7 @@ class Untouchable:
 
 def test_requesting_maintenance_takes_no_maintenance_lock(topic: WrittenTopic, held: HeldThreads) -> None:
     """The writer asks while it holds its own, which a finalizer may want in a thread that holds the other one."""
-    care = caretaker(topic, held)
+    care = background_of(topic, held)
     care._row_cache._lock = Untouchable()  # type: ignore[assignment]
     care.start_due()
     care.committed(10, state_of(topic))
@@ -273,7 +273,7 @@ def test_forbidden_maintenance_is_logged_once_and_retried(
 ) -> None:
     faulty = FaultyStore(MemoryStore("test", held), *refused)
     topic = WrittenTopic(faulty, held)
-    care = caretaker(topic, held, clean_up_grace_s=0.0, keep_checkpoints=1)
+    care = background_of(topic, held, clean_up_grace_s=0.0, keep_checkpoints=1)
     with caplog.at_level(logging.INFO, "deltaq.maintenance"):
         for _ in range(4):
             for _ in range(20):
@@ -329,7 +329,7 @@ def test_a_commit_succeeds_if_no_maintenance_thread_can_start(monkeypatch: pytes
 def test_unfinished_maintenance_at_exit_is_left_and_none_begins(topic: WrittenTopic, held: HeldThreads) -> None:
     for _ in range(12):
         topic.append(Row(b"x"))
-    care = caretaker(topic, held)
+    care = background_of(topic, held)
     care.committed(10, state_of(topic))
     del held.held["deltaq-checkpoint-t"]
     care.stop(0)
@@ -411,7 +411,7 @@ def test_maintenance_without_a_writer_is_stopped_at_exit(tmp_path: Path) -> None
 
 
 def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: WrittenTopic, held: HeldThreads) -> None:
-    care = caretaker(topic, held)
+    care = background_of(topic, held)
     care.start_due()
     before = background._AT_WORK
     assert care in before._started
@@ -435,15 +435,15 @@ def working() -> tuple[ManualClock, Throttle]:
 
 
 @pytest.mark.parametrize(
-    ("worked_s", "hurry", "pause_s"),
+    ("worked_s", "boost", "pause_s"),
     [(0.1, 1, 0.3), (0.1, 2, 0.1), (0.1, 4, 0), (0.1, 9, 0), (1, 1, 3), (5, 1, 15), (5, 2, 5), (3600, 1, 60)],
 )
 def test_a_step_is_followed_by_a_pause_in_proportion(
-    working: tuple[ManualClock, Throttle], worked_s: float, hurry: float, pause_s: float
+    working: tuple[ManualClock, Throttle], worked_s: float, boost: float, pause_s: float
 ) -> None:
     clock, throttle = working
     throttle.step()
-    throttle.boost = hurry
+    throttle.boost = boost
     clock.advance(worked_s)
     before = clock.monotonic()
     throttle.step()

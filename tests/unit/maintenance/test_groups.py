@@ -1,4 +1,4 @@
-"""Groups grow old: their logs stay short, offsets that nobody comes back for are forgotten, and who lives stays."""
+"""Maintenance of groups: short logs, expiry of the offsets of abandoned groups, and members that stay."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class World:
         self.clock = ManualClock(auto_advance=True)
         self.store: Store = MemoryStore("test", self.clock)
 
-    def log(self, store: Store | None = None, caretaker: BackgroundGroupMaintenance | None = None) -> GroupLog:
-        return GroupLog(store or self.store, "g", self.clock, "client", caretaker)
+    def log(self, store: Store | None = None, background: BackgroundGroupMaintenance | None = None) -> GroupLog:
+        return GroupLog(store or self.store, "g", self.clock, "client", background)
 
     def maintainer(self, store: Store | None = None, settings: MaintenanceSettings = SMALL) -> GroupPass:
         return GroupPass(store or self.store, "g", self.clock, settings, WEEK_MS)
@@ -74,7 +74,7 @@ def world() -> World:
     return World()
 
 
-# --- offsets that nobody came back for ---
+# --- offsets of abandoned groups ---
 
 
 def test_offsets_are_forgotten_a_week_after_the_last_commit_of_a_group_without_members(world):
@@ -314,7 +314,7 @@ def test_a_second_scan_is_awaited_only_if_it_may_matter(world):
     assert not maintainer.is_waiting(), "it lives"
     world.beat("b")
     maintainer.run()
-    assert maintainer.is_waiting(), "of nobody"
+    assert maintainer.is_waiting(), "without a member"
     world.clock.advance(CLEAN_UP_GRACE_S)
     assert maintainer.finish()["heartbeats deleted"] == 1
     assert not maintainer.is_waiting()
@@ -363,11 +363,11 @@ def test_a_failed_checkpoint_does_not_stop_the_other_work(world, monkeypatch):
     commit_many(world, world.log(), 50)
     world.clock.advance(DAY_S)
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")  # as in a container whose file system is read-only
-    told: list[str] = []
-    maintainer = GroupPass(world.store, "g", world.clock, SMALL, WEEK_MS, told.append)
+    lines: list[str] = []
+    maintainer = GroupPass(world.store, "g", world.clock, SMALL, WEEK_MS, lines.append)
     done = maintainer.run()
     assert (done["failures"], done["checkpoints"]) == (1, 0)
-    assert any("no checkpoint could be made" in line for line in told)
+    assert any("no checkpoint could be made" in line for line in lines)
     world.clock.advance(CLEAN_UP_GRACE_S)
     assert maintainer.finish()["log objects deleted"] > 0
 
@@ -451,13 +451,13 @@ def checkpointed(store: Store) -> int | None:
 
 
 def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_moment(world, patient):
-    caretaker = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
-    log = world.log(caretaker=caretaker)
+    background = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    log = world.log(background=background)
     commit_many(world, log, 10)
     assert patient.threads == []
     for number in range(5):
         log.commit(None, [offset(100 + number)], DEADLINE)
-    caretaker.stop(20)
+    background.stop(20)
     assert [name for name, _ in patient.threads] == ["deltaq-maintenance-g"]
     assert checkpointed(world.store) == 10
     found = DeltaLog(world.store, FOLDER, patient)
@@ -470,7 +470,7 @@ def test_an_offset_commit_succeeds_if_no_maintenance_thread_can_start(world, pat
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
     monkeypatch.setattr(patient, "start_thread", refuse)
-    log = world.log(caretaker=BackgroundGroupMaintenance(world.store, "g", patient, SMALL))
+    log = world.log(background=BackgroundGroupMaintenance(world.store, "g", patient, SMALL))
     commit_many(world, log, 12)
     assert checkpointed(world.store) is None, "the tenth asked for one"
     assert world.committed() == 11
@@ -478,8 +478,8 @@ def test_an_offset_commit_succeeds_if_no_maintenance_thread_can_start(world, pat
 
 @pytest.mark.slow
 def test_a_group_in_use_cleans_its_own_log(world, patient):
-    caretaker = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
-    log = world.log(caretaker=caretaker)
+    background = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
+    log = world.log(background=background)
     for _ in range(40):
         commit_many(world, log, 10)
         patient.advance(DAY_S / 4)
@@ -494,7 +494,7 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
     monkeypatch.setattr(groups, "REMOVALS_MAX", 20)
     settings = replace(SMALL, log_retention_ms=120_000, keep_entries_max=100_000, clean_up_interval_s=90.0)
     counting = FaultyStore(world.store, clock=patient)
-    log = world.log(caretaker=BackgroundGroupMaintenance(counting, "g", patient, settings))
+    log = world.log(background=BackgroundGroupMaintenance(counting, "g", patient, settings))
     lengths, deletes = [], []
     for number in range(700):  # one each second
         deleted = counting.operations["delete"]
@@ -515,21 +515,21 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
 def in_the_middle(world: World, patient: Patient) -> tuple[FaultyStore, BackgroundGroupMaintenance, GroupLog]:
     """What looks after a group, at a checkpoint that the store keeps waiting; and the group's log."""
     stuck = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", Fault.slow()), clock=SYSTEM_CLOCK)
-    caretaker = BackgroundGroupMaintenance(stuck, "g", patient, SMALL)
-    log = world.log(caretaker=caretaker)
+    background = BackgroundGroupMaintenance(stuck, "g", patient, SMALL)
+    log = world.log(background=background)
     commit_many(world, log, 11)
     eventually(lambda: stuck.blocked == 1)
-    return stuck, caretaker, log
+    return stuck, background, log
 
 
 def test_one_thread_at_most_runs_and_close_waits_for_it(world, patient):
-    stuck, caretaker, log = in_the_middle(world, patient)
+    stuck, background, log = in_the_middle(world, patient)
     commit_many(world, log, 30)
     assert len(patient.threads) == 1
-    caretaker.stop(0.01)
+    background.stop(0.01)
     assert patient.threads[0][1].is_alive(), "closing does not wait for ever"
     stuck.release()
-    caretaker.stop(20)
+    background.stop(20)
     assert not patient.threads[0][1].is_alive()
     assert checkpointed(world.store) == 10
     commit_many(world, log, 30)
@@ -537,9 +537,9 @@ def test_one_thread_at_most_runs_and_close_waits_for_it(world, patient):
 
 
 def test_a_dropped_consumer_ends_its_maintenance_and_begins_none(world, patient):
-    stuck, caretaker, log = in_the_middle(world, patient)
-    with caretaker._lock:  # a finalizer may run in the thread that holds it
-        ending = caretaker.abandon()
+    stuck, background, log = in_the_middle(world, patient)
+    with background._lock:  # a finalizer may run in the thread that holds it
+        ending = background.abandon()
     assert ending is patient.threads[0][1]
     stuck.release()
     ending.join(20)
@@ -551,11 +551,11 @@ def test_a_dropped_consumer_ends_its_maintenance_and_begins_none(world, patient)
 @pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before(), Fault.crash_before()])
 def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world, patient, caplog):
     faulty = FaultyStore(world.store, Rule("create", "*.checkpoint.parquet", fault))
-    caretaker = BackgroundGroupMaintenance(faulty, "g", patient, SMALL)
-    log = world.log(caretaker=caretaker)
+    background = BackgroundGroupMaintenance(faulty, "g", patient, SMALL)
+    log = world.log(background=background)
     with caplog.at_level(logging.WARNING, "deltaq.maintenance"):
         commit_many(world, log, 11)
-        caretaker.stop(20)
+        background.stop(20)
     assert faulty.effects.total() == 1
     assert world.committed() == 10
     assert checkpointed(world.store) is None
@@ -563,7 +563,7 @@ def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world
         assert "maintenance of group 'g' failed" in caplog.text
         assert faulty.effects[Effect.CRASHED_BEFORE] == 0
     other = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
-    commit_many(world, world.log(caretaker=other), 10)
+    commit_many(world, world.log(background=other), 10)
     other.stop(20)
     assert checkpointed(world.store) == 20
 

@@ -1,4 +1,4 @@
-"""Log clean-up: what may go goes, after everybody could know; crashes on the way and sleepers of forty days change
+"""Log clean-up: removal of entries after a grace period; crashes on the way and sleepers of forty days change
 nothing."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def pending(name: str, partition: int = 0) -> PendingSegment:
 
 
 class World:
-    """A store with topic `t`, and a clock that moves by itself when somebody sleeps."""
+    """A store with topic `t`, and a clock that moves by itself during a sleep."""
 
     def __init__(self, store: MemoryStore | None = None, settings: MaintenanceSettings = SMALL) -> None:
         self.clock = ManualClock(auto_advance=True)
@@ -294,7 +294,7 @@ def test_young_entries_stay_and_of_very_many_even_they_go(world):
 
 @pytest.mark.slow
 def test_a_log_that_grows_while_it_is_cleaned_stays_short(old):
-    """Whoever marks before each sweep must not wait for ever for a marker that is old enough."""
+    """Marking before each clean-up must not postpone it for ever."""
     cleaner, topic = old.cleaner(), old.topic()
     for _ in range(6):
         finish(cleaner.mark(old.delta()))
@@ -506,7 +506,7 @@ def test_a_writer_suspended_during_a_create_commits_at_the_head(old):
     cleaner = old.cleaner()
     sleeper = old.topic(SleepsBeforeCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old, cleaner)))
     old.append(sleeper, "late")
-    assert 106 in old.entries(), "what it wrote below the log's start is nobody's"
+    assert 106 in old.entries(), "what it wrote below the log's start belongs to no reader"
     assert old.entries()[1] > 107
     assert same(old.topic(), sleeper)
     assert "late.parquet" in sleeper.index.files

@@ -1,4 +1,4 @@
-"""Rewriting files: every record stays what it is to consumers; whoever is overtaken leaves nothing behind."""
+"""Rewriting files: every record stays what it is to consumers; a stale plan leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROWS = st.builds(
 def rewriter(
     topic: WrittenTopic, store: Store | None = None, row_cache: RowCache | None = None
 ) -> tuple[TopicLog, Rewriter]:
-    """Somebody else who compacts, in a process of its own unless it has the writer's rows at first hand."""
+    """Another compactor, in a process of its own unless it has the writer's row cache."""
     store = store or topic.store
     log = TopicLog(store, "t", topic.clock, indexed=True)
     log.load()
@@ -133,7 +133,7 @@ def test_cached_rows_of_own_writes_are_rewritten_without_being_read(
     finish(work.rewrite(everything(log, target)))
     assert store.read == {topic.log.folder + path for path in gone}
     assert seen_by_consumers(topic.store) == before
-    assert all(topic.row_cache.rows(file.path) is None for file in files), "nobody needs them any more"
+    assert all(topic.row_cache.rows(file.path) is None for file in files), "they are not needed any more"
 
 
 @pytest.mark.parametrize("limit", [1, 4_000, 40_000])

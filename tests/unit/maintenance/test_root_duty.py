@@ -1,4 +1,4 @@
-"""Who looks after a whole root: each hour one of those who write to it, and nobody needs to know who."""
+"""Maintenance of a whole root: one of its writers claims it each hour."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ def test_a_claim_with_a_lost_answer_costs_one_hour_only(store, clock):
 
 
 def test_a_producer_of_one_topic_maintains_a_deleted_one():
-    store = MemoryStore("duty")
+    store = MemoryStore("claims")
     for topic in ("mine", "gone"):
         Topic(topic, store=store).create()
-    with Producer({"bootstrap.servers": "memory://duty"}, store=store) as producer:
+    with Producer({"bootstrap.servers": "memory://claims"}, store=store) as producer:
         producer.produce("gone", b"x")
         producer.flush()
-    with AdminClient({"bootstrap.servers": "memory://duty"}, store=store) as admin:
+    with AdminClient({"bootstrap.servers": "memory://claims"}, store=store) as admin:
         admin.delete_topics(["gone"])["gone"].result(30)
-    caretaker = BackgroundTopicMaintenance(store, "mine", SYSTEM_CLOCK)
-    caretaker.start_due()
+    background = BackgroundTopicMaintenance(store, "mine", SYSTEM_CLOCK)
+    background.start_due()
     # What the deleted topic has left is noted, to be deleted when its time has come.
     eventually(lambda: list(store.list("topics/gone/_deltaq/unreferenced/")), "the files of the deleted topic")
-    caretaker.stop(30)
+    background.stop(30)
 
 
 class OneThread(ManualClock):
@@ -98,7 +98,7 @@ class Ended:
         return False
 
 
-def days_of_duty(store: MemoryStore, clock: OneThread, days: int) -> None:
+def days_of_maintenance(store: MemoryStore, clock: OneThread, days: int) -> None:
     """Each hour another process is the first that asks."""
     for _ in range(24 * days):
         clock.advance(HOUR_S)
@@ -116,7 +116,7 @@ def test_a_deleted_topics_log_is_removed_although_the_claimant_changes_hourly():
     for _ in range(50):
         log.change(lambda head, _: TopicChange(head.partitions, {}), clock.monotonic() + 60)
     log.delete(clock.monotonic() + 60)
-    days_of_duty(store, clock, 2)
+    days_of_maintenance(store, clock, 2)
     assert [entry_version(e.key) for e in store.list(topic_log("gone")) if entry_version(e.key) is not None] == [51]
 
 
@@ -129,9 +129,9 @@ def test_a_dead_group_is_forgotten_although_the_claimant_changes_hourly():
     store.put(member_key("g", "stray"), b"1")
     log.join("dead", Member(("mine",), "dead", "host", 45_000), (), float("inf"))
     log.commit("dead", [CommittedOffset("mine", "id", 0, 5)], float("inf"))
-    days_of_duty(store, clock, 1)
+    days_of_maintenance(store, clock, 1)
     assert [entry.key for entry in store.list(member_folder("g"))] == [member_key("g", "dead")]
-    days_of_duty(store, clock, 7)
+    days_of_maintenance(store, clock, 7)
     assert log.head().members == {}
     assert log.state().txns == {}
     assert list(store.list(member_folder("g"))) == []
@@ -151,8 +151,8 @@ def test_root_and_topic_maintenance_have_separate_intervals(monkeypatch):
     monkeypatch.setattr(TopicPass, "__init__", watched)
     care = BackgroundTopicMaintenance(store, "mine", clock)
     care.start_due()
-    own, duty = throttles
-    assert own is not duty
+    own, of_root = throttles
+    assert own is not of_root
     care.stop(0)
     for throttle in throttles:
         with pytest.raises(Stopped):

@@ -1,4 +1,4 @@
-"""What a writer tells whoever looks after its topic: bounded in memory, and no reason to lose or repeat a thing."""
+"""The row cache of a writer for maintenance: bounded in memory, and never a source of lost or repeated records."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def block(values: list[str], at: float = 0.0) -> ArrowBlock:
 
 
 def lingering(extra_s: float):
-    """As a writer in a crowd decides how long records linger."""
+    """The linger time of a contended writer."""
     return lambda produced_at, linger_s: max(linger_s, extra_s)
 
 

@@ -1,4 +1,4 @@
-"""Writers that commit for each other: what they offer, in which order, and what is said when time is over."""
+"""Group commit between producers: which files they share, in which order, and what they report at the deadline."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Reports(list[tuple[Any, Any]]):
 
 
 @pytest.fixture(autouse=True)
-def crowd_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has met somebody else goes on as in a crowd, and waits for nobody."""
+def always_contended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that met another one stays contended, and does not wait."""
     monkeypatch.setattr(group_commit, "CONTENTION_S", 600.0)
     monkeypatch.setattr(group_commit, "LOAD_MIN", 0.0)
     monkeypatch.setattr(group_commit, "TIMEOUT_INTERVALS", 0.0)
@@ -75,7 +75,7 @@ def crowd_that_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def in_company(
+def contended_producer(
     store: FaultyStore, reports: Reports | None = None, *, partitions: int = 1, **config: Any
 ) -> Iterator[Producer]:
     """A producer that has just met another one."""
@@ -103,11 +103,11 @@ def entries(store: FaultyStore) -> list[Entry]:
     return [parse_entry(store.inner.get(key), version, key) for version, key in enumerate(keys)]
 
 
-def offers_in(store: FaultyStore) -> list[SharedFile]:
+def shared_files_in(store: FaultyStore) -> list[SharedFile]:
     """The files that any writer may commit, committed or not, by their numbers."""
     keys = [entry.key.removeprefix("topics/t/") for entry in store.inner.list("topics/t/")]
-    found = [offer for key in keys if (offer := parse_shared_file(key)) is not None]
-    return sorted(found, key=lambda offer: offer.id.number)
+    found = [file for key in keys if (file := parse_shared_file(key)) is not None]
+    return sorted(found, key=lambda file: file.id.number)
 
 
 def commits_of(store: FaultyStore, writer: str) -> list[str]:
@@ -125,7 +125,7 @@ def values(store: FaultyStore, count: int) -> list[bytes]:
 
 
 class Neighbour:
-    """Another process that writes the topic, and takes along what it finds."""
+    """Another process that writes the topic, and commits the shared files that it finds."""
 
     def __init__(self, store: FaultyStore) -> None:
         self.log = TopicLog(store.inner, "t", indexed=True)
@@ -144,12 +144,12 @@ class Neighbour:
 
 def test_contended_writers_share_files_and_any_committer_adds_them():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports) as producer:
+    with contended_producer(store, reports) as producer:
         for number in range(3):
             producer.produce("t", str(number))
             producer.flush(60)
         assert writer_in(producer).log.pending_shared.paths == {}
-    assert [offer.id.number for offer in offers_in(store)] == [0, 1, 2]
+    assert [file.id.number for file in shared_files_in(store)] == [0, 1, 2]
     assert reports.names == [None] * 4
     assert values(store, 4) == [b"first", b"0", b"1", b"2"]
 
@@ -159,7 +159,7 @@ def test_a_producer_with_group_commit_off_disables_it_for_its_process(other):
     store = FaultyStore(MemoryStore("test"), trace=True)
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0}
     refusing, more = (Producer(conf, store=store, deltaq_group_commit=word) for word in ("false", other))
-    with in_company(store) as producer, refusing, more:
+    with contended_producer(store) as producer, refusing, more:
         for one in (refusing, more, producer):
             one.produce("t", "v")
             one.flush(60)
@@ -168,7 +168,7 @@ def test_a_producer_with_group_commit_off_disables_it_for_its_process(other):
         for one in (producer, more, refusing):
             one.produce("t", "v")
             one.flush(60)
-    assert offers_in(store) == []
+    assert shared_files_in(store) == []
     assert not [step for step in store.trace if step.operation == "list" and "shared/" in step.key]
 
 
@@ -201,25 +201,25 @@ def came(store: HeldStore, uploads: int) -> bool:
 
 def test_concurrently_uploaded_batches_are_added_in_order():
     store = HeldStore(2)
-    with in_company(store, batch_num_messages=10) as producer:
+    with contended_producer(store, batch_num_messages=10) as producer:
         for at in range(3):
             for number in range(10 * at, 10 * at + 10):
                 producer.produce("t", str(number))
             eventually(partial(came, store, at + 2))
-        eventually(lambda: len(offers_in(store)) == 2)
-        assert [(offer.id.number, offer.follows) for offer in offers_in(store)] == [(1, True), (2, True)]
+        eventually(lambda: len(shared_files_in(store)) == 2)
+        assert [(file.id.number, file.follows) for file in shared_files_in(store)] == [(1, True), (2, True)]
         neighbour = Neighbour(store)
         assert neighbour.commit() == 0, "what comes before them is not there yet"
         store.gates[2].set()
         producer.flush(60)
-    found = [(offer.id.number, offer.follows, offer.segment.as_of) for offer in offers_in(store)]
+    found = [(file.id.number, file.follows, file.segment.as_of) for file in shared_files_in(store)]
     assert found == [(0, False, 1), (1, True, 1), (2, True, 1)]
     assert values(store, 31) == [b"first", *(b"%d" % number for number in range(30))]
 
 
 def test_a_file_after_an_unshared_one_is_not_shared():
     store = HeldStore(2)
-    with in_company(store, batch_num_messages=10) as producer:
+    with contended_producer(store, batch_num_messages=10) as producer:
         policy = policy_of(producer)
         policy.peer_committed(float("-inf"))  # it takes itself for alone
         for number in range(10):
@@ -241,7 +241,7 @@ def test_a_file_after_an_unshared_one_is_not_shared():
 @pytest.mark.fault("P9")
 def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports, message_timeout_ms=300) as producer:
+    with contended_producer(store, reports, message_timeout_ms=300) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         producer.produce("t", "lost")
         producer.flush(60)
@@ -249,7 +249,7 @@ def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed()
         assert writer_in(producer).log.pending_shared.paths == {}
     assert reports.names == [None, "_MSG_TIMED_OUT"]
     assert reports.tokens == [], "it is certain"
-    assert len(offers_in(store)) == 1
+    assert len(shared_files_in(store)) == 1
     assert commits_of(store, writer) == ["FENCE"]
     assert Neighbour(store).commit() == 0
     assert values(store, 1) == [b"first"]
@@ -257,16 +257,16 @@ def test_an_unacknowledged_shared_file_is_revoked_before_it_is_reported_failed()
 
 def test_a_shared_file_committed_by_a_peer_is_delivered_without_upload_answer():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports, message_timeout_ms=1000) as producer:
+    with contended_producer(store, reports, message_timeout_ms=1000) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         producer.produce("t", "kept")
-        eventually(lambda: offers_in(store))
+        eventually(lambda: shared_files_in(store))
         assert Neighbour(store).commit() == 1
         producer.flush(60)
         writer = writer_in(producer).log.writer
     assert reports.names == [None, None]
     assert reports[1][1].offset() == 1
-    assert commits_of(store, writer) == [], "there was nothing to withdraw"
+    assert commits_of(store, writer) == [], "there was nothing to revoke"
     assert values(store, 2) == [b"first", b"kept"]
 
 
@@ -295,23 +295,23 @@ class Synced(MemoryStore):
 def test_files_of_and_commits_by_peers_are_synced_before_they_are_relied_on(failures):
     synced = Synced()
     store, reports = FaultyStore(synced), Reports()
-    with in_company(store, reports, message_timeout_ms=20_000) as producer:
+    with contended_producer(store, reports, message_timeout_ms=20_000) as producer:
         neighbour, create = Neighbour(store), store.create
 
-        def outrun(key, data, after=""):
+        def lose_the_race(key, data, after=""):
             del store.create
             del synced.steps[:]
             assert neighbour.commit() == 1
             synced.failures = failures
             create(key, data, after)
 
-        store.create = outrun  # type: ignore[method-assign]
+        store.create = lose_the_race  # type: ignore[method-assign]
         producer.produce("t", "kept")
         producer.flush(60)
     assert reports.names == [None, None]
     assert synced.failures == 0
-    (offer,) = offers_in(store)
-    folder = f"topics/t/{offer.segment.path}".rpartition("/")[0] + "/"
+    (file,) = shared_files_in(store)
+    folder = f"topics/t/{file.segment.path}".rpartition("/")[0] + "/"
     entry = "topics/t/_delta_log/00000000000000000002.json"
     steps = [step for step in synced.steps if step.startswith("topics/")]
     assert steps[:2] == [folder, entry]
@@ -322,7 +322,7 @@ def test_files_of_and_commits_by_peers_are_synced_before_they_are_relied_on(fail
 @pytest.mark.parametrize("is_taken", [False, True])
 def test_a_shared_file_that_cannot_be_revoked_is_unknown_and_can_be_resolved(is_taken):
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports, message_timeout_ms=300) as producer:
+    with contended_producer(store, reports, message_timeout_ms=300) as producer:
         store.add(Rule("put", DATA, Fault.error_after(), times=EVER))
         store.add(Rule("create", ENTRY, Fault.error_before(), times=EVER))
         store.add(Rule("get", ENTRY, Fault.error_before(), times=EVER))
@@ -341,7 +341,7 @@ def test_a_shared_file_that_cannot_be_revoked_is_unknown_and_can_be_resolved(is_
 @pytest.mark.fault("P9")
 def test_an_unanswered_commit_is_looked_up_at_its_deadline():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports, message_timeout_ms=300) as producer:
+    with contended_producer(store, reports, message_timeout_ms=300) as producer:
         store.add(
             Rule("create", ENTRY, Fault.error_after(), times=1), Rule("get", ENTRY, Fault.error_before(), times=EVER)
         )
@@ -356,7 +356,7 @@ def test_an_unanswered_commit_is_looked_up_at_its_deadline():
 
 def test_a_refused_upload_fails_at_once_without_a_revocation():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports) as producer:
+    with contended_producer(store, reports) as producer:
         store.add(Rule("put", DATA, Fault.refused(), times=1))
         producer.produce("t", "lost")
         producer.flush(60)
@@ -369,50 +369,50 @@ def test_a_refused_upload_fails_at_once_without_a_revocation():
 
 def test_a_batch_purged_during_its_upload_is_not_awaited():
     store, reports = HeldStore(2), Reports()
-    with in_company(store, reports) as producer:
+    with contended_producer(store, reports) as producer:
         producer.produce("t", "dropped")
         eventually(lambda: store.uploads == 2)
         producer.purge()
         producer.flush(60)
         store.gates[2].set()
-        eventually(lambda: offers_in(store))
+        eventually(lambda: shared_files_in(store))
         writer = writer_in(producer)
         eventually(lambda: writer.log.pending_shared.paths == {})
         producer.produce("t", "next")
         producer.flush(60)
     assert reports.names == [None, "_PURGE_INFLIGHT", None]
-    assert [offer.follows for offer in offers_in(store)] == [False, False]
+    assert [file.follows for file in shared_files_in(store)] == [False, False]
     assert values(store, 2) == [b"first", b"next"]
 
 
 def test_a_writer_that_lost_the_race_shares_its_unshared_files():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports) as producer:
+    with contended_producer(store, reports) as producer:
         policy_of(producer).peer_committed(float("-inf"))  # it takes itself for alone
         neighbour, create = Neighbour(store), store.create
 
-        def outrun(key, data, after=""):
+        def lose_the_race(key, data, after=""):
             del store.create
             neighbour.commit()
             create(key, data, after)
 
-        store.create = outrun  # type: ignore[method-assign]
+        store.create = lose_the_race  # type: ignore[method-assign]
         producer.produce("t", "late")
         producer.flush(60)
     assert reports.names == [None, None]
-    assert len(offers_in(store)) == 1
+    assert len(shared_files_in(store)) == 1
     assert values(store, 2) == [b"first", b"late"]
 
 
 def test_a_file_that_peers_cannot_commit_does_not_wait_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     store, reports = FaultyStore(MemoryStore("test")), Reports()
-    with in_company(store, reports, partitions=100) as producer:
+    with contended_producer(store, reports, partitions=100) as producer:
         monkeypatch.setattr(group_commit.GroupCommitPolicy, "leader_timeout_s", lambda *_, **__: 600.0)
         for partition in range(100):
-            producer.produce("t", "wide", partition=partition)  # too many to be named in an offer
+            producer.produce("t", "wide", partition=partition)  # too many to be named in an file
         assert producer.flush(30) == 0
     assert reports.names == [None] * 101
-    assert offers_in(store) == []
+    assert shared_files_in(store) == []
 
 
 def test_a_commit_waiting_under_contention_leaves_when_contention_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -425,7 +425,7 @@ def test_a_commit_waiting_under_contention_leaves_when_contention_ends(monkeypat
 
     store = HeldLog(MemoryStore("test"))
     store.gate.set()
-    with in_company(store) as producer:
+    with contended_producer(store) as producer:
         store.gate.clear()
         uploads = writer_in(producer)._uploads
         producer.produce("t", "on its way")
@@ -441,7 +441,7 @@ def test_a_commit_waiting_under_contention_leaves_when_contention_ends(monkeypat
 def test_a_produce_call_waiting_for_room_goes_on_when_lost_uploads_are_given_up():
     store, reports = FaultyStore(MemoryStore("test")), Reports()
     limits = {"batch_num_messages": 1, "message_timeout_ms": 300, "linger_ms": 5}
-    with in_company(store, reports, **limits) as producer:
+    with contended_producer(store, reports, **limits) as producer:
         store.add(Rule("put", DATA, Fault.error_before(), EVER), Rule("create", ENTRY, Fault.slow(), times=1))
         batches, sent = writer_in(producer)._batches, 0
         while len(batches.waiting) < BATCHES_AHEAD_MAX or not all(batch.failure for batch in batches.waiting):

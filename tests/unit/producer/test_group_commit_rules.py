@@ -1,4 +1,4 @@
-"""Who waits for whom: nobody who writes alone or seldom, and of many all but one."""
+"""Which writers wait for a group commit: no sole or rare writer, and of many all but one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from deltaq.producer.group_commit import LEADER_COMMITS, GroupCommitPolicy
 COMMIT_S = 0.01
 
 
-def crowded(files: int = 8, interval_s: float = 0.04) -> GroupCommitPolicy:
-    """After a second in a crowd whose commits have so many files each."""
+def contended(files: int = 8, interval_s: float = 0.04) -> GroupCommitPolicy:
+    """A policy after a second of contention in which each commit has this many files."""
     policy = GroupCommitPolicy()
     policy.committed(COMMIT_S)
     for number in range(25):
@@ -28,23 +28,21 @@ def test_a_sole_writer_neither_waits_nor_shares():
 
 
 def test_below_the_log_utilisation_each_writer_commits_for_itself():
-    policy = crowded(files=1, interval_s=0.1)
+    policy = contended(files=1, interval_s=0.1)
     assert not policy.is_contended(2.4)
     assert policy.leader_timeout_s(2.4, 0.5, 0, is_ours=False) == 0
 
 
 def test_under_contention_all_writers_but_the_last_committer_wait():
-    policy = crowded()
+    policy = contended()
     policy.committed(COMMIT_S)
     assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=True) == 0
-    assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=False) > 0.04, (
-        "whoever commits for all needs about one interval"
-    )
+    assert policy.leader_timeout_s(1.0, 0.5, 0, is_ours=False) > 0.04, "the leader needs about one interval"
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_each_lost_race_spreads_the_leader_timeouts(lost):
-    policy = crowded()
+    policy = contended()
     spread = [policy.leader_timeout_s(1.0, chance, lost, is_ours=False) for chance in (0.0, 0.99)]
     wider = [policy.leader_timeout_s(1.0, chance, lost + 1, is_ours=False) for chance in (0.0, 0.99)]
     assert spread[0] == wider[0]
@@ -52,7 +50,7 @@ def test_each_lost_race_spreads_the_leader_timeouts(lost):
 
 
 def test_the_group_commit_leader_changes():
-    policy = crowded()
+    policy = contended()
     policy.peer_committed(1.0)
     waits = []
     for _ in range(LEADER_COMMITS + 1):
@@ -63,7 +61,7 @@ def test_the_group_commit_leader_changes():
 
 
 def test_contention_ends_some_time_after_its_last_sign():
-    policy = crowded()
+    policy = contended()
     assert policy.is_contended(1.0)
     assert 1.5 < policy.contended_left_s(1.0) < 2.0
     assert not policy.is_contended(3.0)
@@ -71,7 +69,7 @@ def test_contention_ends_some_time_after_its_last_sign():
 
 
 def test_an_outage_does_not_raise_the_estimated_commit_time():
-    policy = crowded(files=1, interval_s=0.1)
+    policy = contended(files=1, interval_s=0.1)
     policy.committed(60.0)
     policy.committed(COMMIT_S)
     assert not policy.is_busy

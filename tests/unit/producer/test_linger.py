@@ -1,4 +1,4 @@
-"""How long writers of one log hold back: not at all when alone, and in a crowd so that everybody gets its turn."""
+"""How long writers of one log back off: not at all when alone, and fairly under contention."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def sending(*, is_remote: bool = False) -> Iterator[tuple[Producer, TimedStore, 
 def leaves_after(seconds: float, producer: Producer, store: TimedStore, clock: ManualClock) -> None:
     """What was produced just now leaves then, and not before."""
     puts = store.puts
-    clock.until_waiting(2)  # the writer, and whoever looks after the topic
+    clock.until_waiting(2)  # the sender and the maintenance
     clock.advance(seconds - 0.01 * LINGER_S)
     clock.until_waiting(2)
     assert store.puts == puts
@@ -261,7 +261,7 @@ def test_a_message_waits_for_the_batch_in_flight():
         assert rows_of_files(producer) == [1, 1, 1]
 
 
-# --- in a crowd ---
+# --- under contention ---
 
 
 def after(linger: AdaptiveLinger, commits: int, others: dict[str, int], interval_s: float, start: float = 0.0) -> float:
@@ -292,8 +292,8 @@ def test_a_writer_beside_rare_writers_does_not_back_off():
 
 
 def test_under_contention_the_wait_grows_within_its_bound():
-    crowd = {f"w{number}": 1 for number in range(10)}
-    waits = [after(AdaptiveLinger(), commits, crowd, 0.01) for commits in (2, 4, 6, 50)]
+    others = {f"w{number}": 1 for number in range(10)}
+    waits = [after(AdaptiveLinger(), commits, others, 0.01) for commits in (2, 4, 6, 50)]
     assert 0 < waits[0] < waits[1] < waits[2] < waits[3] == EXTRA_S_MAX
 
 
@@ -396,7 +396,7 @@ def test_a_newcomer_gets_its_share_and_those_who_stay_take_over_that_of_one_who_
     heapq.heapify(log.events)
     log.run(20.0)
     heapq.heappush(log.events, (20.0, *late[0][1:]))
-    log.run(25.0)  # time to settle
+    log.run(25.0)  # until the waits are stable
     before = list(log.commits)
     log.run(60.0)
     got = [after - before for after, before in zip(log.commits, before, strict=True)]

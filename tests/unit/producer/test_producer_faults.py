@@ -178,8 +178,8 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
     create(store)
     store.add(Rule(operation, pattern, Fault.error_before(), EVER))
     reports = Reports()
-    told: list[KafkaError] = []
-    with make(store, message_timeout_ms=150, on_delivery=reports, error_cb=told.append) as producer:
+    errors: list[KafkaError] = []
+    with make(store, message_timeout_ms=150, on_delivery=reports, error_cb=errors.append) as producer:
         producer.produce("t", "lost")
         assert producer.flush(20) == 0
         error, message = reports[0]
@@ -187,7 +187,7 @@ def test_messages_that_cannot_be_written_in_time_are_reported_as_timed_out(opera
         assert "connection refused" in error.str()
         assert message.offset() is None
         assert message.latency() >= 0.1
-        assert told == [KafkaError._MSG_TIMED_OUT]
+        assert errors == [KafkaError._MSG_TIMED_OUT]
         store.clear()
         producer.produce("t", "kept")
     assert reports.names == ["_MSG_TIMED_OUT", None]
@@ -296,7 +296,7 @@ def test_an_unknown_outcome_has_a_token_and_is_resolved_as_not_done():
         assert (error.code(), message.offset()) == (KafkaError._MSG_TIMED_OUT, None)
         store.clear()
         assert producer.resolve("t", token_of(error)) is False
-        assert set(store.land_late()) == {False}, "what was settled cannot change any more"
+        assert set(store.land_late()) == {False}, "a resolved outcome cannot change"
         producer.produce("t", "kept")
     assert stored(store, 1) == [b"kept"]
 
@@ -408,11 +408,11 @@ def test_a_partial_batch_waits_for_the_upload_in_flight():
         send(producer, *range(1, 10))
         writer = producer._handles["t"].sender
         writer.wake()
-        reliefs = writer._uploads.extra_workers  # one that is there now would still be in the store
+        extra = writer._uploads.extra_workers  # one that is there now would still be in the store
         store.clear()
         store.release()
         assert producer.flush(60) == 0
-    assert reliefs == 0
+    assert extra == 0
     assert store.operations["put"] == 2
     assert stored(store, 10) == [b"%d" % number for number in range(10)]
 
@@ -456,10 +456,10 @@ def test_contended_batches_are_committed_in_order():
         writer = producer._handles["t"].sender
         writer._uploads._linger.extra_s = 0.01
         send(producer, *range(1, 100))
-        reliefs = writer._uploads.extra_workers
+        extra = writer._uploads.extra_workers
         store.release()
         assert producer.flush(60) == 0
-    assert reliefs == 0
+    assert extra == 0
     assert stored(store, 100) == [b"%d" % number for number in range(100)]
 
 
@@ -814,8 +814,8 @@ def test_a_table_for_a_topic_that_was_not_known_yet_is_refused_whole_and_alone(s
         value = b"own" if schema is None else {"id": 5}
         seeing.produce("t", value, key="k", on_delivery=others)
         assert blind.flush(20) == seeing.flush(20) == 0
-    ((told, places),) = reports
-    assert (None if told is None else told.name()) == error
+    ((failure, places),) = reports
+    assert (None if failure is None else failure.name()) == error
     assert others.names == [None]
     assert bool(places) == (error is None)
     values = table["value"].to_pylist() if error is None else []

@@ -32,10 +32,10 @@ GROUP_POINTER = "groups/billing/_delta_log/_last_checkpoint"
 HEARTBEAT = "groups/billing/_members/m-1"
 PROBE = "_deltaq/probe/1"
 CLOCK = "_deltaq/clock"
-DUTY = "_deltaq/maintenance/00000000000000000001"
+CLAIM = "_deltaq/maintenance/00000000000000000001"
 ALL = {
     LOG_ENTRY, CHECKPOINT, POINTER, DATA_FILE, SHARED_FILE, LOG_START, GROUP_ENTRY, GROUP_CHECKPOINT, GROUP_POINTER,
-    HEARTBEAT, PROBE, CLOCK, DUTY,
+    HEARTBEAT, PROBE, CLOCK, CLAIM,
 }  # fmt: skip
 
 

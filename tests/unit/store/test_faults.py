@@ -2,7 +2,7 @@
 
 A fault strikes one operation of a client on time that stands still but for its sleeps. Then the topic is read without
 faults: what was told as done stands once, what was told as not done never will, and what was told as unknown can be
-settled, after which not even a late write changes it.
+resolved, after which not even a late write changes it.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ FAULTS = {**WRITING, **READING, **BODIES, "conflict": Fault.conflict()}
 
 def produced(store: FaultyStore, clock: ManualClock) -> tuple[str, str, Producer]:
     """Produce one message: what became of it as told, with the reason; and the producer, not closed."""
-    told: list[tuple[KafkaError | None, Any]] = []
+    reported: list[tuple[KafkaError | None, Any]] = []
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "message.timeout.ms": 3000}
     producer = Producer(conf, store=store, clock=clock)
     try:
-        producer.produce("t", b"new", on_delivery=lambda error, message: told.append((error, message)))
+        producer.produce("t", b"new", on_delivery=lambda error, message: reported.append((error, message)))
     except KafkaException as error:  # the first message of a topic looks it up
         return NOT_DONE, error.args[0].str(), producer
     assert producer.flush(10**6) == 0
-    ((failure, message),) = told
+    ((failure, message),) = reported
     if failure is None:
         assert message.offset() == 1
         return DONE, "", producer
@@ -121,7 +121,7 @@ def test_a_producer_reports_the_outcome_of_each_message(operation, key, name, on
         token = re.search(r"\(token (\d+:\w+:\w+)\)", reason)
         assert token
         verdict = DONE if producer.resolve("t", token[1]) else NOT_DONE
-    assert not any(store.land_late()) or operation != "create", "what is settled stays so"
+    assert not any(store.land_late()) or operation != "create", "a resolved outcome is final"
     assert values(inner) == ([b"old", b"new"] if verdict == DONE else [b"old"])
     producer.close()
     if verdict == NOT_DONE:
@@ -139,14 +139,14 @@ def test_an_unanswered_commit_that_cannot_be_read_back_is_unknown_and_never_fail
     producer.list_topics("t")
     producer.produce("t", b"first")
     assert producer.flush(10**6) == 0
-    told: list[Any] = []
+    reported: list[Any] = []
     store.add(Rule("create", ENTRY, Fault.error_after()), Rule("get", ENTRY, FAULTS[name], EVER))
-    producer.produce("t", b"new", on_delivery=lambda error, _: told.append(error))
+    producer.produce("t", b"new", on_delivery=lambda error, _: reported.append(error))
     assert producer.flush(10**6) == 0
     store.clear()
     assert store.effects[Effect.ANSWER_LOST] >= 1
     assert len(store.struck) == 2 or name == "error_after"
-    (error,) = told
+    (error,) = reported
     token = re.search(r"\(token (\d+:\w+:\w+)\)", error.str())
     assert token, error.str()
     assert producer.resolve("t", token[1]) is True
@@ -265,19 +265,19 @@ def test_a_consumer_skips_and_doubles_nothing_with_any_one_faulty_answer(operati
 def test_a_consumer_that_cannot_read_gets_an_error_and_never_an_empty_topic(operation, key, name, code):
     inner = filled(3)
     store = FaultyStore(inner, Rule(operation, key, FAULTS[name], EVER))
-    told: list[Any] = []
-    with Consumer(CONF, store=store, enable_partition_eof=True, error_cb=told.append) as reader:
+    reported: list[Any] = []
+    with Consumer(CONF, store=store, enable_partition_eof=True, error_cb=reported.append) as reader:
         reader.assign([TopicPartition("t", 0, 0)])
 
         def heard() -> bool:
             event = reader.poll(0.01)
             if event is not None:
                 assert event.error() is not None
-                told.append(event.error())
-            return bool(told)
+                reported.append(event.error())
+            return bool(reported)
 
         eventually(heard)
-        assert {error.code() for error in told} == {code}
+        assert {error.code() for error in reported} == {code}
         store.clear()
         reader.seek(TopicPartition("t", 0, 0))
         found: list[Any] = []
@@ -408,17 +408,17 @@ def test_throttling_is_retried_with_backoff_jitter_and_one_deadline(operation, k
 def test_transient_throttling_loses_and_doubles_nothing():
     inner, clock = a_topic(), ManualClock(auto_advance=True)
     store = FaultyStore(inner, Rule("*", "*", Fault.error_before("503"), EVER, probability=0.5), clock=clock, seed=3)
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "message.timeout.ms": 600_000}
     with Producer(conf, store=store, clock=clock) as producer:
         sent = 0
         while sent < 50:
             try:
-                producer.produce("t", b"%d" % sent, on_delivery=lambda error, _: told.append(error))
+                producer.produce("t", b"%d" % sent, on_delivery=lambda error, _: reported.append(error))
             except Unavailable:
                 continue  # the look at the topic, which the caller repeats
             sent += 1
             producer.flush(10**6)
-    assert told == [None] * 50
+    assert reported == [None] * 50
     assert values(inner) == [b"old", *(b"%d" % number for number in range(50))]
     assert store.effects[Effect.ERROR_BEFORE] > 50

@@ -50,10 +50,10 @@ def test_a_url_is_taken_apart(url: str, location: Location) -> None:
 
 def test_a_relative_path_is_resolved_and_a_tilde_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/home-of-somebody")
+    monkeypatch.setenv("HOME", "/home-of-user")
     assert parse_location("data/events").name == f"{tmp_path}/data/events"
     assert parse_location(".").name == str(tmp_path)
-    assert parse_location("~/events").name == "/home-of-somebody/events"
+    assert parse_location("~/events").name == "/home-of-user/events"
     store = open_store("data")
     monkeypatch.chdir("/")
     assert store.url == f"file://{tmp_path}/data"
@@ -109,8 +109,8 @@ def test_a_url_that_names_no_store_is_refused_with_a_remedy(url: str, fault: str
 def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> None:
     with pytest.raises(ValueError, match=r"store URL") as caught:
         open_store(url)
-    told = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
-    assert "planted" not in told.lower()
+    shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value)
+    assert "planted" not in shown.lower()
 
 
 @pytest.mark.fault("K1")

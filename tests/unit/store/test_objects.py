@@ -244,7 +244,7 @@ def test_a_truncated_body_is_not_returned(server, store) -> None:
 
 
 class SteppingClock(ManualClock):
-    """A clock on which time passes whenever somebody looks, `step_s` seconds."""
+    """A clock on which each reading advances the time by `step_s` seconds."""
 
     step_s = IMPATIENT_TIMEOUT_S / 10
 
@@ -254,8 +254,8 @@ class SteppingClock(ManualClock):
 
 
 @dataclass
-class Peeked:
-    """A store of which the same object has been peeked at once, and how long that took by its clock."""
+class Impatient:
+    """A store of which the same object has been impatient at once, and how long that took by its clock."""
 
     server: Server
     took_s: float
@@ -281,42 +281,42 @@ TIMEOUT_S = 0.2
 
 @pytest.fixture
 def unhurried(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server, and peeks that wait longer for its answers than they do elsewhere."""
+    """A server, and impatient gets that wait longer for its answers than elsewhere."""
     monkeypatch.setattr(objects, "IMPATIENT_TIMEOUT_S", TIMEOUT_S)
     return server
 
 
 def test_get_impatient_repeats_a_request_if_a_quick_server_is_slow(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
-    peeked.clock.step_s = TIMEOUT_S
+    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    impatient.clock.step_s = TIMEOUT_S
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=2))
-    assert peeked.store.get_impatient("k") == b"written"
+    assert impatient.store.get_impatient("k") == b"written"
     assert server.stub.effects() == {Effect.HUNG: 2}
 
 
 def test_get_impatient_waits_after_several_timeouts(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
-    peeked.clock.step_s = TIMEOUT_S
+    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    impatient.clock.step_s = TIMEOUT_S
     server.stub.set_rules(
         HttpRule(fault="hang_before", operation="get", times=IMPATIENT_ATTEMPTS),
         HttpRule(fault="slow", operation="get", delay_ms=(300, 300)),
     )
-    assert peeked.store.get_impatient("k") == b"written"
+    assert impatient.store.get_impatient("k") == b"written"
     assert server.stub.effects() == {Effect.HUNG: IMPATIENT_ATTEMPTS, Effect.DELAYED: 1}
 
 
 def test_get_impatient_asks_a_slow_server_once_until_it_is_quicker(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S)
+    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S)
     server.stub.set_rules(HttpRule(fault="slow", operation="get", delay_ms=(300, 300)))
-    assert peeked.store.get_impatient("k") == b"written"
-    assert peeked.requests == 1
+    assert impatient.store.get_impatient("k") == b"written"
+    assert impatient.requests == 1
     server.stub.set_rules()
-    peeked.clock.step_s = IMPATIENT_TIMEOUT_S / 10
+    impatient.clock.step_s = IMPATIENT_TIMEOUT_S / 10
     for _ in range(20):
-        peeked.store.get_impatient("k")
+        impatient.store.get_impatient("k")
     server.stub.set_rules(HttpRule(fault="hang_before", operation="get", times=1))
-    peeked.clock.step_s = TIMEOUT_S
-    assert peeked.store.get_impatient("k") == b"written"
+    impatient.clock.step_s = TIMEOUT_S
+    assert impatient.store.get_impatient("k") == b"written"
     assert server.stub.effects()[Effect.HUNG] == 1
 
 
@@ -324,22 +324,22 @@ def test_get_impatient_asks_a_slow_server_once_until_it_is_quicker(unhurried) ->
 def test_a_near_server_is_polled_more_often(unhurried, took_s: float, pace: PollInterval) -> None:
     fresh = open_store("s3://bucket/fresh", {"endpoint": unhurried.endpoint, **KEYS}, SteppingClock())
     assert fresh.poll_interval == POLL_INTERVAL
-    assert Peeked(unhurried, took_s).store.poll_interval == pace
+    assert Impatient(unhurried, took_s).store.poll_interval == pace
 
 
 def test_a_failing_server_gets_no_repeated_requests(unhurried) -> None:
-    server, peeked = unhurried, Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    server, impatient = unhurried, Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
     server.stub.set_rules(HttpRule(fault="error_before", status=503))
     with pytest.raises(StoreUnavailable):
-        peeked.store.get_impatient("k")
-    assert peeked.requests == 2
+        impatient.store.get_impatient("k")
+    assert impatient.requests == 2
 
 
 def test_get_impatient_accepts_object_missing_as_an_answer(unhurried) -> None:
-    peeked = Peeked(unhurried, IMPATIENT_TIMEOUT_S / 10)
+    impatient = Impatient(unhurried, IMPATIENT_TIMEOUT_S / 10)
     with pytest.raises(ObjectMissing):
-        peeked.store.get_impatient("missing")
-    assert peeked.requests == 1
+        impatient.store.get_impatient("missing")
+    assert impatient.requests == 1
 
 
 def test_a_whole_object_in_place_of_a_range_is_not_returned(server, store) -> None:
@@ -417,7 +417,7 @@ def test_an_empty_prefix_is_listed_as_empty(server, full) -> None:
     assert _keys(full, "topics/c/", start_after="topics/c/2") == _keys(full, "topics/h/") == _keys(full, "a/") == []
     assert _keys(full, "topics/c/", start_after="topics/g/") == full.list_folders("topics/h/") == []
     for key in LISTED:
-        server.stub.change(f"pre/{key}", None, "bucket")  # by somebody else
+        server.stub.change(f"pre/{key}", None, "bucket")  # by another client
     assert _keys(full, "") == full.list_folders("") == []
 
 
@@ -517,9 +517,9 @@ def test_a_large_create_is_one_conditional_request(server, store) -> None:
 # Secrets
 
 
-def _told(error: BaseException) -> str:
+def _shown(error: BaseException) -> str:
     linked = [below for below in (error.__cause__, error.__context__) if below is not None]
-    return "".join(traceback.format_exception(error)) + repr(vars(error)) + "".join(map(_told, linked))
+    return "".join(traceback.format_exception(error)) + repr(vars(error)) + "".join(map(_shown, linked))
 
 
 @pytest.mark.fault("K5")
@@ -534,10 +534,10 @@ def test_a_signature_quoted_by_a_server_is_not_shown(server, store, operation: s
     server.answer(Answer(403, leak.encode()))
     with pytest.raises(StoreRefused, match="SignatureDoesNotMatch") as caught:
         OPERATIONS[operation](store)
-    told = _told(caught.value)
-    assert "It does not match" in told
+    shown = _shown(caught.value)
+    assert "It does not match" in shown
     for secret in ("abcdef0123", "fedcba", SECRET, "AKIDPLANTED0001", "planted-string", "planted-signature"):
-        assert secret not in told
+        assert secret not in shown
 
 
 @pytest.mark.fault("K5")
@@ -557,7 +557,7 @@ def test_a_secret_at_the_end_of_a_long_message_is_not_cut_in_half(server, store,
     server.answer(Answer(403, _error("AccessDenied", "x" * length + SECRET)))
     with pytest.raises(StoreRefused) as caught:
         store.get("k")
-    assert SECRET[:4] not in _told(caught.value)
+    assert SECRET[:4] not in _shown(caught.value)
 
 
 @pytest.mark.fault("K5")
@@ -578,7 +578,7 @@ def test_signatures_and_user_information_are_masked(text: str, expected: str) ->
 def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
     with pytest.raises(ValueError, match=r"az://c: .*check the store\.\* options") as caught:
         open_store("az://c", {"account_name": "a", "account_key": f"!{SECRET}"})
-    assert SECRET not in _told(caught.value)
+    assert SECRET not in _shown(caught.value)
 
 
 # Options
@@ -615,7 +615,7 @@ def test_a_secret_that_the_client_cannot_take_is_not_shown_either() -> None:
 def test_a_wrong_option_is_refused_by_name_with_a_remedy(scheme: str, options: dict[str, object], fault: str) -> None:
     with pytest.raises(ValueError, match=fault) as caught:
         open_store(f"{scheme}://bucket", options)
-    assert SECRET not in _told(caught.value)
+    assert SECRET not in _shown(caught.value)
 
 
 @pytest.mark.slow
@@ -764,8 +764,8 @@ def test_google_and_azure_are_asked_to_create_conditionally(server, url: str, op
     for operation in OPERATIONS.values():
         with pytest.raises(StoreRefused, match="AuthenticationFailed") as caught:
             operation(store)
-        assert SECRET not in _told(caught.value)
-        assert "cGxhbnRlZA==" not in _told(caught.value)
+        assert SECRET not in _shown(caught.value)
+        assert "cGxhbnRlZA==" not in _shown(caught.value)
 
 
 def test_an_explicit_azure_credential_wins_over_the_environment(server, monkeypatch: pytest.MonkeyPatch) -> None:

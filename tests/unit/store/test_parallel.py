@@ -60,7 +60,7 @@ class LingeringThread(threading.Thread):
 
 
 class LingeringClock(SystemClock):
-    """Starts threads that linger; whoever waits on its conditions is `interrupted`, if so wished."""
+    """Starts threads that linger; a wait on its conditions is `interrupted` if requested."""
 
     def __init__(self, interrupted: bool) -> None:
         self.threads: list[LingeringThread] = []
@@ -136,7 +136,7 @@ def test_an_interrupted_caller_with_a_time_limit_does_not_wait_for_a_silent_stor
 
 @pytest.mark.parametrize("given", [0, 1, 3])
 def test_fewer_threads_do_all_the_work_and_without_any_nothing_begins(given):
-    class Crowded(SystemClock):
+    class ShortOfThreads(SystemClock):
         started = 0
 
         def start_thread(self, target: Callable[[], None], name: str) -> Thread:
@@ -147,10 +147,10 @@ def test_fewer_threads_do_all_the_work_and_without_any_nothing_begins(given):
 
     done: list[int] = []
     if given:
-        assert in_parallel(Crowded(), lambda item: item * 2, range(50)) == [item * 2 for item in range(50)]
+        assert in_parallel(ShortOfThreads(), lambda item: item * 2, range(50)) == [item * 2 for item in range(50)]
     else:
         with pytest.raises(RuntimeError, match="new thread"):
-            in_parallel(Crowded(), done.append, range(50))
+            in_parallel(ShortOfThreads(), done.append, range(50))
         assert done == []
 
 

@@ -166,11 +166,11 @@ def test_an_existing_commit_that_cannot_be_synced_is_not_acknowledged(root: Path
     disk.error = errno.EIO
     with pytest.raises(OutcomeUnknown) as caught:
         log.commit(draft(1), log.clock.monotonic() + 5)
-    settling = opened(LocalStore(str(root)))
+    resolver = opened(LocalStore(str(root)))
     with pytest.raises(OutcomeUnknown):
-        resolve_commit(settling, caught.value.token, draft(2), settling.clock.monotonic() + 5)
+        resolve_commit(resolver, caught.value.token, draft(2), resolver.clock.monotonic() + 5)
     disk.error = None
-    found = resolve_commit(settling, caught.value.token, draft(2), settling.clock.monotonic() + 5)
+    found = resolve_commit(resolver, caught.value.token, draft(2), resolver.clock.monotonic() + 5)
     assert found is not None
     disk.lose_power()
     assert opened(LocalStore(str(root))).state.version == found.version

@@ -105,7 +105,7 @@ def test_a_store_without_conditional_creates_is_refused_by_its_url() -> None:
         [_writes_without_an_answer],
         [StoreUnavailable("create", "k", "reset")],
         [None, StoreUnavailable("create", "k", "reset")],
-        [ObjectExists("create", "k", "409 conflict of nobody")],
+        [ObjectExists("create", "k", "409 conflict")],
         [_writes_without_an_answer] * 4,
     ],
 )
@@ -133,7 +133,7 @@ def test_missing_permission_is_reported_as_such() -> None:
 
 @pytest.mark.parametrize("earlier", [[], [None]], ids=["the first create", "the second create"])
 def test_a_single_refusal_is_verified_by_a_second_probe(earlier) -> None:
-    # MinIO denies access to a folder from which somebody is just removing the last object.
+    # MinIO denies access to a folder from which another client is removing the last object.
     store = OddStore(*earlier, StoreRefused("create", "k", "403 Forbidden"))
     probe(store, PatientClock())
     assert store.script == []

@@ -193,7 +193,7 @@ def test_an_overflowed_queue_counts_as_a_change(root: Path) -> None:
     watch = store.watch()
     watch.add("log/")
     _calm(watch)
-    # Names are the store's own unfinished files, which alone would wake nobody.
+    # Names are the store's own unfinished files, which alone would wake no reader.
     for number in range(limit + 1):
         (root / "log" / f".~{number}").touch()
     assert watch.wait(LONG_S) is True

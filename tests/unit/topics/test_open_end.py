@@ -1,4 +1,4 @@
-"""Who looks for old records need not know where the log ends; nobody is told of an end that may be a gap."""
+"""A reader of old records need not know the end of the log, and reports no end that may be a gap."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def segment(as_of: int = 0, shares: tuple[tuple[int, int], ...] = ((0, 3),)) -> 
     )
 
 
-def offer(number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed) -> SharedFile:
+def shared(number: int = 0, as_of: int = 0, *, writer: str = WRITER, follows: bool = False, **changed) -> SharedFile:
     pending = segment(as_of, changed.get("shares", ((0, 3),)))
     path = shared_file_path(SharedFileId(writer, number), pending, changed.get("topic_id", TOPIC_ID), follows=follows)
     found = parse_shared_file(path or "")
@@ -69,7 +69,7 @@ def test_a_file_whose_fields_do_not_fit_into_a_name_is_not_shared():
 
 @given(st.data())
 def test_a_changed_name_is_no_shared_file(data):
-    path = offer(12, 34).segment.path
+    path = shared(12, 34).segment.path
     at = data.draw(st.integers(0, len(path) - 1))
     changed = path[:at] + data.draw(st.sampled_from("0aZ-_/.f")) + path[at + 1 :]
     assert parse_shared_file(changed) is None or changed == path
@@ -83,50 +83,50 @@ def test_other_names_are_no_shared_files(path):
 # --- what may be added -----------------------------------------------------------------------------------------------
 
 
-def entry(version: int, writer: str, *offers: SharedFile) -> Entry:
-    _, actions = appended(HEAD, version, [one.segment for one in offers], 0, log_append_time=False)
+def entry(version: int, writer: str, *files: SharedFile) -> Entry:
+    _, actions = appended(HEAD, version, [one.segment for one in files], 0, log_append_time=False)
     info = CommitInfo(writer + "0" * 16, 0, "WRITE")
     return Entry(version, info, tuple(actions))
 
 
 def takable(
-    ledger: SharedFileTracker, *offers: SharedFile, version: int = 5, head: TopicHead = HEAD, own: str = OTHER
+    tracker: SharedFileTracker, *files: SharedFile, version: int = 5, head: TopicHead = HEAD, own: str = OTHER
 ) -> list[int]:
-    paths = [one.path for one in ledger.takable(offers, head, version, own)]
+    paths = [one.path for one in tracker.takable(files, head, version, own)]
     return [one.id.number for path in paths if (one := parse_shared_file(path)) is not None]
 
 
 def test_shared_files_are_committed_once_in_the_order_of_their_writer():
-    ledger = SharedFileTracker(-1)
-    both = offer(1, 3, follows=True), offer(0, 2)
-    assert takable(ledger, *both) == [0, 1]
-    ledger.note(entry(4, OTHER, both[1]))
-    assert takable(ledger, *both) == [1]
-    ledger.note(entry(5, OTHER, both[0]))
-    assert takable(ledger, *both) == []
+    tracker = SharedFileTracker(-1)
+    both = shared(1, 3, follows=True), shared(0, 2)
+    assert takable(tracker, *both) == [0, 1]
+    tracker.note(entry(4, OTHER, both[1]))
+    assert takable(tracker, *both) == [1]
+    tracker.note(entry(5, OTHER, both[0]))
+    assert takable(tracker, *both) == []
 
 
 def test_a_shared_file_waits_for_its_predecessor():
-    assert takable(SharedFileTracker(-1), offer(1, 3, follows=True)) == []
-    assert takable(SharedFileTracker(-1), offer(1, 3)) == [1], "its writer knew what became of the one before"
+    assert takable(SharedFileTracker(-1), shared(1, 3, follows=True)) == []
+    assert takable(SharedFileTracker(-1), shared(1, 3)) == [1], "its writer knew what became of the one before"
 
 
 def test_a_shared_file_with_a_committed_successor_is_skipped():
-    ledger = SharedFileTracker(-1)
-    ledger.note(entry(4, OTHER, offer(8, 3)))
-    assert takable(ledger, offer(7, 3)) == []
+    tracker = SharedFileTracker(-1)
+    tracker.note(entry(4, OTHER, shared(8, 3)))
+    assert takable(tracker, shared(7, 3)) == []
 
 
 def test_an_entry_of_a_writer_revokes_its_earlier_shared_files():
-    ledger = SharedFileTracker(-1)
-    ledger.note(entry(4, WRITER))
-    assert takable(ledger, offer(0, 3)) == []
-    assert takable(ledger, offer(1, 4)) == [1]
+    tracker = SharedFileTracker(-1)
+    tracker.note(entry(4, WRITER))
+    assert takable(tracker, shared(0, 3)) == []
+    assert takable(tracker, shared(1, 4)) == [1]
 
 
 def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
-    assert takable(SharedFileTracker(4), offer(0, 3), offer(1, 4)) == [1]
-    assert takable(SharedFileTracker(-1), offer(0, 6)) == [], "its writer knows entries that we do not know"
+    assert takable(SharedFileTracker(4), shared(0, 3), shared(1, 4)) == [1]
+    assert takable(SharedFileTracker(-1), shared(0, 6)) == [], "its writer knows entries that we do not know"
 
 
 @pytest.mark.parametrize(
@@ -140,25 +140,25 @@ def test_shared_files_possibly_added_before_the_snapshot_are_skipped():
     ids=["another life", "deleted", "void", "a partition too many"],
 )
 def test_the_topic_settings_can_disable_group_commit(head):
-    about = offer(0, 3, shares=((1, 2),))
+    about = shared(0, 3, shares=((1, 2),))
     assert takable(SharedFileTracker(-1), about) == [0]
     assert takable(SharedFileTracker(-1), about, head=head) == []
 
 
 def test_a_tracker_of_too_many_writers_is_cleared_and_conservative_then(monkeypatch):
     monkeypatch.setattr("deltaq.topics.shared_files.WRITERS_MAX", 3)
-    ledger = SharedFileTracker(-1)
+    tracker = SharedFileTracker(-1)
     for version in range(8):
-        ledger.note(entry(version, f"{version:016x}"))
-    assert ledger.since == 3
-    assert takable(ledger, offer(0, 2), version=7) == []
+        tracker.note(entry(version, f"{version:016x}"))
+    assert tracker.since == 3
+    assert takable(tracker, shared(0, 2), version=7) == []
 
 
 # --- in a log --------------------------------------------------------------------------------------------------------
 
 
-class Crowd:
-    """Two positions in one topic's log, and offers that are put there by hand."""
+class Peers:
+    """Two positions in one topic's log, and shared files that are put there by hand."""
 
     def __init__(self) -> None:
         self.store = MemoryStore("test")
@@ -168,7 +168,7 @@ class Crowd:
         self.theirs.load()
         self.numbers = iter(range(100))
 
-    def offer(self, log: TopicLog, *, follows: bool = False) -> PendingSegment:
+    def share(self, log: TopicLog, *, follows: bool = False) -> PendingSegment:
         pending = segment(log.version)
         path = shared_file_path(SharedFileId(log.writer, next(self.numbers)), pending, self.topic_id, follows=follows)
         assert path is not None
@@ -186,98 +186,98 @@ class Crowd:
 
 
 def test_a_committer_adds_shared_files_of_peers_and_their_writers_learn_of_it():
-    crowd = Crowd()
-    first, second, mine = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True), crowd.offer(crowd.ours)
-    assert crowd.append(crowd.ours, mine) == [mine.path, first.path, second.path]
-    outcome = crowd.try_append(crowd.theirs, first, second)
+    peers = Peers()
+    first, second, mine = peers.share(peers.theirs), peers.share(peers.theirs, follows=True), peers.share(peers.ours)
+    assert peers.append(peers.ours, mine) == [mine.path, first.path, second.path]
+    outcome = peers.try_append(peers.theirs, first, second)
     assert isinstance(outcome, CommittedByPeer)
     offsets = [outcome.committed[one.path].batches[0].base_offset for one in (first, second)]
     assert offsets == [3, 6]
-    assert crowd.theirs.version == crowd.ours.version == 1, "nothing was written"
+    assert peers.theirs.version == peers.ours.version == 1, "nothing was written"
 
 
 def test_an_append_of_a_transaction_or_a_sole_writer_adds_no_shared_files():
-    crowd = Crowd()
-    crowd.offer(crowd.theirs)
-    assert crowd.append(crowd.ours, shared=False) == []
+    peers = Peers()
+    peers.share(peers.theirs)
+    assert peers.append(peers.ours, shared=False) == []
 
 
 def test_a_shared_file_resolved_as_not_committed_is_never_added_later():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
-    token = crowd.theirs.shared_file_token(lost)
+    peers = Peers()
+    lost = peers.share(peers.theirs)
+    token = peers.theirs.shared_file_token(lost)
     assert token is not None
-    assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
-    assert crowd.append(crowd.ours) == []
-    assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
+    assert TopicLog(peers.store, "t", peers.clock).resolve(token, FOREVER) is None
+    assert peers.append(peers.ours) == []
+    assert TopicLog(peers.store, "t", peers.clock).resolve(token, FOREVER) is None
 
 
 def test_a_shared_file_committed_by_a_peer_is_resolved_as_committed():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
-    crowd.append(crowd.ours)
-    files = TopicLog(crowd.store, "t", crowd.clock).resolve(crowd.theirs.shared_file_token(lost) or "", FOREVER)
+    peers = Peers()
+    lost = peers.share(peers.theirs)
+    peers.append(peers.ours)
+    files = TopicLog(peers.store, "t", peers.clock).resolve(peers.theirs.shared_file_token(lost) or "", FOREVER)
     assert files is not None
     assert [file.path for file in files] == [lost.path]
 
 
 def test_a_shared_file_cannot_be_resolved_if_later_entries_are_gone():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
-    crowd.append(crowd.ours, shared=False)
-    crowd.store.put("topics/t/_deltaq/log_start/00000000000000000002", b"")
+    peers = Peers()
+    lost = peers.share(peers.theirs)
+    peers.append(peers.ours, shared=False)
+    peers.store.put("topics/t/_deltaq/log_start/00000000000000000002", b"")
     with pytest.raises(OutcomeUnknown):
-        crowd.ours.resolve(crowd.theirs.shared_file_token(lost) or "", crowd.clock.monotonic() + 5)
+        peers.ours.resolve(peers.theirs.shared_file_token(lost) or "", peers.clock.monotonic() + 5)
 
 
 def test_a_shared_file_cannot_be_resolved_if_an_entry_is_missing():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
-    crowd.append(crowd.ours, shared=False)
-    token = crowd.theirs.shared_file_token(lost) or ""
-    away = FaultyStore(crowd.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
+    peers = Peers()
+    lost = peers.share(peers.theirs)
+    peers.append(peers.ours, shared=False)
+    token = peers.theirs.shared_file_token(lost) or ""
+    away = FaultyStore(peers.store, Rule("get", "*/00000000000000000001.json", Fault.missing(), nth=2))
     with pytest.raises(OutcomeUnknown):
-        TopicLog(away, "t", crowd.clock).resolve(token, crowd.clock.monotonic() + 5)
-    assert TopicLog(away, "t", crowd.clock).resolve(token, FOREVER) is None
+        TopicLog(away, "t", peers.clock).resolve(token, peers.clock.monotonic() + 5)
+    assert TopicLog(away, "t", peers.clock).resolve(token, FOREVER) is None
 
 
-def cleaned_up(crowd: Crowd, start: int) -> None:
+def cleaned_up(peers: Peers, start: int) -> None:
     """The log begins at version `start`, and has a checkpoint at its end."""
-    log = TopicLog(crowd.store, "t", crowd.clock)
+    log = TopicLog(peers.store, "t", peers.clock)
     log.load()
     state = log.copied_state()
-    crowd.store.put(checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state))
-    crowd.store.create(log_start_marker(log.folder, start), b"")
+    peers.store.put(checkpoint_file(f"{log.folder}_delta_log/", state.version), encode_checkpoint(state))
+    peers.store.create(log_start_marker(log.folder, start), b"")
     for version in range(start):
-        crowd.store.delete(log_entry(f"{log.folder}_delta_log/", version))
+        peers.store.delete(log_entry(f"{log.folder}_delta_log/", version))
 
 
 @pytest.mark.fault("C4")
 def test_a_shared_file_is_resolved_by_the_entries_from_the_log_start():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
+    peers = Peers()
+    lost = peers.share(peers.theirs)
     for _ in range(3):
-        crowd.append(crowd.ours, shared=False)
-    cleaned_up(crowd, 1)
-    token = crowd.theirs.shared_file_token(lost) or ""
-    assert TopicLog(crowd.store, "t", crowd.clock).resolve(token, FOREVER) is None
+        peers.append(peers.ours, shared=False)
+    cleaned_up(peers, 1)
+    token = peers.theirs.shared_file_token(lost) or ""
+    assert TopicLog(peers.store, "t", peers.clock).resolve(token, FOREVER) is None
 
 
 @pytest.mark.fault("C4")
 @pytest.mark.parametrize("has_it", [True, False], ids=["with the file", "without the file"])
 @pytest.mark.parametrize("start", [2, 3])
 def test_a_shared_file_is_not_resolved_by_an_entry_in_a_cleaned_up_slot(start, has_it):
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
+    peers = Peers()
+    lost = peers.share(peers.theirs)
     for _ in range(3):
-        crowd.append(crowd.ours, shared=False)
-    cleaned_up(crowd, start)
-    _, actions = appended(crowd.ours.live_head, 1, [lost] if has_it else [], 0, log_append_time=False)
+        peers.append(peers.ours, shared=False)
+    cleaned_up(peers, start)
+    _, actions = appended(peers.ours.live_head, 1, [lost] if has_it else [], 0, log_append_time=False)
     for version in range(1, start):
-        ghost = encode_entry(CommitInfo(crowd.clock.unique_id(), 0, "WRITE"), actions)
-        crowd.store.create(log_entry(f"{crowd.ours.folder}_delta_log/", version), ghost)
+        ghost = encode_entry(CommitInfo(peers.clock.unique_id(), 0, "WRITE"), actions)
+        peers.store.create(log_entry(f"{peers.ours.folder}_delta_log/", version), ghost)
     with pytest.raises(OutcomeUnknown, match="cleaned up"):
-        TopicLog(crowd.store, "t", crowd.clock).resolve(crowd.theirs.shared_file_token(lost) or "", FOREVER)
+        TopicLog(peers.store, "t", peers.clock).resolve(peers.theirs.shared_file_token(lost) or "", FOREVER)
 
 
 class AwayStore(FaultyStore):
@@ -297,88 +297,88 @@ class AwayStore(FaultyStore):
         super().create(key, data)
 
 
-def away(crowd: Crowd, meanwhile: Callable[[], object]) -> TopicLog:
+def away(peers: Peers, meanwhile: Callable[[], object]) -> TopicLog:
     """A writer that stands still before it fills slot 1, for so long that the slot is cleaned up."""
 
     def others_go_on() -> None:
         meanwhile()
         for _ in range(3):
-            crowd.append(crowd.theirs, shared=False)
-        cleaned_up(crowd, 3)
-        crowd.clock.advance(HEAD_PROOF_S + 1)
+            peers.append(peers.theirs, shared=False)
+        cleaned_up(peers, 3)
+        peers.clock.advance(HEAD_PROOF_S + 1)
 
-    store = AwayStore(crowd.store, log_entry("topics/t/_delta_log/", 1), others_go_on)
-    log = TopicLog(store, "t", crowd.clock, indexed=True)
+    store = AwayStore(peers.store, log_entry("topics/t/_delta_log/", 1), others_go_on)
+    log = TopicLog(store, "t", peers.clock, indexed=True)
     log.load()
     return log
 
 
 @pytest.mark.fault("C4")
 def test_a_file_of_a_peer_in_the_table_does_not_prove_its_committers_entry():
-    crowd = Crowd()
-    theirs = crowd.offer(crowd.theirs)
-    log = away(crowd, lambda: crowd.append(crowd.theirs, theirs, shared=False))
+    peers = Peers()
+    theirs = peers.share(peers.theirs)
+    log = away(peers, lambda: peers.append(peers.theirs, theirs, shared=False))
     mine = replace(segment(), path="mine.parquet")
     with pytest.raises(OutcomeUnknown):
-        crowd.append(log, mine)
-    crowd.theirs.catch_up()
-    assert theirs.path in crowd.theirs.index.files
-    assert mine.path not in crowd.theirs.index.files
+        peers.append(log, mine)
+    peers.theirs.catch_up()
+    assert theirs.path in peers.theirs.index.files
+    assert mine.path not in peers.theirs.index.files
 
 
 @pytest.mark.fault("C4")
 def test_a_shared_file_in_the_table_does_not_prove_its_writers_own_commit():
-    crowd = Crowd()
-    log = away(crowd, lambda: crowd.append(crowd.theirs))
-    mine = crowd.offer(log)
-    outcome = crowd.try_append(log, mine)
-    crowd.theirs.catch_up()
-    assert outcome == CommittedByPeer({mine.path: crowd.theirs.index.files[mine.path]}, frozenset())
-    assert log.version == crowd.theirs.version, "nothing was written"
+    peers = Peers()
+    log = away(peers, lambda: peers.append(peers.theirs))
+    mine = peers.share(log)
+    outcome = peers.try_append(log, mine)
+    peers.theirs.catch_up()
+    assert outcome == CommittedByPeer({mine.path: peers.theirs.index.files[mine.path]}, frozenset())
+    assert log.version == peers.theirs.version, "nothing was written"
 
 
 def test_a_revoked_shared_file_is_not_committed_by_peers():
-    crowd = Crowd()
-    offered = crowd.offer(crowd.theirs)
-    assert crowd.theirs.revoke([offered], FOREVER) == CommittedByPeer({}, frozenset())
-    assert crowd.append(crowd.ours) == []
-    behind = crowd.offer(crowd.theirs)
-    assert crowd.append(crowd.ours) == [behind.path]
+    peers = Peers()
+    revoked = peers.share(peers.theirs)
+    assert peers.theirs.revoke([revoked], FOREVER) == CommittedByPeer({}, frozenset())
+    assert peers.append(peers.ours) == []
+    behind = peers.share(peers.theirs)
+    assert peers.append(peers.ours) == [behind.path]
 
 
 def test_a_shared_file_committed_before_its_revocation_has_its_offsets():
-    crowd = Crowd()
-    taken, left = crowd.offer(crowd.theirs), crowd.offer(crowd.theirs, follows=True)
-    crowd.store.delete(crowd.ours.folder + left.path)  # it is not there yet
-    assert crowd.append(crowd.ours) == [taken.path]
-    outcome = crowd.theirs.revoke([taken, left], FOREVER)
+    peers = Peers()
+    taken, left = peers.share(peers.theirs), peers.share(peers.theirs, follows=True)
+    peers.store.delete(peers.ours.folder + left.path)  # it is not there yet
+    assert peers.append(peers.ours) == [taken.path]
+    outcome = peers.theirs.revoke([taken, left], FOREVER)
     assert {path: file.batches[0].base_offset for path, file in outcome.committed.items()} == {taken.path: 0}
-    crowd.store.put(crowd.ours.folder + left.path, b"." * left.size)
-    assert crowd.append(crowd.ours) == []
+    peers.store.put(peers.ours.folder + left.path, b"." * left.size)
+    assert peers.append(peers.ours) == []
 
 
 def test_nothing_is_revoked_if_all_files_are_committed():
-    crowd = Crowd()
-    taken = crowd.offer(crowd.theirs)
-    crowd.append(crowd.ours)
-    crowd.theirs.catch_up()
-    assert list(crowd.theirs.revoke([taken], FOREVER).committed) == [taken.path]
-    assert crowd.theirs.version == 1, "nothing was written"
+    peers = Peers()
+    taken = peers.share(peers.theirs)
+    peers.append(peers.ours)
+    peers.theirs.catch_up()
+    assert list(peers.theirs.revoke([taken], FOREVER).committed) == [taken.path]
+    assert peers.theirs.version == 1, "nothing was written"
 
 
 def test_a_shared_file_below_the_log_start_cannot_be_revoked():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
-    crowd.append(crowd.ours)
-    crowd.theirs._tracker = SharedFileTracker(crowd.ours.version)
-    crowd.theirs.pending_shared.committed.clear()
-    assert crowd.theirs.revoke([lost], FOREVER) == CommittedByPeer({}, frozenset({lost.path}))
+    peers = Peers()
+    lost = peers.share(peers.theirs)
+    peers.append(peers.ours)
+    peers.theirs._tracker = SharedFileTracker(peers.ours.version)
+    peers.theirs.pending_shared.committed.clear()
+    assert peers.theirs.revoke([lost], FOREVER) == CommittedByPeer({}, frozenset({lost.path}))
 
 
 def test_missed_entries_leave_the_outcome_unknown():
-    crowd = Crowd()
-    lost = crowd.offer(crowd.theirs)
-    crowd.append(crowd.ours)
-    crowd.theirs._tracker = SharedFileTracker(crowd.ours.version)
-    crowd.theirs.pending_shared.committed.clear()
-    assert crowd.theirs.committed_by_peer([lost]) == CommittedByPeer({}, frozenset({lost.path}))
+    peers = Peers()
+    lost = peers.share(peers.theirs)
+    peers.append(peers.ours)
+    peers.theirs._tracker = SharedFileTracker(peers.ours.version)
+    peers.theirs.pending_shared.committed.clear()
+    assert peers.theirs.committed_by_peer([lost]) == CommittedByPeer({}, frozenset({lost.path}))

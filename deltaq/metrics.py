@@ -1,4 +1,4 @@
-"""Metrics: events inside the clients of this process, counted for whoever listens.
+"""Metrics: events inside the clients of this process, counted for its listeners.
 
 A client adds to a `Counter` at most once per batch, commit or poll of a log, never per message. Without a listener that
 costs one check. Listeners are called by the thread on which the event happens, which may hold a client's locks.

@@ -199,7 +199,7 @@ def _past_the_doors(imports: Iterable[Import]) -> list[str]:
         top = found.name.split(".")[0]
         if package is not None:
             if not found.path.startswith(DOORS[package]):
-                wrong.append(f"{found}: only {', '.join(DOORS[package]) or 'nobody'} may")
+                wrong.append(f"{found}: only {', '.join(DOORS[package]) or 'no module'} may")
         elif top not in sys.stdlib_module_names | {"deltaq"}:
             wrong.append(f"{found}: a package without a door")
     return wrong

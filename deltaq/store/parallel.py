@@ -41,10 +41,10 @@ def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeou
     finally:
         job.begin_no_more()  # the caller may have been interrupted
         if not job.is_abandoned:
-            patience_s = None if timeout_s is None else min(timeout_s, INTERRUPTED_WAIT_S)
+            join_timeout_s = None if timeout_s is None else min(timeout_s, INTERRUPTED_WAIT_S)
             for thread in threads:
                 # The threads are ending. One that is still inside Arrow when the program exits would abort it.
-                thread.join(patience_s)
+                thread.join(join_timeout_s)
 
 
 def within(clock: Clock, seconds: float, ask: Callable[[], R]) -> R:

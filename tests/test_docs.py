@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PAGES = [page for page in (README, *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()]
-DEADLINE_S = 300  # what Spark takes for a page depends on who else wants the processors
+DEADLINE_S = 300  # the time of Spark for a page depends on the load of the machine
 PYTHON_INFOS = re.compile(r"python|python spark|python no-run: \S.*")
 
 

@@ -1,4 +1,4 @@
-"""The rules of the house, proven over the text of the project: who may import whom, and what may stand nowhere."""
+"""The rules of the project, checked over its text: the levels of imports, and what is forbidden everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is produced is consumed, byte for byte."""
+"""Records are consumed byte for byte as they were produced."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def error_answer(status: int, code: str, message: str = "") -> Answer:
 class _Object:
     data: bytes
     modified_ms: int
-    number: int  # in the order of all writes, for who wants to leave the newest out
+    number: int  # in the order of all writes, for a fault that leaves the newest out
 
     @property
     def etag(self) -> str:

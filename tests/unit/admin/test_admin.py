@@ -93,7 +93,7 @@ def test_an_existing_topic_is_not_created_again(admin, validate_only):
     assert counts(admin) == {"t": 2}
 
 
-def test_one_topic_twice_in_a_request_is_not_created_but_the_others_are(admin):
+def test_a_topic_named_twice_in_a_request_is_refused_and_the_others_are_created(admin):
     answers = admin.create_topics([NewTopic("t"), NewTopic("u", 2), NewTopic("t")])
     assert {name: outcome(future) for name, future in answers.items()} == {"t": KafkaError.INVALID_REQUEST, "u": None}
     assert counts(admin) == {"u": 2}

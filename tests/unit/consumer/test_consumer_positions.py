@@ -1,4 +1,4 @@
-"""Whatever is done to a consumer between two polls, it hands out what a list of the records says, in order."""
+"""Positions of a consumer: after any calls between two polls it delivers the records of a model list, in order."""
 
 from __future__ import annotations
 

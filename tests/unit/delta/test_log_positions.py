@@ -1,4 +1,4 @@
-"""How one position in a topic's log follows another, and a log that others write on."""
+"""Positions in a topic's log: copies, catching up, and maintenance beside a writer."""
 
 from __future__ import annotations
 

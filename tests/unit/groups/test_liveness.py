@@ -1,4 +1,4 @@
-"""Who is dead and who is not: silence as others count it and as the silent one does, with pauses at any point."""
+"""Liveness of members: silence as counted by others and by the silent member itself, with pauses at any point."""
 
 from __future__ import annotations
 

@@ -385,7 +385,7 @@ def test_a_store_outage_during_pattern_matching_is_reported_to_error_cb(root):
     assert errors == [KafkaError._TRANSPORT]
 
 
-# --- who is a member ---
+# --- membership ---
 
 
 def test_a_member_has_an_id_and_metadata_in_the_layout_of_librdkafka(root):

@@ -351,7 +351,7 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     slow = FaultyStore(store, Rule("put", "*.parquet", Fault.slow(), times=None))
     care = BackgroundTopicMaintenance(slow, "t", SYSTEM_CLOCK, settings=NO_PAUSES)
     care.start_due()
-    eventually(lambda: slow.blocked == 2, "an upload for the topic, and one by who looks after the root")
+    eventually(lambda: slow.blocked == 2, "an upload for the topic, and one by the maintenance of the root")
     care.stop(0)
     slow.release()
     care.stop(20)

@@ -122,7 +122,7 @@ def test_merging_comes_to_an_end_with_few_files(log: Log) -> None:
 
 
 @pytest.mark.parametrize("sizes", [[1000], [1000, 20, 3], [10**5, 1, 1, 1]])
-def test_of_very_many_files_each_merge_takes_a_bounded_number_and_none_is_left_out(sizes: list[int]) -> None:
+def test_a_merge_takes_a_bounded_number_of_files_and_all_are_merged(sizes: list[int]) -> None:
     """The entry of a merge names all its files, and delays the next commit."""
     total, head = 1000, TopicHead("id", (1000,), (0,), 0)
     files = [made_file(f"{n}", n, [(0, n, n + 1)], size=sizes[n % len(sizes)]) for n in range(total)]

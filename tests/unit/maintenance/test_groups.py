@@ -160,8 +160,8 @@ def test_a_member_with_a_wrong_clock_stays_while_it_heartbeats(world):
     assert set(world.log().head().members) == {"a"}
 
 
-@pytest.mark.parametrize("who", ["a commit", "a new member"])
-def test_a_member_that_returns_at_the_last_moment_loses_nothing(who, world):
+@pytest.mark.parametrize("returns_with", ["a commit", "a new member"])
+def test_a_member_that_returns_at_the_last_moment_loses_nothing(returns_with, world):
     world.log().commit(None, [offset(5)], DEADLINE)
     world.clock.advance(8 * DAY_S)
 
@@ -173,7 +173,7 @@ def test_a_member_that_returns_at_the_last_moment_loses_nothing(who, world):
         def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
             if key.endswith("01.json") and not self.came:
                 self.came += 1
-                if who == "a commit":
+                if returns_with == "a commit":
                     world.log().commit(None, [offset(7)], DEADLINE)
                 else:
                     world.log().join("a", ALICE, (), DEADLINE)
@@ -182,7 +182,7 @@ def test_a_member_that_returns_at_the_last_moment_loses_nothing(who, world):
     rival = Rival(world.store)
     assert world.maintainer(rival).run()["offsets forgotten"] == 0
     assert rival.came == 1
-    assert world.committed() == (7 if who == "a commit" else 5)
+    assert world.committed() == (7 if returns_with == "a commit" else 5)
 
 
 def test_a_forgotten_group_leaves_a_stub_and_can_be_used_again(world):
@@ -391,7 +391,7 @@ def test_opening_a_group_costs_no_more_after_a_thousand_commits(world):
 
 
 @pytest.mark.fault("M7", "C4")
-def test_a_consumer_that_slept_for_forty_days_finds_the_newest_offsets_and_commits_behind_them(world):
+def test_a_consumer_suspended_for_forty_days_commits_after_the_newest_offsets(world):
     commit_many(world, world.log(), 5)
     sleeper = world.log()
     assert sleeper.committed([("t", "id", 0)]) == [offset(4)]
@@ -407,7 +407,7 @@ def test_a_consumer_that_slept_for_forty_days_finds_the_newest_offsets_and_commi
 
 
 @pytest.mark.fault("M7", "C4")
-def test_a_member_that_slept_for_forty_days_is_fenced_though_its_slot_is_open_again(world):
+def test_a_member_suspended_for_forty_days_is_fenced_in_a_reopened_slot(world):
     sleeper = world.log()
     sleeper.join("a", ALICE, (), DEADLINE)
     world.log().join("b", ALICE, ["a"], DEADLINE)

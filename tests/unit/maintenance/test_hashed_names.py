@@ -1,4 +1,4 @@
-"""What has been live is known for hours: nothing of it is forgotten, in little memory and at little cost."""
+"""Sets of hashed names: complete, small and cheap to copy."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_after_each_cleaning_only_the_newest_of_each_key_is_there(steps: list[tu
     assert ends == tuple(len(model.log[partition]) for partition in range(2)), "offsets keep their gaps"
 
 
-def test_where_the_keys_take_too_much_memory_a_part_is_cleaned_and_the_rest_is_still_dirty(
+def test_keys_beyond_the_memory_limit_are_cleaned_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To call clean what was not learned would leave older values for ever."""
@@ -449,7 +449,7 @@ def test_an_entry_with_both_kinds_of_times_is_cleaned_file_by_file() -> None:
         before = {place: found for place, found in before.items() if found[3] != b"x" or place == max(before)}
 
 
-def test_an_entry_with_both_kinds_of_times_is_cleaned_though_one_of_its_files_was_written_anew() -> None:
+def test_an_entry_with_both_time_types_is_cleaned_after_a_partial_rewrite() -> None:
     """That one comes last of them then, as far as versions tell, though its offsets come first."""
     config: dict[str, Any] = {"cleanup_policy": "compact,delete", "retention_ms": -1}
     written = WrittenTopic(partitions=2, **config)

@@ -481,7 +481,7 @@ def test_an_interrupted_clean_up_is_harmless_and_finished_by_the_next(fault, del
         assert same(world.topic(), before), nth
 
 
-# --- those who slept ---
+# --- suspended clients ---
 
 
 @pytest.mark.fault("M7", "C4")
@@ -557,7 +557,7 @@ def forty_days(world: World, cleaner: LogCleanup | None = None) -> None:
 
 
 @pytest.mark.fault("M7", "C4")
-def test_a_commit_that_landed_before_the_sleep_stands_once_though_its_entry_is_gone(old):
+def test_a_commit_before_a_suspension_stands_once_after_its_entry_is_gone(old):
     store = SleepsInCreate(old.store, log_entry(LOG, 106), lambda: forty_days(old), landed=True)
     sleeper = old.topic(store)
     sleeper.append([pending("mine")].copy, sleeper.live_head.topic_id, DEADLINE)

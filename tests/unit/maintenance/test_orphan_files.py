@@ -349,7 +349,7 @@ def test_the_grace_period_is_a_topic_setting(clock: ManualClock) -> None:
 def test_a_file_committed_after_its_scan_gets_a_new_grace_period(
     clock: ManualClock, merged_after_s: float, by: str
 ) -> None:
-    """For those who still read it, as any other file."""
+    """It stays for its readers, as any other file."""
     topic = WrittenTopic(MemoryStore("test", clock), clock, retention_ms=-1)
     topic.append(Row(b"0"))
     topic.store.put("topics/t/orphan.parquet", b"x")

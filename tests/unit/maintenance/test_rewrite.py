@@ -278,7 +278,7 @@ def test_gaps_stay_and_records_below_a_raised_start_are_removed() -> None:
     assert [(b.base_offset, b.next_offset, b.rows, b.sparse) for b in file.batches] == [(4, 12, 4, True)]
 
 
-def test_a_file_of_which_no_record_stays_still_holds_the_place_of_its_offsets() -> None:
+def test_a_file_without_remaining_records_keeps_its_offsets() -> None:
     topic = WrittenTopic(MemoryStore("test"), partitions=2)
     topic.append(Row(b"a"), Row(b"b", partition=1))
     topic.append(Row(b"c"))

@@ -197,7 +197,7 @@ def test_the_cost_of_a_range_does_not_depend_on_the_file_size(large_segments):
         costs.append(parts.fetched - file.footer_bytes)
         assert len(parts.requests) == 2
         (most,) = read_rows(file, [RowRange(0, rows - 1000)], COLUMNS, parts.get, parts.get_range, layout=layout)
-        assert most.equals(batch.slice(0, rows - 1000)), "who has the layout has chosen how much to fetch"
+        assert most.equals(batch.slice(0, rows - 1000)), "the reader of a layout chose how much to fetch"
     assert costs[0] < 120_000
     assert abs(costs[0] - costs[1]) < 0.02 * costs[0]
 

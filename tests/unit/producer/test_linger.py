@@ -369,7 +369,7 @@ class Log:
 @pytest.mark.fault("P11")
 @pytest.mark.parametrize("writers", [2, 4, 16])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_of_many_writers_none_starves_and_most_creates_succeed(writers, seed):
+def test_no_writer_of_many_starves_and_most_creates_succeed(writers, seed):
     log = Log(writers, seed)
     log.run(60.0)
     assert min(log.commits) >= 0.5 * max(log.commits)
@@ -389,7 +389,7 @@ def test_a_writer_whose_commits_take_three_times_as_long_gets_no_less_than_it_ca
 
 
 @pytest.mark.fault("P11")
-def test_a_newcomer_gets_its_share_and_those_who_stay_take_over_that_of_one_who_left():
+def test_shares_adapt_to_writers_that_join_and_leave():
     log = Log(8, seed=3)
     late = [event for event in log.events if event[1] == 0]
     log.events = [event for event in log.events if event[1] != 0]
@@ -419,7 +419,7 @@ def test_a_log_counts_the_entries_of_other_writers_between_two_appends():
         return sorted(appended.others.values())
 
     append(theirs)
-    assert append(ours) == [], "who wrote before it came need not be there any more"
+    assert append(ours) == [], "an earlier writer may have left"
     for _ in range(3):
         append(theirs)
     append(third)

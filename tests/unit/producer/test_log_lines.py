@@ -1,4 +1,4 @@
-"""What clients log: one line for each step of a life without trouble, and true words about messages that were not
+"""The log lines of clients: one line for each step of a normal run, and a true account of messages that were not
 written."""
 
 from __future__ import annotations

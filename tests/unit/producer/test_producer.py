@@ -123,11 +123,11 @@ def test_a_report_can_be_copied_compared_changed_and_pickled_like_any_message(ro
 class Like:
     """A callback with an idea of its own of what it is equal to."""
 
-    def __init__(self, answer: object, told: list[object]) -> None:
-        self._answer, self._told = answer, told
+    def __init__(self, answer: object, delivered: list[object]) -> None:
+        self._answer, self._delivered = answer, delivered
 
     def __call__(self, error: object, message: Message) -> None:
-        self._told.append(message.value())
+        self._delivered.append(message.value())
 
     def __eq__(self, other: object) -> bool:
         if isinstance(self._answer, Exception):
@@ -140,13 +140,13 @@ class Like:
 @pytest.mark.parametrize("answer", [True, False, AttributeError("n")], ids=str)
 def test_a_callback_with_custom_equality_is_called(root, answer):
     topic(root)
-    told: list[object] = []
+    delivered: list[object] = []
     with Producer(bootstrap_servers=root) as producer:
-        producer.produce("t", b"a", on_delivery=Like(answer, told))
+        producer.produce("t", b"a", on_delivery=Like(answer, delivered))
         producer.produce("t", b"b")
-        producer.produce("t", b"c", on_delivery=Like(answer, told))
+        producer.produce("t", b"c", on_delivery=Like(answer, delivered))
         assert producer.flush(20) == 0
-    assert told == [b"a", b"c"]
+    assert delivered == [b"a", b"c"]
 
 
 def _nothing(*_: object) -> None:
@@ -383,7 +383,7 @@ def test_purge_drops_waiting_messages_and_reports_them(root):
     assert [m.value() for m in read(root, 1)] == [b"kept"]
 
 
-def test_purge_of_neither_queue_nor_flight_drops_nothing(root):
+def test_purge_with_nothing_selected_drops_nothing(root):
     with lingering(root) as producer:
         producer.produce("t", "v")
         producer.purge(in_queue=False, in_flight=False)
@@ -408,34 +408,37 @@ def test_callbacks_run_only_on_a_thread_that_is_inside_poll_flush_or_close(root)
 
 
 def test_callback_wins_over_on_delivery_and_both_over_the_configured_one(root):
-    told = []
-    with Producer(bootstrap_servers=root, on_delivery=lambda e, m: told.append("configured")) as producer:
+    delivered = []
+    with Producer(bootstrap_servers=root, on_delivery=lambda e, m: delivered.append("configured")) as producer:
         producer.produce("t", "v")
-        producer.produce("t", "v", on_delivery=lambda e, m: told.append("on_delivery"))
+        producer.produce("t", "v", on_delivery=lambda e, m: delivered.append("on_delivery"))
         producer.produce(
-            "t", "v", callback=lambda e, m: told.append("callback"), on_delivery=lambda e, m: told.append("on_delivery")
+            "t",
+            "v",
+            callback=lambda e, m: delivered.append("callback"),
+            on_delivery=lambda e, m: delivered.append("on_delivery"),
         )
-    assert told == ["configured", "on_delivery", "callback"]
+    assert delivered == ["configured", "on_delivery", "callback"]
 
 
 def test_only_failures_are_reported_if_that_is_wanted(root):
-    told = []
+    delivered = []
     conf = {"bootstrap.servers": root, "delivery.report.only.error": True, "linger.ms": LONG_MS}
-    conf |= {"message.timeout.ms": 2 * LONG_MS, "on_delivery": lambda e, m: told.append((e.name(), m.value()))}
+    conf |= {"message.timeout.ms": 2 * LONG_MS, "on_delivery": lambda e, m: delivered.append((e.name(), m.value()))}
     with Producer(conf) as producer:
         producer.produce("t", "fine")
         assert producer.flush(20) == 0
         producer.produce("t", "purged")
         producer.purge()
         assert producer.flush(20) == 0
-    assert told == [("_PURGE_QUEUE", b"purged")]
+    assert delivered == [("_PURGE_QUEUE", b"purged")]
 
 
-def test_one_exception_of_a_callback_comes_out_and_all_callbacks_run(root):
-    told = []
+def test_a_callback_exception_is_raised_and_all_callbacks_run(root):
+    delivered = []
 
     def fail(error, message):
-        told.append(message.value())
+        delivered.append(message.value())
         raise ValueError(f"about {message.value()}")
 
     producer = lingering(root)
@@ -443,7 +446,7 @@ def test_one_exception_of_a_callback_comes_out_and_all_callbacks_run(root):
         producer.produce("t", f"{number}", on_delivery=fail)
     with pytest.raises(ValueError, match="about b'0'"):
         producer.flush(20)
-    assert told == [b"0", b"1", b"2"]
+    assert delivered == [b"0", b"1", b"2"]
     assert producer.flush(20) == 0
     producer.produce("t", "last", on_delivery=fail)
     with pytest.raises(ValueError, match="about b'last'"):
@@ -453,28 +456,28 @@ def test_one_exception_of_a_callback_comes_out_and_all_callbacks_run(root):
 
 
 def test_a_callback_may_produce_and_poll(root):
-    told = []
+    delivered = []
 
     def again(error, message):
-        told.append(message.value())
-        if len(told) < 5:
-            producer.produce("t", f"{len(told)}", on_delivery=again)
+        delivered.append(message.value())
+        if len(delivered) < 5:
+            producer.produce("t", f"{len(delivered)}", on_delivery=again)
             producer.poll(0)
 
     with Producer(bootstrap_servers=root) as producer:
         producer.produce("t", "0", on_delivery=again)
         assert producer.flush(20) == 0
-    assert told == [b"0", b"1", b"2", b"3", b"4"]
+    assert delivered == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("end", ["flush", "close"])
 def test_flush_and_close_wait_for_callbacks_of_another_thread(root, end):
-    begun, go_on, told = threading.Event(), threading.Event(), []
+    begun, go_on, delivered = threading.Event(), threading.Event(), []
 
     def slow(error, message):
         begun.set()
         assert go_on.wait(20)
-        told.append(message.value())
+        delivered.append(message.value())
 
     producer = lingering(root, **{"batch.num.messages": 3})
     for number in range(3):
@@ -485,7 +488,7 @@ def test_flush_and_close_wait_for_callbacks_of_another_thread(root, end):
     assert (len(producer), producer.flush(0)) == (3, 3)
     threading.Timer(0.05, go_on.set).start()
     assert producer.flush() == 0 if end == "flush" else producer.close()
-    assert told == [b"0", b"1", b"2"]
+    assert delivered == [b"0", b"1", b"2"]
     poller.join()
     producer.close()
 
@@ -512,11 +515,11 @@ def test_callbacks_on_two_threads_that_flush_do_not_wait_for_each_other(root):
 
 @pytest.mark.fault("P14")
 def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root):
-    told = []
+    delivered = []
 
     def interrupted(error, message):
-        told.append(message.value())
-        if len(told) == 2:
+        delivered.append(message.value())
+        if len(delivered) == 2:
             raise KeyboardInterrupt
 
     producer = lingering(root)
@@ -524,9 +527,9 @@ def test_after_an_interruption_the_remaining_callbacks_run_in_the_next_call(root
         producer.produce("t", f"{number}", on_delivery=interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.flush(20)
-    assert told == [b"0", b"1"]
+    assert delivered == [b"0", b"1"]
     assert producer.flush(20) == 0
-    assert told == [b"0", b"1", b"2", b"3", b"4"]
+    assert delivered == [b"0", b"1", b"2", b"3", b"4"]
     producer.close()
 
 
@@ -539,21 +542,21 @@ def test_after_an_interruption_before_the_first_callback_all_of_them_run_in_the_
                 interrupted.append(True)
                 raise KeyboardInterrupt
 
-    told: list[bytes | None] = []
+    delivered: list[bytes | None] = []
     interrupted: list[bool] = []
     producer = lingering(root, **{"batch.num.messages": 3})
     for number in range(3):
-        producer.produce("t", f"{number}", on_delivery=lambda error, message: told.append(message.value()))
+        producer.produce("t", f"{number}", on_delivery=lambda error, message: delivered.append(message.value()))
     eventually(lambda: producer._callbacks.due)
     producer._callbacks.changed = InterruptedOnce()
     with pytest.raises(KeyboardInterrupt):
         producer.poll(20)
-    assert (interrupted, told) == ([True], [])
+    assert (interrupted, delivered) == ([True], [])
     left: list[int] = []
     other = threading.Thread(target=lambda: left.append(producer.flush(20)))
     other.start()
     other.join(60)
-    assert (left, told) == ([0], [b"0", b"1", b"2"])
+    assert (left, delivered) == ([0], [b"0", b"1", b"2"])
     producer.close()
 
 
@@ -723,10 +726,10 @@ def test_a_new_producer_writes_to_the_recreated_topic_beside_a_stale_one(root):
         assert first.flush(20) == 0
         handle.delete()
         Topic("t", conf={"bootstrap.servers": root}).create()
-        told: list[KafkaError | None] = []
+        delivered: list[KafkaError | None] = []
         with Producer(bootstrap_servers=root) as second:
-            second.produce("t", "new", on_delivery=lambda error, message: told.append(error))
-    assert told == [None]
+            second.produce("t", "new", on_delivery=lambda error, message: delivered.append(error))
+    assert delivered == [None]
     assert [message.value() for message in read(root, 1)] == [b"new"]
 
 
@@ -747,7 +750,7 @@ def test_no_topic_is_created_if_creation_is_disabled(root, key):
         assert producer.flush(20) == 0
         assert errors_of(reports) == ["UNKNOWN_TOPIC_OR_PART"] * 2
         assert producer.list_topics("t").topics["t"].error == KafkaError.UNKNOWN_TOPIC_OR_PART
-        # Somebody else creates it: what comes now is delivered, and what the topic demands is known.
+        # Another client creates it: later messages are delivered, and the settings of the topic are known.
         topic(root, partitions=2, max_message_bytes=100)
         producer.produce("t", "v", partition=1, on_delivery=lambda *r: reports.append(r))
         producer.flush(20)
@@ -917,7 +920,7 @@ def test_tables_are_partitioned_like_messages(root):
 # --- batches of messages ---
 
 
-def test_a_batch_whose_refused_messages_are_handed_in_again_is_written_once(root):
+def test_a_batch_with_resubmitted_refusals_is_written_once(root):
     handle = topic(root)
     left: list[dict[str, Any]] = [{"value": str(number)} for number in range(10)]
     calls = 0
@@ -940,16 +943,16 @@ def test_text_that_utf_8_cannot_hold_is_refused_alone_wherever_it_stands(root):
         {"headers": [(unfit, b"")]},
         {"headers": {"h": unfit}},
     ]
-    told: list[Any] = []
+    delivered: list[Any] = []
     with lingering(root) as producer:
         for _ in range(2):  # before the topic is known, and after
             for arguments in wrong:
                 with pytest.raises(UnicodeEncodeError):
                     producer.produce("t", **arguments)
-            producer.produce("t", "a neighbour", on_delivery=lambda error, _: told.append(error))
+            producer.produce("t", "a neighbour", on_delivery=lambda error, _: delivered.append(error))
         messages = [*wrong, {"value": "last"}]
         assert producer.produce_batch("t", messages) == 1
-    assert told == [None, None]
+    assert delivered == [None, None]
     refusals = [message.get("_error") for message in messages]
     assert [error and error.name() for error in refusals] == ["_INVALID_ARG"] * len(wrong) + [None]
     assert [message.value() for message in read(root, 3)] == [b"a neighbour", b"a neighbour", b"last"]
@@ -965,15 +968,15 @@ def test_the_length_of_a_header_is_that_of_its_bytes(root):
 
 def test_a_batch_of_messages_is_queued_with_headers_and_times_and_reports_refusals_in_place(root):
     topic(root, partitions=2)
-    told = []
+    delivered = []
     messages: list[dict[str, Any]] = [
         {"value": "a", "key": "k", "headers": [("h", b"1")], "timestamp": NOW_MS},
         {"value": 5},
-        {"value": "b", "partition": 1, "callback": lambda e, m: told.append("own")},
+        {"value": "b", "partition": 1, "callback": lambda e, m: delivered.append("own")},
         {"value": "c", "partition": 9},
     ]
     with Producer(bootstrap_servers=root) as producer:
-        queued = producer.produce_batch("t", messages, partition=0, on_delivery=lambda e, m: told.append("all"))
+        queued = producer.produce_batch("t", messages, partition=0, on_delivery=lambda e, m: delivered.append("all"))
         assert queued == 2
         with pytest.raises(TypeError, match="index 1"):
             producer.produce_batch("t", [{"value": "d"}, 5])  # type: ignore[list-item]  # as above
@@ -983,7 +986,7 @@ def test_a_batch_of_messages_is_queued_with_headers_and_times_and_reports_refusa
         None,
         "_UNKNOWN_PARTITION",
     ]
-    assert sorted(told) == ["all", "own"]
+    assert sorted(delivered) == ["all", "own"]
     found = {m.value(): m for m in read(root, 3, partitions=2)}
     assert found[b"a"].headers() == [("h", b"1")]
     assert found[b"a"].timestamp() == (1, NOW_MS)

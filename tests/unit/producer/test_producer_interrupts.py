@@ -17,7 +17,7 @@ from tests.doubles.interrupts import Interrupted, Outcome, interrupted
 from tests.doubles.reading import eventually
 
 
-class Scene:
+class Scenario:
     """A producer, its messages, and how often the callback of each has begun and ended."""
 
     def __init__(self) -> None:
@@ -58,56 +58,56 @@ def callback_was_entered(outcome: Outcome) -> bool:
 
 
 def interrupt_everywhere(
-    prepare: Callable[[Scene], object],
-    call: Callable[[Scene], object],
+    prepare: Callable[[Scenario], object],
+    call: Callable[[Scenario], object],
     error: type[BaseException] | BaseException = Interrupted,
     excused: Callable[[Outcome], bool] = callback_was_entered,
 ) -> set[str]:
     """Interrupt the call at every place; the places."""
-    scene, places = Scene(), set()
+    scenario, places = Scenario(), set()
     for point in count():
-        prepare(scene)
-        outcome = interrupted(partial(call, scene), point, error)
-        scene.check(outcome, excused)
+        prepare(scenario)
+        outcome = interrupted(partial(call, scenario), point, error)
+        scenario.check(outcome, excused)
         if not outcome.reached:
             assert outcome.raised is None
             break
         assert outcome.raised is error or type(outcome.raised) is error, outcome
         places.add(outcome.place)
-    scene.producer.close()
+    scenario.producer.close()
     return places
 
 
-def produce_a_batch(scene: Scene) -> None:
-    scene.produce(3)
+def produce_a_batch(scenario: Scenario) -> None:
+    scenario.produce(3)
 
 
-def have_callbacks_due(scene: Scene) -> None:
-    scene.produce(3)
-    eventually(lambda: len(scene.producer._callbacks.due) == 1)
+def have_callbacks_due(scenario: Scenario) -> None:
+    scenario.produce(3)
+    eventually(lambda: len(scenario.producer._callbacks.due) == 1)
 
 
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("error", [Interrupted, TimeoutError("the handler's own")], ids=["interrupt", "alarm"])
 def test_an_interrupted_poll_loses_no_callback_and_runs_none_twice(error):
-    assert interrupt_everywhere(have_callbacks_due, lambda scene: scene.producer.poll(0), error)
+    assert interrupt_everywhere(have_callbacks_due, lambda scenario: scenario.producer.poll(0), error)
 
 
 @pytest.mark.slow
 @pytest.mark.fault("P14")
-@pytest.mark.parametrize("prepare", [have_callbacks_due, lambda scene: scene.produce(2)], ids=["due", "waiting"])
+@pytest.mark.parametrize("prepare", [have_callbacks_due, lambda scenario: scenario.produce(2)], ids=["due", "waiting"])
 def test_an_interrupted_flush_loses_no_callback_and_leaves_no_lock_taken(prepare):
-    assert interrupt_everywhere(prepare, lambda scene: scene.producer.flush())
+    assert interrupt_everywhere(prepare, lambda scenario: scenario.producer.flush())
 
 
 @pytest.mark.fault("P14")
 def test_a_poll_that_is_interrupted_while_it_waits_leaves_no_lock_taken():
-    assert interrupt_everywhere(lambda scene: None, lambda scene: scene.producer.poll(0.001))
+    assert interrupt_everywhere(lambda scenario: None, lambda scenario: scenario.producer.poll(0.001))
 
 
 @pytest.mark.fault("P14")
 def test_an_interrupted_produce_queues_its_message_once_or_not_at_all():
-    assert interrupt_everywhere(lambda scene: None, produce_a_batch, excused=lambda outcome: outcome.reached)
+    assert interrupt_everywhere(lambda scenario: None, produce_a_batch, excused=lambda outcome: outcome.reached)
 
 
 @pytest.mark.slow
@@ -116,21 +116,21 @@ def test_an_interrupted_first_produce_leaves_the_topic_and_its_threads_usable():
     modules = ("deltaq.producer", "deltaq.producer.sender_topic", "deltaq.producer.sender", "contextlib")
     outcomes: list[Outcome] = []  # kept, since what is on the stack of an exception must not matter
     while not outcomes or outcomes[-1].reached:
-        told: list[bytes] = []
-        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "on_delivery": partial(note, told)}
+        delivered: list[bytes] = []
+        conf = {"bootstrap.servers": "memory://unused", "linger.ms": 0, "on_delivery": partial(note, delivered)}
         producer = Producer(conf, store=MemoryStore("test"), maintenance_enable=False)
         outcomes.append(interrupted(partial(producer.produce, "t", b"a"), len(outcomes), modules=modules))
         producer.produce("t", b"b")
         assert producer.flush(20) == 0, outcomes[-1].place
-        assert told in ([b"b"], [b"a", b"b"])
+        assert delivered in ([b"b"], [b"a", b"b"])
         writer = producer._handles["t"].sender
         producer.close()
         eventually(partial(has_ended, writer))
     assert {type(outcome.raised) for outcome in outcomes[:-1]} == {Interrupted}
 
 
-def note(told: list[bytes], error: Any, message: Any) -> None:
-    told.append(message.value())
+def note(delivered: list[bytes], error: Any, message: Any) -> None:
+    delivered.append(message.value())
 
 
 def has_ended(writer: Sender) -> bool:

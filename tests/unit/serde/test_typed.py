@@ -1,4 +1,4 @@
-"""What a typed topic accepts is stored and read back equal; what would be lost on the way is refused by name."""
+"""Values of a typed topic are read back equal; a lossy value is refused by field name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be written as an option of `format("deltaq")`, and what is refused in which words."""
+"""The options of `format("deltaq")`: accepted values, and the errors for the others."""
 
 from __future__ import annotations
 

@@ -472,7 +472,7 @@ def test_a_task_refuses_a_file_whose_columns_are_not_those_of_the_table(root: st
         batch(root, subscribe="t")
 
 
-def test_a_task_whose_topic_ended_meanwhile_says_so(root: str, produce: Produce) -> None:
+def test_a_task_of_a_deleted_topic_raises(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 10))
     readers = [stream(root, subscribe="orders", failOnDataLoss=fail) for fail in ("true", "false")]
     offsets = {"topic_id": Topic("orders", bootstrap_servers=root).describe().topic_id}

@@ -1,4 +1,4 @@
-"""What a session is started with; no JVM is."""
+"""The settings with which a session starts; no JVM is started."""
 
 from __future__ import annotations
 

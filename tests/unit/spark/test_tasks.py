@@ -1,4 +1,4 @@
-"""How files are shared out among tasks: every offset once, in order, and neither too much nor too little in a task."""
+"""Tasks of a batch: every offset once, in order, and tasks of about equal size."""
 
 from __future__ import annotations
 

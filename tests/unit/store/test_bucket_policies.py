@@ -1,4 +1,4 @@
-"""What the policies of the three roles permit, judged by an evaluation of policies that knows only their documents."""
+"""Permissions of the three roles, judged by an evaluator that knows only the policy documents."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def keys_allowed(document: Document, action: str, **request: str) -> set[str]:
     return {key for key in ALL if allows(document, action, f"events/prod/{key}", **request)}
 
 
-# --- who may do what -------------------------------------------------------------------------------------------------
+# --- permissions of the roles -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

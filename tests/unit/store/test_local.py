@@ -1,4 +1,4 @@
-"""What only the store on a disk promises: durability, closedness, and manners with the file system around it."""
+"""Promises of the local store alone: durability, containment in its root, and care for foreign files."""
 
 from __future__ import annotations
 

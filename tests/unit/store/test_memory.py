@@ -1,4 +1,4 @@
-"""What the contract's suite cannot see of the store in memory: that its safety does not hang on lucky timing."""
+"""Atomicity of the memory store, forced by interleavings that the contract suite cannot produce."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_the_double_loses_unsynced_data_and_keeps_synced_data(root: Path, disk: 
 
 
 @pytest.mark.fault("P16")
-def test_a_group_skips_no_record_though_the_power_fails_after_its_commit(root: Path, disk: Disk):
+def test_a_group_skips_no_record_after_a_power_failure(root: Path, disk: Disk):
     disk.is_stuck = True
     produce(root, "seen before it is synced")
     disk.is_stuck = False

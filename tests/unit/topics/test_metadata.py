@@ -1,4 +1,4 @@
-"""What there is under a root: its topics, also while some of them are damaged or gone."""
+"""Metadata of a root: its topics, also while some of them are damaged or deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may take the place of what in a topic: every entry that would make a reader jump or read twice is refused."""
+"""Rewrites of files: an entry that would make a reader skip or repeat records is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import deltaq` offers."""
+"""The public names of `import deltaq`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Report: TypeAlias = Callable[[str], None]
 COMMITS_BETWEEN_ROUNDS = 100
 """Producers have their topic looked after at each version that is a multiple of this."""
 
-_TOLD_EVERY_S = 20.0
+_REPORT_EVERY_S = 20.0
 _DAY_S = 24 * 60 * 60
 
 
@@ -100,7 +100,7 @@ def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, report: Rep
     store = BackdatedStore(root, clock)
     Topic(topic, partitions=life.partitions, config={"retention.ms": -1}, store=store, clock=clock).create()
     maintenance = Maintenance(store, clock, notify=lambda line: _alarm(line, report))
-    times_ms, told_at = array("q"), monotonic()
+    times_ms, reported_at = array("q"), monotonic()
     conf = {"bootstrap.servers": root, "linger.ms": 0, "maintenance.enable": False}
     with Producer(conf, store=store, clock=clock, on_delivery=_delivered) as producer:
         for commit in range(1, life.commits + 1):
@@ -112,8 +112,8 @@ def grow(root: str, topic: str, life: Life, payloads: TimedPayloads, report: Rep
             producer.flush()
             if commit % COMMITS_BETWEEN_ROUNDS == 0:
                 _look_after(maintenance, store)
-                if monotonic() - told_at > _TOLD_EVERY_S:
-                    told_at = monotonic()
+                if monotonic() - reported_at > _REPORT_EVERY_S:
+                    reported_at = monotonic()
                     report(f"  {commit:,} of {life.commits:,} commits")
     return times_ms
 

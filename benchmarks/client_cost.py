@@ -24,7 +24,7 @@ from benchmarks.barrier import await_reader
 from benchmarks.client import Client, deltaq_client, records_in, subscribe
 from benchmarks.finding import Chart, Series, Table, Target, at_least, at_most, cores_cell, known_cores
 from benchmarks.history import Verdict, judge, unread
-from benchmarks.latency import SETTLE_S, TIMEOUT_S
+from benchmarks.latency import QUIET_S, TIMEOUT_S
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads, as_arrow, random_values
@@ -322,7 +322,7 @@ def _read(client: Client, topic: str, load: Load, payloads: TimedPayloads, arriv
         subscribe(consumer, topic)
         ready.set()
         last = monotonic()
-        while monotonic() - last <= (SETTLE_S if len(arrivals) >= load.total else TIMEOUT_S):
+        while monotonic() - last <= (QUIET_S if len(arrivals) >= load.total else TIMEOUT_S):
             for message in consumer.consume(500, 0.05):
                 last = monotonic()
                 if (error := message.error()) is not None:

@@ -44,7 +44,7 @@ __all__ = [
 TIMEOUT_S = 10.0
 """How long nothing may come before what is missing counts as lost."""
 
-SETTLE_S = 0.5
+QUIET_S = 0.5
 """How long to go on reading when all is there: a double may still come."""
 
 _AIM = 100_000, 20.0, 100.0
@@ -299,7 +299,7 @@ def consume_all(consumer: Any, payloads: TimedPayloads, load: Load, cpu_s: float
     while True:
         message = consumer.poll(0.1)
         if message is None:
-            if monotonic() - last > (SETTLE_S if len(values) >= load.total else TIMEOUT_S):
+            if monotonic() - last > (QUIET_S if len(values) >= load.total else TIMEOUT_S):
                 break
             continue
         error = message.error()

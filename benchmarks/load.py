@@ -89,9 +89,9 @@ class DeliveryFailures(list[object]):
     @property
     def conf(self) -> dict[str, object]:
         """For a producer that tells of these only: it adds them."""
-        return {"delivery.report.only.error": True, "on_delivery": self._told}
+        return {"delivery.report.only.error": True, "on_delivery": self._report}
 
-    def _told(self, error: object, _: object) -> None:
+    def _report(self, error: object, _: object) -> None:
         if error is not None:
             self.append(error)
 

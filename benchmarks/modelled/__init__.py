@@ -1,6 +1,6 @@
 """A modelled S3: what a topic costs a day, and how long messages take, over `linger.ms`.
 
-Nobody's bucket is needed: a store in memory keeps each request waiting as long as S3 would, drawn from what others have
+No bucket is needed: a store in memory keeps each request waiting as long as S3 would, drawn from what others have
 published of it, and counts it at S3's price.
 """
 

@@ -15,7 +15,7 @@ from time import monotonic, monotonic_ns, process_time
 from benchmarks.barrier import await_reader
 from benchmarks.distribution import distribution
 from benchmarks.history import Verdict, judge, summed
-from benchmarks.latency import SETTLE_S, Consumed, after_warmup, with_unread
+from benchmarks.latency import QUIET_S, Consumed, after_warmup, with_unread
 from benchmarks.load import DeliveryFailures, Load, send_patiently, send_steadily
 from benchmarks.machine import OthersLoad
 from benchmarks.modelled.model import StoreModel
@@ -221,7 +221,7 @@ def _read_all(consumer: Consumer, payloads: TimedPayloads, total: int, bill: Bil
     """Poll until all messages are there and no more have come for a while, or until too long none has come."""
     sequences, sent_ns, received_ns, foreign = array("q"), array("q"), array("q"), 0
     cpu_s, last = process_time(), monotonic()
-    while monotonic() - last <= (SETTLE_S if len(sequences) >= total else TIMEOUT_S):
+    while monotonic() - last <= (QUIET_S if len(sequences) >= total else TIMEOUT_S):
         message = consumer.poll(0.1)
         if message is None:
             continue

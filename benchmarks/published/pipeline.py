@@ -16,7 +16,7 @@ import pyarrow as pa
 from benchmarks.barrier import reader_is_ready, send_to_reader
 from benchmarks.client import subscribe
 from benchmarks.delta_rs import Appender, Follower
-from benchmarks.latency import SETTLE_S, TIMEOUT_S
+from benchmarks.latency import QUIET_S, TIMEOUT_S
 from benchmarks.published.plan import DELTA_RS_KEPT, Trial
 from benchmarks.published.result import Seen, Sent
 from benchmarks.published.rows import TimedRows
@@ -128,7 +128,7 @@ def source(root: str, name: str, trial: Trial) -> Iterator[Source]:
 def collect(take: Source, total: int) -> Iterator[tuple[int, pa.Array | pa.ChunkedArray]]:
     """Columns with their times of arrival, until all rows have arrived and no more follow, or the reader times out."""
     rows, last = 0, monotonic()
-    while monotonic() - last < (SETTLE_S if rows >= total else TIMEOUT_S):
+    while monotonic() - last < (QUIET_S if rows >= total else TIMEOUT_S):
         for column in take():
             received_ns = monotonic_ns()
             yield received_ns, column

@@ -299,7 +299,7 @@ def test_a_consumer_does_not_wait_for_ever_for_a_lost_message(tmp_path, monkeypa
     assert str(judge(load.total, consumed.sequences, consumed.foreign)) == "1 lost"
 
 
-def test_a_double_that_no_reader_has_seen_is_counted_all_the_same(tmp_path):
+def test_a_double_that_no_reader_has_seen_is_counted(tmp_path):
     client, load = (
         Client("tests.doubles.doubling", str(tmp_path)),
         Load(rate=200, linger_ms=5.0, seconds=0.2, warmup_s=0.1),

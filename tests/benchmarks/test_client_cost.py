@@ -54,7 +54,7 @@ def test_the_slope_of_memory_is_that_of_least_squares(samples, slope):
     assert slope_mb_per_hour(samples) == pytest.approx(slope)
 
 
-def test_memory_is_told_from_when_it_was_warm():
+def test_memory_growth_is_measured_after_the_warm_up():
     found = memory(lambda second: 500.0 if second < 60 else 200.0 + second / 60)
     assert (found.start_mb, found.end_mb, found.highest_mb) == (201.0, 210.0, 210.0)
     assert found.slope_mb_per_hour == pytest.approx(60.0)

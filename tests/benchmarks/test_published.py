@@ -166,7 +166,7 @@ def test_rows_that_were_never_made_are_counted_apart():
 )
 def test_a_row_that_is_lost_doubled_or_disordered_in_a_table_is_noticed(way, sequences, said, tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline, "TIMEOUT_S", 0.2)
-    monkeypatch.setattr(pipeline, "SETTLE_S", 0.1)
+    monkeypatch.setattr(pipeline, "QUIET_S", 0.1)
     root, rows = str(tmp_path), TimedRows(seed=1)
     trial = Trial(Load(6, 5.0, 1.0, 0.0), way, 5.0)
     columns = [rows.make(part, part) for part in np.split(np.array(sequences), [1, 3])]
@@ -220,7 +220,7 @@ def test_a_small_run_goes_from_process_to_process_and_leaves_nothing_behind(tria
     assert json.loads(json.dumps(asdict(finding)))["results"][0]["verdict"]["lost"] == 0
 
 
-def test_a_double_that_is_written_when_the_reader_has_stopped_is_counted_all_the_same(tmp_path, monkeypatch):
+def test_a_double_written_after_the_reader_stopped_is_counted(tmp_path, monkeypatch):
     def and_once_more(root: str, name: str, *arguments: Any) -> Any:
         outcome = transfer_tables(root, name, *arguments)
         with Producer({"bootstrap.servers": root}) as producer:

@@ -65,7 +65,7 @@ def test_a_trace_is_judged_by_the_bare_store_and_on_a_disk_by_the_clock() -> Non
 
 
 @pytest.mark.parametrize("change", ["a put too many", "an entry that was not read", "a message that did not come"])
-def test_requests_that_cannot_be_told_apart_are_no_trace(change: str) -> None:
+def test_indistinguishable_requests_are_no_trace(change: str) -> None:
     sent, read = SENT, READ
     if change == "a put too many":
         sent = replace(sent, puts=[*sent.puts, (0, 1)])

@@ -235,7 +235,7 @@ def commits_shared_files_of_a_deleted_topic(patch: pytest.MonkeyPatch) -> None:
 
 
 def reports_an_open_shared_file_as_failure(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Committer, "_unknown", lambda self, flight, error: Unavailable("no answer in time"))
+    patch.setattr(Committer, "_unknown", lambda self, batch, error: Unavailable("no answer in time"))
 
 
 def reports_a_failure_without_revoking(patch: pytest.MonkeyPatch) -> None:

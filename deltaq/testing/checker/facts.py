@@ -146,7 +146,7 @@ def gather(operations: Iterable[Operation], rules: Rules) -> Facts:
     """Derive the outcome of each send and the places of each value. ValueError if a value was sent twice."""
     facts = Facts(rules, sorted(operations, key=lambda operation: operation.invoked))
     _collect(facts)
-    _settle(facts)
+    _resolve_outcomes(facts)
     for poll in facts.polls:
         undone = facts.is_undone(poll)
         for topic, partition, offset, value in poll.records:
@@ -199,7 +199,7 @@ def _collect(facts: Facts) -> None:
             facts.transaction_of[process, operation.invoked] = current
 
 
-def _settle(facts: Facts) -> None:
+def _resolve_outcomes(facts: Facts) -> None:
     for sent in facts.sends.values():
         transaction, said = sent.transaction, sent.operation.outcome
         if transaction is None:

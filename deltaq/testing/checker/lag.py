@@ -30,7 +30,7 @@ class Tails:
 
     def __init__(self, facts: Facts) -> None:
         proofs: dict[Partition, list[_Proof]] = defaultdict(list)
-        others = _first_sight(facts)
+        others = _first_seen(facts)
         for value, places in facts.places.items():
             sent = facts.sends.get(value)
             if sent is None or value in facts.rules.expendable:
@@ -72,7 +72,7 @@ class Tails:
         return Anomaly("realtime-lag", partition, what, (*sent.evidence(), *shown, poll))
 
 
-def _first_sight(facts: Facts) -> dict[tuple[int, str], float]:
+def _first_seen(facts: Facts) -> dict[tuple[int, str], float]:
     """When a record of a transaction was first read, by transaction and topic: each topic shows its part at once."""
     first: dict[tuple[int, str], float] = {}
     for transaction in facts.transactions:

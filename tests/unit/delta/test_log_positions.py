@@ -100,7 +100,7 @@ def test_maintenance_pauses_after_each_entry_that_it_reads_and_can_be_stopped(to
 
 
 class Growing(FaultyStore):
-    """A remote store in which somebody writes three entries while a checkpoint is read, once the log is listed."""
+    """A remote store in which another client writes three entries during a checkpoint read."""
 
     is_remote = True
 
@@ -193,7 +193,7 @@ def test_an_entry_that_is_listed_but_not_found_is_read_again(topic: WrittenTopic
 
 
 class Counted(FaultyStore):
-    """Counts the log entries that are read, and those that somebody tries to create."""
+    """Counts the log entries that are read, and those that a client tries to create."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -231,7 +231,7 @@ def test_entries_known_to_the_writer_are_not_read_again(topic: WrittenTopic, sto
             assert log.catch_up()
             assert log.version == topic.log.version
             assert log.index.files == topic.log.index.files
-    topic.maintain(merge_files=3)  # by somebody else, of which the writer has not heard yet
+    topic.maintain(merge_files=3)  # by another process, unknown to the writer so far
     log.catch_up()
     assert len(store.read) == 1
     assert log.index.files == topic.fresh_log().index.files
@@ -317,11 +317,11 @@ def test_an_unloaded_writer_is_loaded_by_its_maintenance(topic: WrittenTopic, wh
 def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenance(
     topic: WrittenTopic,
 ) -> None:
-    """Who goes on from a checkpoint has not seen what was offered before it. The writer has, and must not forget."""
+    """A position loaded from a checkpoint has not seen earlier shared files. The writer has, and must keep them."""
     resting = TopicLog(topic.store, "t", topic.clock, indexed=True)
     resting.load()
-    offered = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
-    resting.pending_shared.expect(offered.path, offered.as_of)
+    shared = replace(topic.upload(Row(b"on its way")), as_of=resting.version)
+    resting.pending_shared.expect(shared.path, shared.as_of)
     for number in range(4):
         topic.append(Row(b"%d" % number))
     write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
@@ -329,7 +329,7 @@ def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenan
     log.load()
     log.raise_min_upload_version(0, topic.clock.monotonic() + 60)
     assert resting.version == log.version == topic.fresh_log().version
-    assert resting.committed_by_peer([offered]) is None, "else it would be called unknown"
+    assert resting.committed_by_peer([shared]) is None, "else it would be called unknown"
 
 
 class Writing(Throttle):
@@ -450,13 +450,13 @@ class Meddling(Writing):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["overtaken", "a file is gone"])
+@pytest.mark.parametrize("how", ["stale plan", "a file is gone"])
 def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(topic: WrittenTopic, how: str) -> None:
     store = FaultyStore(topic.store)
     for number in range(8):
         topic.append(Row(b"%d" % number))
 
-    def overtake(files: list[DataFile]) -> None:
+    def make_stale(files: list[DataFile]) -> None:
         log = topic.fresh_log()
         work = Rewriter(topic.store, log, topic.clock)
         finish(work.rewrite(FileRewrite(tuple(files), cut(files, log.live_head, 2**30))))
@@ -465,10 +465,10 @@ def test_a_small_merge_with_stale_plan_does_not_end_the_interrupted_large_one(to
         store.add(Rule("get", files[-1].segment.key, Fault.missing(), times=1))
 
     shared = SharedTopicLog(topic.log, topic.clock)
-    throttle = Meddling(topic, overtake if how == "overtaken" else hide)
+    throttle = Meddling(topic, make_stale if how == "stale plan" else hide)
     work = TopicPass(store, "t", topic.clock, SMALL, throttle, beside=shared)
     work.run(checkpoint=False)
-    assert merges(topic)[:2] == ([NEW_VERSIONS, 8] if how == "overtaken" else [8, NEW_VERSIONS])
+    assert merges(topic)[:2] == ([NEW_VERSIONS, 8] if how == "stale plan" else [8, NEW_VERSIONS])
     assert [value for *_, value, _ in seen_by_consumers(topic.store)] == [b"%d" % n for n in range(8)] + (
         [b"new"] * NEW_VERSIONS
     )

@@ -210,15 +210,15 @@ def several_rounds(maintenance: Maintenance, right: ManualClock) -> list[int]:
 @pytest.mark.fault("C1")
 def test_a_machine_a_year_ahead_removes_nothing_because_of_its_age_and_does_the_rest(topic, store, right):
     clock = SkewedClock(right, YEAR_S)
-    told: list[str] = []
+    lines: list[str] = []
     before, records = keys(store), seen_by_consumers(store)
-    maintenance = Maintenance(store, clock, SMALL, notify=told.append)
+    maintenance = Maintenance(store, clock, SMALL, notify=lines.append)
     assert several_rounds(maintenance, right) == [1, 1, 1]
-    assert sum("the clock of this machine is 31,536,000 s ahead of" in line for line in told) == 3
+    assert sum("the clock of this machine is 31,536,000 s ahead of" in line for line in lines) == 3
     assert before <= keys(store)
     assert seen_by_consumers(store) == records
     assert committed(store, right, topic) == 29
-    assert any("merge 10 files" in line for line in told)
+    assert any("merge 10 files" in line for line in lines)
     assert "topics/t/_delta_log/_last_checkpoint" in keys(store)
     topic.configure(retention_bytes=0)
     maintenance.round()
@@ -285,12 +285,12 @@ def test_a_wrong_clock_does_not_expire_tombstones(store, right, ahead_s):
 @pytest.mark.fault("C1")
 def test_a_consumer_a_year_ahead_does_not_clean_a_group_log_early(store, right):
     clock = SkewedClock(right, YEAR_S)
-    caretaker = BackgroundGroupMaintenance(store, "g", clock, replace(SMALL, clean_up_interval_s=0.0))
-    log = GroupLog(store, "g", right, "client", caretaker)
+    background = BackgroundGroupMaintenance(store, "g", clock, replace(SMALL, clean_up_interval_s=0.0))
+    log = GroupLog(store, "g", right, "client", background)
     for number in range(60):
         log.commit(None, [CommittedOffset("t", "id", 0, number)], float("inf"))
-        if caretaker._thread is not None:
-            caretaker._thread.join()
+        if background._thread is not None:
+            background._thread.join()
         right.advance(120)
     entries = [key for key in keys(store) if key.startswith(group_folder("g")) and key.endswith(".json")]
     assert len(entries) == 60

@@ -99,17 +99,17 @@ def all_objects(store: Store) -> dict[str, bytes]:
     return {entry.key: store.get(entry.key) for entry in store.list("")}
 
 
-def told_by_a_dry_run(store: Store, clock: ManualClock) -> list[str]:
+def lines_of_a_dry_run(store: Store, clock: ManualClock) -> list[str]:
     """Its lines, once it is clear that it has written nothing."""
     counting = FaultyStore(store, clock=clock)
     before = all_objects(store)
-    told: list[str] = []
-    done = run("memory://test", dry_run=True, store=counting, clock=clock, settings=SMALL, notify=told.append)
-    assert (done["actions planned"], done["failures"]) == (len(told), 0)
+    lines: list[str] = []
+    done = run("memory://test", dry_run=True, store=counting, clock=clock, settings=SMALL, notify=lines.append)
+    assert (done["actions planned"], done["failures"]) == (len(lines), 0)
     assert counting.operations["list"] > 0
     assert [name for name in WRITES if counting.operations[name]] == []
     assert all_objects(store) == before
-    return told
+    return lines
 
 
 def test_a_dry_run_reports_every_kind_of_work_with_the_actual_numbers() -> None:
@@ -133,15 +133,15 @@ def test_a_dry_run_reports_every_kind_of_work_with_the_actual_numbers() -> None:
         store.put(f"topics/t/orphan-{number}.parquet", b"x")
     damaged = "topics/t/_deltaq/unreferenced/00000000000000000003"
     store.put(damaged, b"no note")
-    told = told_by_a_dry_run(store, clock)
-    assert "t: delete up to 30 files that are no longer in it" in told
-    assert "t: note 5 files that are not in it, to be deleted later" in told
-    assert "t: write a checkpoint of version 37" in told
-    assert any(line.startswith("t: let the log start at version ") for line in told)
-    assert any(line.startswith("t: merge ") for line in told)
-    assert "group g: forget 7 committed offsets" in told
-    assert "group g: delete up to 2 heartbeats of members that are gone" in told
-    assert "probes: delete 1 that were interrupted" in told
+    lines = lines_of_a_dry_run(store, clock)
+    assert "t: delete up to 30 files that are no longer in it" in lines
+    assert "t: note 5 files that are not in it, to be deleted later" in lines
+    assert "t: write a checkpoint of version 37" in lines
+    assert any(line.startswith("t: let the log start at version ") for line in lines)
+    assert any(line.startswith("t: merge ") for line in lines)
+    assert "group g: forget 7 committed offsets" in lines
+    assert "group g: delete up to 2 heartbeats of members that are gone" in lines
+    assert "probes: delete 1 that were interrupted" in lines
     done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
     assert (done["files deleted"], done["offsets forgotten"], done["probes deleted"]) == (30, 7, 1)
     assert done["heartbeats deleted"] == 2
@@ -156,9 +156,9 @@ def test_a_dry_run_reports_the_objects_of_a_deleted_topic() -> None:
         written.append(Row(b"x"))
     written.log.delete(float("inf"))
     clock.advance(3600)
-    assert told_by_a_dry_run(store, clock) == ["t: note 2 files that are not in it, to be deleted later"]
+    assert lines_of_a_dry_run(store, clock) == ["t: note 2 files that are not in it, to be deleted later"]
     clock.advance(40 * 24 * 3600)
-    assert told_by_a_dry_run(store, clock) == [
+    assert lines_of_a_dry_run(store, clock) == [
         "t: note 2 files that are not in it, to be deleted later",
         "t: let the log start at version 3",
         "t: delete 3 log objects",
@@ -175,7 +175,7 @@ def test_a_dry_run_without_due_work_reports_nothing() -> None:
     log = GroupLog(store, "g", clock)
     store.put(member_key("g", "a"), b"1")
     log.join("a", Member(("t",), "a", "host", 45_000), (), float("inf"))
-    assert told_by_a_dry_run(store, clock) == []
+    assert lines_of_a_dry_run(store, clock) == []
 
 
 @pytest.mark.parametrize("argument", ["--once", "--dry-run"])
@@ -336,10 +336,10 @@ def test_a_closed_output_pipe_ends_the_command_quietly(root: Path, argument: str
 
 
 def test_run_returns_the_counts_of_its_work(root: Path) -> None:
-    told: list[str] = []
-    done = run(root, once=True, notify=told.append)
+    lines: list[str] = []
+    done = run(root, once=True, notify=lines.append)
     assert (done["files merged"], done["failures"]) == (40, 0)
-    assert told
+    assert lines
     assert run(root, once=True)["files merged"] == 0
 
 
@@ -363,11 +363,11 @@ def test_a_store_failure_for_one_topic_is_retried_in_the_next_round() -> None:
     for _ in range(8):
         written.append(Row(b"x"))
     faulty = FaultyStore(store, Rule("put", "*.parquet", Fault.error_before()), clock=clock)
-    told: list[str] = []
-    maintenance = Maintenance(faulty, clock, SMALL, notify=told.append)
+    lines: list[str] = []
+    maintenance = Maintenance(faulty, clock, SMALL, notify=lines.append)
     assert maintenance.round()["failures"] == 1
     assert faulty.effects[Effect.ERROR_BEFORE] == 1
-    assert any(line.startswith("t: ") and "KafkaError" in line for line in told)
+    assert any(line.startswith("t: ") and "KafkaError" in line for line in lines)
     done = maintenance.round()
     assert (done["failures"], done["files merged"]) == (0, 8)
 
@@ -389,10 +389,10 @@ def test_an_unexpected_error_of_one_topic_is_reported_and_the_others_are_maintai
         return works(self)
 
     monkeypatch.setattr(TopicPass, "run", run_or_fail)
-    told: list[str] = []
-    done = Maintenance(store, clock, SMALL, notify=told.append).round()
+    lines: list[str] = []
+    done = Maintenance(store, clock, SMALL, notify=lines.append).round()
     assert (done["failures"], done["files merged"]) == (1, 8)
-    assert "a-strange-one: ZeroDivisionError: a defect" in told
+    assert "a-strange-one: ZeroDivisionError: a defect" in lines
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
@@ -442,15 +442,15 @@ def test_a_service_survives_a_store_outage() -> None:
     for _ in range(8):
         written.append(Row(b"x"))
     faulty = FaultyStore(store, Rule("list_folders", "*", Fault.error_before(), times=1), clock=clock)
-    told: list[str] = []
+    lines: list[str] = []
     with pytest.raises(Over):
-        run("memory://test", store=faulty, clock=clock, settings=SMALL, notify=told.append)
+        run("memory://test", store=faulty, clock=clock, settings=SMALL, notify=lines.append)
     assert faulty.effects[Effect.ERROR_BEFORE] == 1
-    summaries = [line for line in told if line.startswith("done: ")]
+    summaries = [line for line in lines if line.startswith("done: ")]
     assert summaries[0] == "done: 1 failures"
     assert "8 files merged" in summaries[1]
-    assert any("_TRANSPORT" in line or "KafkaError" in line for line in told[:1])
-    assert not any("there are no topics" in line for line in told)
+    assert any("_TRANSPORT" in line or "KafkaError" in line for line in lines[:1])
+    assert not any("there are no topics" in line for line in lines)
 
 
 def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:
@@ -463,11 +463,11 @@ def test_log_entries_go_after_a_wait_once_a_day_is_over() -> None:
     clock.advance(2 * 24 * 3600)
     for _ in range(3):
         written.append(Row(b"y"))
-    told: list[str] = []
+    lines: list[str] = []
     before = clock.monotonic()
-    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL, notify=told.append)
+    done = run("memory://test", once=True, store=store, clock=clock, settings=SMALL, notify=lines.append)
     assert done["log objects deleted"] > 20
-    assert any(line.startswith("waiting 60 s") for line in told)
+    assert any(line.startswith("waiting 60 s") for line in lines)
     assert clock.monotonic() - before >= DEFAULT_SETTINGS.clean_up_grace_s
     assert [message.offset() for message in messages_of(store, "t")] == list(range(33))
     with pytest.raises(KafkaException):

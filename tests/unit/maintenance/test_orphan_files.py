@@ -1,4 +1,4 @@
-"""Sweeping: what no table names goes after a grace period, and a writer that comes late uploads again."""
+"""Orphan files: removal of unreferenced files after a grace period, and new uploads by late writers."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def test_files_committed_during_a_scan_are_not_saved(
     monkeypatch.setattr(topic.store, "list", committing)
     log = TopicLog(topic.store, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(topic.store, log, clock, SMALL)
-    assert finish(sweeper.scan()) == 2
-    assert [(look.version, *look.names) for look in sweeper.scans()] == [(1, "-0.parquet"), (2, "-1.parquet")]
+    remover = OrphanFileRemover(topic.store, log, clock, SMALL)
+    assert finish(remover.scan()) == 2
+    assert [(look.version, *look.names) for look in remover.scans()] == [(1, "-0.parquet"), (2, "-1.parquet")]
 
 
 def test_a_scan_yields_while_listing_and_can_be_stopped(
@@ -122,11 +122,11 @@ def test_a_scan_yields_while_listing_and_can_be_stopped(
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
     log = TopicLog(topic.store, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(topic.store, log, clock, SMALL)
-    with closing(sweeper.scan()) as work:
+    remover = OrphanFileRemover(topic.store, log, clock, SMALL)
+    with closing(remover.scan()) as work:
         for _ in range(3):
             next(work)
-    assert list(sweeper.scans()) == []
+    assert list(remover.scans()) == []
 
 
 def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: WrittenTopic, clock: ManualClock) -> None:
@@ -137,11 +137,11 @@ def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: Writt
     counting = FaultyStore(topic.store, clock=clock)
     log = TopicLog(counting, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(counting, log, clock, SMALL)
+    remover = OrphanFileRemover(counting, log, clock, SMALL)
     gets = []
     for _ in range(3):
         before = counting.operations["get"]
-        assert not any(sweeper.due(clock.time_ms(), round(DAY_S * 1000)))
+        assert not any(remover.due(clock.time_ms(), round(DAY_S * 1000)))
         gets.append(counting.operations["get"] - before)
     assert gets == [3, 0, 0]
 
@@ -154,9 +154,9 @@ def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(topic: WrittenTopic
     slow = FaultyStore(topic.store, Rule("list", "topics/t/", Fault.slow(600)), clock=clock)
     log = TopicLog(slow, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(slow, log, clock, SMALL)
-    assert finish(sweeper.scan()) == 2
-    (look,) = sweeper.scans()
+    remover = OrphanFileRemover(slow, log, clock, SMALL)
+    assert finish(remover.scan()) == 2
+    (look,) = remover.scans()
     assert older_than(look, 60_000) == {"old.parquet"}
 
 
@@ -168,10 +168,10 @@ def test_scans_are_due_after_the_grace_period_oldest_first(
     for version, time_ms in times_ms.items():
         body = {"version": version, "time": time_ms, "took": 0, "names": {}}
         store.put(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
-    sweeper = OrphanFileRemover(store, TopicLog(store, "t", clock, indexed=True), clock)
+    remover = OrphanFileRemover(store, TopicLog(store, "t", clock, indexed=True), clock)
     due = [version for version in sorted(times_ms) if now_ms - times_ms[version] >= grace_ms]
     for _ in range(2):  # what is remembered of the first time makes no difference
-        assert [scan.version for scan in sweeper.due(now_ms, grace_ms) if scan is not None] == due
+        assert [scan.version for scan in remover.due(now_ms, grace_ms) if scan is not None] == due
 
 
 def test_a_file_that_was_young_in_its_scan_is_not_removed() -> None:
@@ -309,7 +309,7 @@ def test_replaced_files_are_removed_after_the_grace_period(topic: WrittenTopic, 
 
 
 def test_scans_continue_after_a_clock_was_a_year_ahead(topic: WrittenTopic, clock: ManualClock) -> None:
-    """On a local disk the store's clock is the same one, so nobody can tell that it is wrong."""
+    """On a local disk the store's clock is the same one, so a wrong time cannot be noticed."""
     topic.configure(retention_ms=-1)
     work = topic.maintenance(scan_interval_ms=3 * 3600 * 1000)
     clock.set_wall_clock(clock.time_ms() + 365 * 24 * 3600 * 1000)
@@ -384,10 +384,10 @@ def test_a_dry_run_counts_newly_found_files(topic: WrittenTopic, clock: ManualCl
     topic.store.put("topics/t/young.parquet", b"x")
     assert topic.maintain()["files noted"] == 3
     topic.commit(late)
-    sweeper = OrphanFileRemover(topic.store, topic.fresh_log(), clock, SMALL)
-    assert sweeper.plan(clock.time_ms(), round(DAY_S * 1000)) == (0, 1)
+    remover = OrphanFileRemover(topic.store, topic.fresh_log(), clock, SMALL)
+    assert remover.plan(clock.time_ms(), round(DAY_S * 1000)) == (0, 1)
     assert topic.maintain()["files noted"] == 1
-    assert sorted(name for look in sweeper.scans() for name in look.names) == ["old.parquet", "young.parquet"]
+    assert sorted(name for look in remover.scans() for name in look.names) == ["old.parquet", "young.parquet"]
 
 
 def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -> None:
@@ -395,11 +395,11 @@ def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -
     slow = FaultyStore(topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock)
     log = TopicLog(slow, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(slow, log, clock, SMALL)
-    assert finish(sweeper.scan()) == 0
+    remover = OrphanFileRemover(slow, log, clock, SMALL)
+    assert finish(remover.scan()) == 0
     assert slow.effects[Effect.DELAYED] == 1
-    assert list(sweeper.scans()) == []
-    assert finish(sweeper.scan()) == 1
+    assert list(remover.scans()) == []
+    assert finish(remover.scan()) == 1
 
 
 @given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.integers(0, 5), st.integers(0, 9))
@@ -421,14 +421,14 @@ def test_a_repeated_scan_keeps_old_files_that_were_not_live_since(
 
 
 @pytest.mark.fault("M5")
-@pytest.mark.parametrize("after", ["the look", "the sweep"])
+@pytest.mark.parametrize("after", ["the scan", "the removal"])
 def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_be_gone(
     topic: WrittenTopic, clock: ManualClock, after: str
 ) -> None:
     waiting = topic.upload(Row(b"late"))
     clock.advance(HOUR_S)
     topic.maintain()
-    if after == "the look":
+    if after == "the scan":
         topic.commit(waiting)
         assert swept_after(topic, clock, 2 * DAY_S) == 0
     else:
@@ -440,8 +440,8 @@ def test_a_commit_that_comes_days_after_its_upload_is_refused_once_the_file_may_
 
 
 @pytest.mark.fault("M5")
-def test_a_removal_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, clock: ManualClock) -> None:
-    """The commit comes between the sweeper's reading of the log and its entry."""
+def test_a_commit_during_the_removal_keeps_the_file(topic: WrittenTopic, clock: ManualClock) -> None:
+    """The commit comes between the remover's reading of the log and its entry."""
     waiting = topic.upload(Row(b"late"))
     clock.advance(HOUR_S)
     topic.maintain()
@@ -449,8 +449,8 @@ def test_a_removal_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, c
     faulty = FaultyStore(topic.store, clock=clock)
     log = TopicLog(faulty, "t", clock, indexed=True)
     log.load()
-    sweeper = OrphanFileRemover(faulty, log, clock, SMALL)
-    (look,) = sweeper.scans()
+    remover = OrphanFileRemover(faulty, log, clock, SMALL)
+    (look,) = remover.scans()
     assert set(look.names) == {waiting.path}
 
     committed: list[str] = []
@@ -461,7 +461,7 @@ def test_a_removal_overtaken_by_the_commit_keeps_the_file(topic: WrittenTopic, c
         raise_min_upload_version(min_upload_version, deadline)
 
     log.raise_min_upload_version = commit_first  # type: ignore[method-assign]
-    assert finish(sweeper.remove(look)) == 0
+    assert finish(remover.remove(look)) == 0
     assert committed == [waiting.path]
     assert [seen[4] for seen in seen_by_consumers(topic.store)] == [b"0", b"late"]
 

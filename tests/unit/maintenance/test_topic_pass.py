@@ -108,11 +108,11 @@ def test_expired_records_are_not_compacted_first(topic: WrittenTopic, clock: Man
 
 def test_a_dry_run_reports_its_plan_and_changes_nothing(topic: WrittenTopic) -> None:
     before = {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")}
-    told: list[str] = []
-    work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), told.append)
-    assert work.plan()["actions planned"] == len(told) == 2
-    assert "merge 20 files" in told[0]
-    assert told[1] == "t: write a checkpoint of version 20"
+    lines: list[str] = []
+    work = topic_pass.TopicPass(topic.store, "t", topic.clock, SMALL, Throttle(topic.clock), lines.append)
+    assert work.plan()["actions planned"] == len(lines) == 2
+    assert "merge 20 files" in lines[0]
+    assert lines[1] == "t: write a checkpoint of version 20"
     assert {entry.key: topic.store.get(entry.key) for entry in topic.store.list("")} == before
 
 
@@ -130,10 +130,10 @@ def test_a_reader_below_the_start_gets_an_error_or_is_reset(
     assert topic.maintain()["files expired"] == 21
     with consumer(topic.store, reset, position=5, enable_partition_eof=True) as reader:
         if reset == "error":
-            told = next_error(reader)
-            assert told.code() == KafkaError._AUTO_OFFSET_RESET
+            lines = next_error(reader)
+            assert lines.code() == KafkaError._AUTO_OFFSET_RESET
             out = OffsetOutOfRange(topic="t", partition=0, requested=5, earliest=21, latest=23)
-            assert told.str() == out.args[0].str()
+            assert lines.str() == out.args[0].str()
         else:
             read = drain(reader, 2) if reset == "earliest" else []
             assert values(read) == [b"20", b"21"][: len(read)]
@@ -229,12 +229,12 @@ def test_a_topic_that_others_keep_changing_is_left_to_them(
 ) -> None:
     attempts: list[FileRewrite] = []
 
-    def overtaken(self: Rewriter, plan: FileRewrite, *_: object, **__: object) -> Work[StalePlan]:
+    def stale(self: Rewriter, plan: FileRewrite, *_: object, **__: object) -> Work[StalePlan]:
         attempts.append(plan)
         yield
         return StalePlan()
 
-    monkeypatch.setattr(Rewriter, "rewrite", overtaken)
+    monkeypatch.setattr(Rewriter, "rewrite", stale)
     assert topic.maintain()["files merged"] == 0
     assert len(attempts) == topic_pass.STALE_PLANS_MAX
 
@@ -428,12 +428,12 @@ def test_a_damaged_file_is_reported_and_skipped(
     damaged = {damage(topic, number, how) for number in (3, 9, 10, 11, 12, 13, 14)}
     topic.store.put("topics/t/orphan.parquet", b"x")
     clock.advance(HOUR_S)
-    told: list[str] = []
+    lines: list[str] = []
     reads = FaultyStore(topic.store, clock=clock)
-    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock, share), told.append)
+    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock, share), lines.append)
     done = work.run()
     assert done["failures"] == 7
-    assert all(any(key in line for line in told) for key in damaged)
+    assert all(any(key in line for line in lines) for key in damaged)
     assert done["files merged"] == 5 + 5
     assert done["checkpoints"] == 1
     assert done["files noted"] == 1 + 10
@@ -450,7 +450,7 @@ def test_a_damaged_file_is_reported_and_skipped(
         clock.advance(SMALL.clean_up_grace_s)
         log_objects_deleted += work.run()["log objects deleted"]
     assert log_objects_deleted > 20
-    assert reads.effects.total() == 0, "nobody tries to read them again"
+    assert reads.effects.total() == 0, "no reader tries them again"
 
 
 @pytest.mark.parametrize("fault", [Fault.refused(), Fault.error_before()], ids=["refused", "unavailable"])
@@ -458,17 +458,17 @@ def test_a_damaged_file_is_reported_and_skipped(
 def test_an_unreadable_file_is_skipped_for_a_round(
     topic: WrittenTopic, clock: ManualClock, fault: Fault, beside: bool
 ) -> None:
-    """As one in a bad sector of the disk, or that somebody has moved to an archive."""
+    """As one in a bad sector of the disk, or one that was moved to an archive."""
     key = topic.files[3].segment.key
-    told: list[str] = []
+    lines: list[str] = []
     reads = FaultyStore(topic.store, Rule("read", key, fault, times=None), clock=clock)
     log = SharedTopicLog(topic.log, clock) if beside else None
-    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock), told.append, beside=log)
+    work = topic_pass.TopicPass(reads, "t", clock, SMALL, Throttle(clock), lines.append, beside=log)
     for _ in range(2):
         assert work.run()["failures"] == 1
-        assert sum(key in line and "for now" in line for line in told) == 1
+        assert sum(key in line and "for now" in line for line in lines) == 1
         assert [file.segment.rows for file in topic.files] == [1, 1, 1, 1, 16]
-        told.clear()
+        lines.clear()
     reads.clear()
     assert work.run()["failures"] == 0
     assert [file.segment.rows for file in topic.files] == [20]
@@ -551,14 +551,14 @@ def test_a_damaged_log_ends_the_round(topic: WrittenTopic, monkeypatch: pytest.M
 
 
 class Noted(Throttle):
-    """Notes how much it hurries, and how long it works without a step."""
+    """Records its boosts, and how long it works without a step."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock, share=0.1)
-        self.hurries: set[float] = set()
+        self.boosts: set[float] = set()
 
     def step(self) -> None:
-        self.hurries.add(self.boost)
+        self.boosts.add(self.boost)
         super().step()
 
 
@@ -610,7 +610,7 @@ def test_a_round_ends_although_others_write_as_fast_as_it_works(
 
 
 @pytest.mark.slow
-def test_larger_files_are_merged_though_small_ones_keep_coming_between_rounds_and_in_them(
+def test_larger_files_are_merged_while_small_ones_keep_coming(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltaq.maintenance.file_compaction.MERGED_FILES_MAX", 8)
@@ -756,14 +756,14 @@ def test_maintenance_beside_a_producer_speeds_up_only_while_small_files_accumula
     for number in range(2 * topic_pass.BACKLOG_MERGES * settings.merge_files):
         topic.append(*(Row(b"%04d" % number * 50) for _ in range(8)), codec="zstd")
     work.run()
-    assert max(throttle.hurries) == 2, "twice as many as may wait"
+    assert max(throttle.boosts) == 2, "twice as many as may wait"
     assert throttle.boost == 1, "when it is done"
     assert len(topic.files) > 2 * topic_pass.BACKLOG_MERGES * settings.merge_files / 2, "they decode to too much"
-    throttle.hurries.clear()
+    throttle.boosts.clear()
     for _ in range(4):
         topic.append(Row(b"x"))
     assert work.run()["files merged"] == 4
-    assert throttle.hurries == {1}, "though there are many files"
+    assert throttle.boosts == {1}, "though there are many files"
 
 
 def test_a_large_plan_is_made_with_pauses() -> None:
@@ -865,8 +865,8 @@ def test_a_table_without_statistics_columns_gets_ours_once(clock: ManualClock) -
     store = MemoryStore("test", clock)
     log = TopicLog(store, "t", clock)
     log.create(1, "{}", topic_properties({}), clock.monotonic() + 60)
-    told: list[str] = []
-    work = TopicPass(store, "t", clock, SMALL, Throttle(clock), told.append)
+    lines: list[str] = []
+    work = TopicPass(store, "t", clock, SMALL, Throttle(clock), lines.append)
     assert work.plan()["actions planned"] == 1
     log.catch_up()
     assert not log.names_statistics, "planning changes nothing"
@@ -874,7 +874,7 @@ def test_a_table_without_statistics_columns_gets_ours_once(clock: ManualClock) -
     assert work.run()["tables corrected"] == 0
     log.catch_up()
     assert log.metadata.configuration[STATISTICS_PROPERTY] == "_partition,_offset,_timestamp"
-    assert [line.partition(": ")[2] for line in told] == [
+    assert [line.partition(": ")[2] for line in lines] == [
         "name the columns that have statistics, for other engines"
     ] * 2
     assert log.name_statistics(clock.monotonic() + 60) == StalePlan()

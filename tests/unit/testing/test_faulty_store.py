@@ -105,16 +105,16 @@ def test_a_write_through_it_wakes_a_watch_of_it(inner):
 
 @pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize(
-    ("fault", "told", "effect"),
+    ("fault", "raised", "effect"),
     [
         (Fault.error_before("503"), StoreUnavailable, Effect.ERROR_BEFORE),
         (Fault.hang(0), StoreUnavailable, Effect.HUNG),
         (Fault.refused("403"), StoreRefused, Effect.REFUSED),
     ],
 )
-def test_a_fault_before_the_operation_lets_nothing_happen(operation, fault, told, effect, inner, clock):
+def test_a_fault_before_the_operation_lets_nothing_happen(operation, fault, raised, effect, inner, clock):
     store = FaultyStore(inner, Rule(operation, "*", fault), clock=clock)
-    with pytest.raises(told, match=fault.reason) as caught:
+    with pytest.raises(raised, match=fault.reason) as caught:
         CALLS[operation](store)
     assert caught.value.operation == operation
     assert contents(inner) == START
@@ -132,7 +132,7 @@ def test_a_lost_answer_is_no_lost_operation(operation, inner):
     assert store.effects == {Effect.ANSWER_LOST: 1}
 
 
-def test_a_refusal_that_is_lost_is_told_apart_from_a_write_that_happened(inner):
+def test_a_lost_refusal_is_distinguished_from_a_lost_success(inner):
     store = FaultyStore(inner, Rule("create", "*", Fault.error_after()))
     with pytest.raises(StoreUnavailable):
         store.create("a/1", b"new")
@@ -148,7 +148,7 @@ def test_a_listing_that_breaks_off_gave_its_keys_before(inner):
 
 
 @pytest.mark.parametrize("operation", WRITES)
-def test_a_late_write_is_told_as_failed_and_lands_when_it_is_let_to(operation, inner):
+def test_a_late_write_is_reported_as_failed_and_lands_on_request(operation, inner):
     store = FaultyStore(inner, Rule("write", "*", Fault.late_apply()))
     with pytest.raises(StoreUnavailable):
         CALLS[operation](store)
@@ -273,7 +273,7 @@ def test_a_repeated_page_gives_its_keys_twice(inner):
 
 
 @pytest.mark.parametrize("operation", ["get", "get_range"])
-def test_an_object_that_is_told_as_missing_is_there_all_the_time(operation, inner):
+def test_an_object_reported_as_missing_still_exists(operation, inner):
     store = FaultyStore(inner, Rule("read", "a/1", Fault.missing()))
     with pytest.raises(ObjectMissing):
         CALLS[operation](store)

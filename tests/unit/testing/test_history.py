@@ -32,7 +32,7 @@ def test_an_operation_that_has_begun_stands_there_until_it_ends():
     assert ended.completed > ended.invoked == begun.invoked
 
 
-def test_a_send_keeps_the_partition_that_was_asked_for_if_nothing_else_is_told():
+def test_a_send_keeps_its_requested_partition_by_default():
     history = History()
     history.send("p1", "t", "a", partition=2).info("timed out")
     (sent,) = history.operations

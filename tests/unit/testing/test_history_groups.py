@@ -193,9 +193,7 @@ def test_a_committed_position_that_is_looked_up_and_too_low_moved_back():
 
 @pytest.mark.parametrize("ending", ["crash", "next transaction", "none"])
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_a_commit_of_unknown_outcome_is_possible_until_it_is_settled_and_another_follows(
-    ending: str, in_transaction: bool
-):
+def test_a_commit_of_unknown_outcome_is_possible_until_it_is_resolved(ending: str, in_transaction: bool):
     """c1 does not learn what became of its commit of 4; then c2 commits 3; may c3 start at 4?"""
     story = group_that_has_read(*"abcde", committed=2)
     if in_transaction:
@@ -214,8 +212,8 @@ def test_a_commit_of_unknown_outcome_is_possible_until_it_is_settled_and_another
     story.unassign("c2")
     story.assign("c3", [T], group="g")
     story.polls("c3", (4, "e"))
-    is_settled = ending == ("next transaction" if in_transaction else "crash")
-    assert story.names() == (["poll-skip"] if is_settled else [])
+    is_resolved = ending == ("next transaction" if in_transaction else "crash")
+    assert story.names() == (["poll-skip"] if is_resolved else [])
 
 
 def test_what_is_committed_while_positions_are_looked_up_may_be_in_the_answer_or_not():

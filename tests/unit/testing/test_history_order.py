@@ -69,7 +69,7 @@ def test_a_consumer_that_passes_over_a_record_skips():
     assert story.names() == ["poll-skip"]
 
 
-def test_an_offset_of_which_nobody_knows_anything_is_a_gap_only_where_there_may_be_gaps():
+def test_an_unseen_offset_is_a_gap_only_where_gaps_are_allowed():
     story = Story()
     story.send("p1", "t", "a").info()
     story.send("p1", "t", "b").info()
@@ -152,7 +152,7 @@ def test_assigning_or_seeking_another_partition_does_not_make_a_jump_legal():
     assert story.names() == ["lost-write", "poll-skip"]
 
 
-def test_a_consumer_that_does_not_start_where_it_was_told_is_found():
+def test_a_consumer_that_starts_at_a_wrong_offset_is_found():
     story = Story()
     story.log("a", "b", "c", "d")
     story.polls("c9", (0, "a"), (1, "b"), (2, "c"), (3, "d"))
@@ -207,7 +207,7 @@ def test_a_poll_at_the_tail_without_what_was_acknowledged_before_lags():
     assert story.names() == ["realtime-lag"]
 
 
-def test_a_poll_at_the_tail_without_what_somebody_had_read_lags():
+def test_a_poll_at_the_tail_without_records_read_by_others_lags():
     story = Story()
     story.send("p1", "t", "a").info()
     story.assign("c1", {T: 0})

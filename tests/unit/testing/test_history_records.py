@@ -23,7 +23,7 @@ def test_a_history_in_which_all_is_well_has_no_anomaly():
     assert report(check_history(story.operations)) == "no anomalies"
 
 
-def test_an_acknowledged_value_that_a_consumer_passed_and_nobody_read_is_lost():
+def test_an_acknowledged_value_that_was_passed_and_never_read_is_lost():
     story = Story()
     story.log("a", "b", "c")
     story.assign("c1", {T: 0})
@@ -194,7 +194,7 @@ def test_a_transaction_that_reads_its_own_value_reads_it_too_early():
     assert story.names() == ["precommitted-read"]
 
 
-def test_a_value_that_anybody_reads_before_its_transaction_is_asked_to_commit_is_read_too_early():
+def test_a_value_read_before_the_commit_of_its_transaction_is_too_early():
     story = Story()
     story.begin_transaction("p1")
     story.sends("p1", "a")
@@ -213,7 +213,7 @@ def test_a_value_read_while_its_transaction_commits_is_no_anomaly():
     assert story.names(drained=True) == []
 
 
-def test_a_value_that_nobody_sent_is_found():
+def test_a_value_that_was_never_sent_is_found():
     story = Story()
     story.polls("c1", (0, "changed"))
     story.polls("c2", (0, "changed"))

@@ -84,7 +84,7 @@ def test_sleepers_wake_when_they_are_due_and_not_before(clock, start):
     assert clock.waiting == 0
 
 
-def test_a_suspended_machine_wakes_nobody(clock, start):
+def test_a_suspended_machine_wakes_no_thread(clock, start):
     sleeper = start(lambda: clock.sleep(10))
     clock.until_waiting()
     clock.suspend(1000)
@@ -148,7 +148,7 @@ def test_the_lock_of_a_condition_can_be_taken_again_by_who_holds_it(clock):
 
 
 def test_no_leap_is_missed_by_who_is_about_to_wait(clock, start):
-    # Many threads go to sleep while time moves: whoever went to sleep before the last leap must wake.
+    # Many threads go to sleep while time moves: a thread asleep before the last leap must wake.
     sleepers = [start(lambda: [clock.sleep(1) for _ in range(50)]) for _ in range(8)]
     eventually(lambda: clock.advance(1) or all(sleepers))
 

@@ -162,8 +162,8 @@ def test_conditions_that_the_stub_does_not_know_are_refused_and_not_ignored(stub
 
 def test_a_body_that_is_not_what_was_signed_is_refused(stub: S3Stub, prefix: str) -> None:
     digest = hashlib.sha256(b"what was meant").hexdigest()
-    status, _, told = ask(stub, "PUT", f"/deltaq/{prefix}/k", b"what came", x_amz_content_sha256=digest)
-    assert (status, b"XAmzContentSHA256Mismatch" in told) == (400, True)
+    status, _, body = ask(stub, "PUT", f"/deltaq/{prefix}/k", b"what came", x_amz_content_sha256=digest)
+    assert (status, b"XAmzContentSHA256Mismatch" in body) == (400, True)
     assert ask(stub, "PUT", f"/deltaq/{prefix}/k", b"what was meant", x_amz_content_sha256=digest)[0] == 200
 
 
@@ -193,8 +193,8 @@ def test_ranges_are_those_of_http(stub: S3Stub, store: Store, prefix: str, wante
 
 def test_a_bucket_exists_once_it_is_made(stub: S3Stub, prefix: str) -> None:
     bucket = f"b{prefix}"
-    status, _, told = ask(stub, "PUT", f"/{bucket}/k", b"x")
-    assert (status, b"NoSuchBucket" in told) == (404, True)
+    status, _, body = ask(stub, "PUT", f"/{bucket}/k", b"x")
+    assert (status, b"NoSuchBucket" in body) == (404, True)
     assert ask(stub, "PUT", f"/{bucket}")[0] == 200
     assert ask(stub, "PUT", f"/{bucket}/k", b"x")[0] == 200
     assert stub.objects(bucket=bucket) == {"k": b"x"}
@@ -306,7 +306,7 @@ def test_what_a_fault_could_not_do_is_not_counted(stub: S3Stub, store: Store) ->
     assert stub.effects() == {}
 
 
-def test_a_refusal_that_is_lost_is_told_apart_from_a_lost_success(stub: S3Stub, store: Store, prefix: str) -> None:
+def test_a_lost_refusal_is_distinguished_from_a_lost_success(stub: S3Stub, store: Store, prefix: str) -> None:
     store.put("taken", b"first")
     for rule in (HttpRule(fault="error_after"), HttpRule(fault="reset_after")):
         stub.set_rules(rule)
@@ -319,7 +319,7 @@ def test_a_refusal_that_is_lost_is_told_apart_from_a_lost_success(stub: S3Stub, 
     assert stub.objects(prefix) == {f"{prefix}/taken": b"first"}
 
 
-def test_a_late_write_is_not_there_when_its_failure_is_told(stub: S3Stub, store: Store, prefix: str) -> None:
+def test_a_late_write_is_missing_when_its_failure_is_reported(stub: S3Stub, store: Store, prefix: str) -> None:
     # The delay is as long as the test likes: what ends it is the stub's own end, in another test's time.
     stub.set_rules(HttpRule(fault="late_apply", status=0, delay_ms=(600_000, 600_000)))
     with pytest.raises(StoreUnavailable):
@@ -407,6 +407,6 @@ def test_a_stub_that_cannot_serve_says_so(stub: S3Stub) -> None:
     assert "Address already in use" in ended.stderr
 
 
-def test_a_wrong_request_to_the_control_path_is_told(stub: S3Stub) -> None:
+def test_a_wrong_request_to_the_control_path_is_reported(stub: S3Stub) -> None:
     with pytest.raises(RuntimeError, match="the S3 stub answered 404 to GET nonsense"):
         stub._ask("GET", "nonsense")

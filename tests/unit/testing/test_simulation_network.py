@@ -19,7 +19,7 @@ def world() -> Iterator[World]:
         yield made
 
 
-def told(world: World, machine: Machine, key: str = "a/b") -> str:
+def outcome_of(world: World, machine: Machine, key: str = "a/b") -> str:
     """What a process is told about its create of `key`."""
 
     def create() -> str:
@@ -42,16 +42,16 @@ def wait(world: World, seconds: float) -> None:
 
 def test_without_faults_an_operation_takes_time_and_works(world):
     machine = world.machine("m")
-    assert told(world, machine) == "created"
+    assert outcome_of(world, machine) == "created"
     assert world.scheduler.now > 0
     assert world.run(lambda: machine.store.get("a/b"), machine) == b"mine"
-    assert told(world, machine) == "ObjectExists"
+    assert outcome_of(world, machine) == "ObjectExists"
     assert world.network.happened == {"lost race": 1}
 
 
 def test_a_lost_request_changes_nothing(world):
     world.network.faults = Faults(lost_request=ALWAYS)
-    assert told(world, world.machine("m")) == "StoreUnavailable"
+    assert outcome_of(world, world.machine("m")) == "StoreUnavailable"
     wait(world, 60)
     assert not there(world)
     assert world.network.happened == {"a request was lost": 1}
@@ -59,15 +59,15 @@ def test_a_lost_request_changes_nothing(world):
 
 def test_a_lost_answer_leaves_the_write_done(world):
     world.network.faults = Faults(lost_answer=ALWAYS)
-    assert told(world, world.machine("m")) == "StoreUnavailable"
+    assert outcome_of(world, world.machine("m")) == "StoreUnavailable"
     assert there(world)
     assert world.network.happened == {"an answer was lost after the write": 1}
 
 
-def test_a_late_write_lands_after_its_failure_was_told(world):
+def test_a_late_write_lands_after_its_reported_failure(world):
     world.network.faults = Faults(late=ALWAYS)
     machine = world.machine("m")
-    assert told(world, machine) == "StoreUnavailable"
+    assert outcome_of(world, machine) == "StoreUnavailable"
     assert not there(world)
     wait(world, 60)
     assert there(world)
@@ -76,25 +76,25 @@ def test_a_late_write_lands_after_its_failure_was_told(world):
 
 def test_a_late_write_that_finds_its_key_taken_is_refused(world):
     world.network.faults = Faults(late=ALWAYS)
-    assert told(world, world.machine("slow")) == "StoreUnavailable"
+    assert outcome_of(world, world.machine("slow")) == "StoreUnavailable"
     world.network.faults = Faults()
-    assert told(world, world.machine("fast")) == "created"
+    assert outcome_of(world, world.machine("fast")) == "created"
     wait(world, 60)
     assert world.network.happened["a late create was refused"] == 1
 
 
 def test_a_conflict_refuses_a_free_key(world):
     world.network.faults = Faults(conflict=ALWAYS)
-    assert told(world, world.machine("m")) == "ObjectExists"
+    assert outcome_of(world, world.machine("m")) == "ObjectExists"
     assert not there(world)
     assert world.network.happened == {"a create was refused though the key was free": 1}
 
 
 def test_a_stale_listing_leaves_out_only_what_is_new(world):
     machine = world.machine("m")
-    assert told(world, machine, "a/old") == "created"
+    assert outcome_of(world, machine, "a/old") == "created"
     wait(world, 10)
-    assert told(world, machine, "a/new") == "created"
+    assert outcome_of(world, machine, "a/new") == "created"
     world.network.faults = Faults(stale_list=ALWAYS)
     listed = world.run(lambda: [entry.key for entry in machine.store.list("a/")], machine)
     assert listed == ["a/old"]
@@ -103,7 +103,7 @@ def test_a_stale_listing_leaves_out_only_what_is_new(world):
 
 def test_a_damaged_read_differs_in_one_bit_and_the_next_one_is_whole(world):
     machine = world.machine("m")
-    assert told(world, machine) == "created"
+    assert outcome_of(world, machine) == "created"
     world.network.faults = Faults(damage=ALWAYS)
     first, second = world.run(lambda: [machine.store.get("a/b") for _ in range(2)], machine)
     assert sum((one ^ other).bit_count() for one, other in zip(first, b"mine", strict=True)) == 1
@@ -112,7 +112,7 @@ def test_a_damaged_read_differs_in_one_bit_and_the_next_one_is_whole(world):
 
 def test_a_read_that_is_not_answered_fails(world):
     machine = world.machine("m")
-    assert told(world, machine) == "created"
+    assert outcome_of(world, machine) == "created"
     world.network.faults = Faults(lost_answer=ALWAYS)
     with pytest.raises(StoreUnavailable, match="no answer in time"):
         world.run(lambda: machine.store.get("a/b"), machine)

@@ -20,7 +20,7 @@ from deltaq.consumer.tail import LiveTopic, TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.store import Store, Watch
-from deltaq.topics.log import TopicLog
+from deltaq.topics.follower import topic_reader
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import NewTopicPlan
 
@@ -51,23 +51,28 @@ class PollTimer:
         self._idle_s = store.poll_interval.busy_s
         self._found_at = clock.monotonic()
 
-    def wait(self, found: bool) -> None:
-        """Wait for new entries; not at all after a read that `found` some."""
+    def wait(self, found: bool, rested_s: float = 0.0) -> bool:
+        """Wait for new entries; not at all after a read that `found` some. Returns whether the wait was ended early.
+
+        `rested_s`: how long ago other readers of this process read the log. The wait is shorter by as much, so that the
+        readers poll together.
+        """
         interval, now = self._store.poll_interval, self._clock.monotonic()
         if found:
             self._idle_s, self._found_at = interval.busy_s, now
-            return
+            return True
         is_steady = now - self._found_at < interval.steady_s
-        was_woken = self._watch.wait(max(interval.busy_s, min(self._idle_s, self._wait_max_s)))
+        was_woken = self._watch.wait(max(interval.busy_s, min(self._idle_s, self._wait_max_s) - rested_s))
         if not was_woken and not is_steady:
             self._idle_s = min(self._idle_s * 1.5, max(interval.busy_s, interval.idle_s))
+        return was_woken
 
 
 class Fetcher:
     """Fetches for one consumer. Thread-safe; see `FetchQueue` for `queue`.
 
-    `changes` increases whenever a followed topic is created, deleted or gets more partitions. `lookup` is a cache of
-    topics that may already be loaded.
+    `changes` increases whenever a followed topic is created, deleted or gets more partitions. `lookup` has the
+    cache of footers.
     """
 
     def __init__(
@@ -125,9 +130,8 @@ class Fetcher:
 
     def _topic_fetcher(self, topic: str, plan: NewTopicPlan | None) -> TopicFetcher:
         store, clock, settings = self._store, self._clock, self._settings
-        log = TopicLog(store, topic, clock, indexed=True)
         return TopicFetcher(
-            TopicTail(log, self._lookup, clock, is_remote=store.is_remote),
+            TopicTail(topic_reader(store, topic, clock), store, clock),
             OffsetReset(topic, settings.reset, self._stored_offsets, self.queue.put),
             ReadAhead(store, clock, self._lookup.layouts, settings.read_bytes_max),
             self.queue,
@@ -140,6 +144,12 @@ class Fetcher:
 
     def _count_change(self) -> None:
         self.changes += 1
+
+    def _ask_anew(self, topics: Iterable[TopicFetcher]) -> None:
+        """A wait begins, or was ended early: what was read before is old."""
+        with self._changed:
+            for topic in topics:
+                topic.tail.ask_anew()
 
     def assign(self, positions: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
         """Fetch exactly these partitions of followed topics from the given offsets. Returns their new epochs."""
@@ -173,6 +183,7 @@ class Fetcher:
             before = followed.cursors.get(partition)
             paused = before is not None and before.paused
             followed.cursors[partition] = Cursor(offset, self._epochs, paused)
+            followed.tail.ask_anew()
         return self._epochs
 
     def pause(self, topic: str, partition: int, paused: bool) -> None:
@@ -234,5 +245,7 @@ class Fetcher:
             with self._changed:
                 while self.queue.room <= 0 and not self._closed:
                     self._changed.wait(1.0)
-            timer.wait(found)
+            self._ask_anew(topics)
+            if timer.wait(found, max((topic.tail.rested_s for topic in topics), default=0.0)):
+                self._ask_anew(topics)
         self._watch.close()

@@ -25,11 +25,12 @@ StoredOffsets: TypeAlias = Callable[[str, str, Sequence[int]], Sequence[int | No
 class LogEnd:
     """What the reader of a log knows of its end.
 
-    `reads` is the number of log reads that reached the end. `is_open`: that may be a gap. `is_known`: the last read
-    reached the proven end.
+    `poll` is the number of the poll that found the end, 0 if none has; `polls` is the number of polls begun so far.
+    `is_open`: the end may be a gap. `is_known`: it was proven by a poll that began after the position was set.
     """
 
-    reads: int
+    poll: int
+    polls: int
     is_open: bool
     is_known: bool
 
@@ -119,5 +120,5 @@ def _is_new_doubt(cursor: Cursor, end: LogEnd) -> bool:
     A producer may have written the record, and the application may have asked for it, after the last read began.
     """
     if cursor.doubted_at is None or end.is_open:
-        cursor.doubted_at = end.reads
-    return end.reads == cursor.doubted_at
+        cursor.doubted_at = end.polls
+    return end.poll <= cursor.doubted_at

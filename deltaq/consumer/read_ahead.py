@@ -45,7 +45,7 @@ class Cursor:
     state: CursorState = CursorState.READING
     read_bytes: int = FIRST_READ_BYTES
     reported_end: int = -1
-    doubted_at: int | None = None  # the number of reads of the log's end when `offset` was found beyond it
+    doubted_at: int | None = None  # the number of polls begun when `offset` was found beyond the log's end
 
 
 class ReadAhead:

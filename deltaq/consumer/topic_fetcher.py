@@ -60,6 +60,7 @@ class TopicFetcher:
 
     def advance(self) -> bool:
         """Read new log entries and fetch from the next files. Returns whether anything was found."""
+        self.tail.rested_s = 0.0
         if self._clock.monotonic() < self._retry_at:
             return False
         try:

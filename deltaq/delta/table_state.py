@@ -67,14 +67,18 @@ class TableState:
         self.version = version
 
     def check(self, entry: Entry, path: str) -> None:
-        """Raises Corrupt for an entry that is not the next version, Incompatible for one that deltaq did not write."""
+        """Raises Corrupt for an entry that is not the next version, Incompatible for one that deltaq did not write, or
+        with a protocol that deltaq does not support."""
         if entry.version != self.version + 1:
             raise Corrupt(f"expected version {self.version + 1} next", path=path, version=entry.version)
         if entry.info is None:
             raise Incompatible(_foreign(entry.version, path))
+        for action in entry.actions:
+            if isinstance(action, Protocol):
+                _checked(action, entry.version)
 
     def apply(self, entry: Entry) -> None:
-        """Advance by a checked entry. Raises Incompatible for a protocol that deltaq does not support."""
+        """Advance by a checked entry."""
         for action in entry.actions:
             self._apply(action, entry.version)
         self.version, self.txn_id = entry.version, entry.txn_id

@@ -15,7 +15,7 @@ from deltaq.root import open_root
 from deltaq.spark.offsets import Ranges
 from deltaq.spark.options import SourceOptions, Subscription
 from deltaq.store.parallel import in_parallel
-from deltaq.topics.log import TopicLog
+from deltaq.topics.follower import TopicReader, topic_reader
 from deltaq.topics.metadata import TopicDefinition, definition_of
 from deltaq.topics.scan import FileRead, plan_reads
 from deltaq.topics.state import TopicHead
@@ -47,13 +47,13 @@ class QueryTopics:
         self._subscription = options.subscription
         self._store = open_root(options.client, clock)
         self._clock = clock
-        self._logs: dict[str, TopicLog] = {}
+        self._logs: dict[str, TopicReader] = {}
         self._listed_at = float("-inf")
 
     def newest_heads(self) -> dict[str, TopicHead]:
         """Read the heads of the topics that exist, by name. Raises Unavailable, Corrupt, Incompatible."""
         logs = self._followed()
-        in_parallel(self._clock, TopicLog.catch_up, logs)
+        in_parallel(self._clock, TopicReader.catch_up, logs)
         return {log.topic: log.head for log in logs if log.head is not None}
 
     def known_heads(self) -> dict[str, TopicHead]:
@@ -86,10 +86,10 @@ class QueryTopics:
             for topic, of_topic in ranges.items()
         }
 
-    def _followed(self) -> list[TopicLog]:
+    def _followed(self) -> list[TopicReader]:
         for topic in self._names(self._subscription):
             if topic not in self._logs:
-                self._logs[topic] = TopicLog(self._store, topic, self._clock, indexed=True)
+                self._logs[topic] = topic_reader(self._store, topic, self._clock)
         return list(self._logs.values())
 
     def _names(self, subscription: Subscription) -> Iterable[str]:

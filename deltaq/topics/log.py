@@ -52,6 +52,7 @@ from deltaq.topics.shared_files import (
     parse_shared_file,
     writer_of,
 )
+from deltaq.topics.snapshot import TopicSnapshot
 from deltaq.topics.state import (
     DataFile,
     PendingSegment,
@@ -218,6 +219,7 @@ class TopicLog:
         self._adopted: TopicLog | None = None  # while another position is taken over: that one
         self._drafted: _Drafted | None = None  # checked before it was written
         self._settings: tuple[Metadata, TopicSettings] | None = None
+        self._snapshot: TopicSnapshot | None = None  # of this position, once it was asked for
         self._log = DeltaLog(store, self.folder, clock, follower=self)
         self._clock = clock
         self._store = store
@@ -277,6 +279,17 @@ class TopicLog:
     def is_end_open(self) -> bool:
         """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
         return self._log.is_end_open
+
+    def snapshot(self) -> TopicSnapshot:
+        """The topic at this position, as a value: the same object until the position or what is known of it changes."""
+        found = self._snapshot
+        if found is None or found.is_end_open != self.is_end_open:
+            state = self._log.state
+            found = TopicSnapshot(
+                self.topic, state.version, self._last, state.metadata, self.index.copy(), self.is_end_open
+            )
+            self._snapshot = found
+        return found
 
     def load(self, *, to_end: bool = True) -> bool:
         """Load the newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true afterwards.
@@ -370,6 +383,7 @@ class TopicLog:
     # --- the log's follower ---
 
     def restored(self, state: TableState) -> None:
+        self._snapshot = None
         if self._adopted is not None:
             # Parsed and checked already; doing it again would hold the writer's lock for longer.
             self._last, self.index = self._adopted._last, self._adopted.index.copy()
@@ -388,7 +402,7 @@ class TopicLog:
                 check_covered(self.index, self._last, self.folder, state.version)
 
     def advancing(self, entry: Entry, path: str) -> None:
-        self._last, self._drafted = self._checked(entry, path), None
+        self._last, self._drafted, self._snapshot = self._checked(entry, path), None, None
         self._tracker.note(entry)
         self.pending_shared.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
         writer = writer_of(entry.txn_id)

@@ -16,6 +16,7 @@ from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, statistics_prope
 from deltaq.serde.schema import TopicSchema, schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog
+from deltaq.topics.snapshot import ReadableTopic
 from deltaq.topics.state import PARTITIONS_PROPERTY
 
 __all__ = ["TYPED_PROPERTY", "NewTopicPlan", "TopicDefinition", "create_topic", "definition_of"]
@@ -49,7 +50,7 @@ class NewTopicPlan:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-def definition_of(log: TopicLog) -> TopicDefinition:
+def definition_of(log: ReadableTopic) -> TopicDefinition:
     """The definition of the topic at the log's position. Raises UnknownTopic."""
     metadata = log.metadata
     schema = (

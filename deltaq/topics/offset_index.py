@@ -1,72 +1,232 @@
-"""The offset index of a topic: finds the live file and batch that hold an offset."""
+"""The offset index of a topic: finds the live file and batch that hold an offset.
+
+An index changes with each entry, and the readers of a process hold the index of the version that they have reached. A
+copy therefore shares all files and batches with the original: both consist of small parts, and a part that two indexes
+hold is copied before one of them changes it.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from operator import attrgetter
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
+from itertools import chain, islice
+from operator import attrgetter, itemgetter
+from typing import TypeVar
+from zlib import crc32
 
 from deltaq.topics.state import Batch, DataFile
 
-__all__ = ["OffsetIndex"]
+__all__ = ["FileMap", "OffsetIndex"]
+
+CHUNK_BATCHES = 256
+"""Most batches in one part of an index. A change copies up to this many references."""
+
+BUCKETS = 256
+"""Parts of a map of files. A change copies one of them."""
+
+T = TypeVar("T")
 
 _BASE = attrgetter("base_offset")
+_NUMBER = itemgetter(0)
+
+
+class _Part(list[T]):
+    """A list that one owner may change; for all others it is constant."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, items: Iterable[T], owner: object) -> None:
+        super().__init__(items)
+        self.owner = owner
+
+
+class _Bucket(dict[str, tuple[int, DataFile]]):
+    """Files with their numbers, in a dict that one owner may change; for all others it is constant."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, items: Mapping[str, tuple[int, DataFile]], owner: object) -> None:
+        super().__init__(items)
+        self.owner = owner
+
+
+_EMPTY = _Bucket({}, None)
+
+
+class FileMap(Mapping[str, DataFile]):
+    """Files by path, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._buckets = [_EMPTY] * BUCKETS
+        self._files = 0
+        self._next_number = 0
+
+    def __getitem__(self, path: str) -> DataFile:
+        return self._buckets[_bucket_of(path)][path][1]
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and path in self._buckets[_bucket_of(path)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ordered())
+
+    def values(self) -> ValuesView[DataFile]:
+        return self._ordered().values()
+
+    def items(self) -> ItemsView[str, DataFile]:
+        return self._ordered().items()
+
+    def _ordered(self) -> dict[str, DataFile]:
+        numbered = sorted(chain.from_iterable(bucket.values() for bucket in self._buckets if bucket), key=_NUMBER)
+        return {file.path: file for _, file in numbered}
+
+    def __len__(self) -> int:
+        return self._files
+
+    def copy(self) -> FileMap:
+        """A map that shares its parts with this one."""
+        copied = FileMap()
+        copied._buckets, copied._files, copied._next_number = self._buckets[:], self._files, self._next_number
+        return copied
+
+    def put(self, file: DataFile, owner: object) -> None:
+        """Add or replace a file. `owner` may change the parts that it has made."""
+        bucket = self._owned(file.path, owner)
+        if file.path in bucket:
+            bucket[file.path] = bucket[file.path][0], file
+            return
+        bucket[file.path] = self._next_number, file
+        self._files += 1
+        self._next_number += 1
+
+    def pop(self, path: str, owner: object) -> DataFile | None:
+        """Remove and return a file; None if there is no such file."""
+        if path not in self:
+            return None
+        self._files -= 1
+        return self._owned(path, owner).pop(path)[1]
+
+    def _owned(self, path: str, owner: object) -> _Bucket:
+        at = _bucket_of(path)
+        if self._buckets[at].owner is not owner:
+            self._buckets[at] = _Bucket(self._buckets[at], owner)
+        return self._buckets[at]
+
+
+def _bucket_of(path: str) -> int:
+    return crc32(path.encode()) % BUCKETS  # unlike `hash`, the same in each process
 
 
 class OffsetIndex:
-    """Live files and, per partition, their batches in offset order. Not thread-safe."""
+    """Live files and, per partition, their batches in offset order. Not thread-safe, but a copy that is not changed any
+    more may be read by several threads."""
 
     def __init__(self) -> None:
-        self.files: dict[str, DataFile] = {}
-        self._batches: dict[int, list[Batch]] = {}
+        self.files = FileMap()
+        self._runs: dict[int, _Part[_Part[Batch]]] = {}  # by partition: chunks of batches, none of them empty
+        self._owner = object()
 
     def copy(self) -> OffsetIndex:
-        """An independent copy."""
+        """An independent copy. Takes time in proportion to the number of partitions, not of files."""
         copied = OffsetIndex()
-        copied.files = dict(self.files)
-        copied._batches = {partition: batches[:] for partition, batches in self._batches.items()}
+        copied.files = self.files.copy()
+        copied._runs = dict(self._runs)
+        self._owner = object()  # from now on, this index too copies what it changes
         return copied
 
     def add(self, file: DataFile) -> None:
         """Add a file that entered the table."""
-        self.files[file.path] = file
+        self.files.put(file, self._owner)
         for batch in file.batches:
-            batches = self._batches.setdefault(batch.partition, [])
-            if not batches or batches[-1].base_offset < batch.base_offset:
-                batches.append(batch)
+            run = self._run(batch.partition)
+            at = max(0, _chunk_at(run, batch.base_offset))
+            if not run or (at == len(run) - 1 and len(run[at]) >= CHUNK_BATCHES and _is_after(batch, run[at])):
+                run.append(_Part([batch], self._owner))
+                continue
+            chunk = self._chunk(run, at)
+            if _is_after(batch, chunk):
+                chunk.append(batch)
             else:
-                insort(batches, batch, key=_BASE)
+                insort(chunk, batch, key=_BASE)
+            if len(chunk) > CHUNK_BATCHES:
+                half = len(chunk) // 2
+                run[at : at + 1] = [_Part(chunk[:half], self._owner), _Part(chunk[half:], self._owner)]
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files that left the table. Unknown paths are ignored."""
-        gone = {path: file for path in paths if (file := self.files.pop(path, None)) is not None}
+        gone = {path: file for path in paths if (file := self.files.pop(path, self._owner)) is not None}
         bases: dict[int, list[int]] = {}
         for file in gone.values():
             for batch in file.batches:
                 bases.setdefault(batch.partition, []).append(batch.base_offset)
         for partition, offsets in bases.items():
-            batches = self._batches[partition]
-            # Only their range of batches: a scan of all would make a merge cost as much as the topic is old.
-            first = bisect_left(batches, min(offsets), key=_BASE)
-            end = bisect_right(batches, max(offsets), key=_BASE)
-            batches[first:end] = [batch for batch in batches[first:end] if batch.path not in gone]
+            self._remove(self._run(partition), min(offsets), max(offsets), gone.keys())
+
+    def _remove(self, run: _Part[_Part[Batch]], first_base: int, last_base: int, gone: Iterable[str]) -> None:
+        """Remove the batches of the files `gone`, all of them within these base offsets."""
+        # Only their range of batches: a scan of all would make a merge cost as much as the topic is old. Two batches at
+        # one offset, as between the two halves of a rewrite, may be in two chunks.
+        low = max(0, bisect_left(run, first_base, key=_first_base) - 1)
+        high = bisect_right(run, last_base, key=_first_base)
+        for at in reversed(range(low, high)):
+            chunk = run[at]
+            first = bisect_left(chunk, first_base, key=_BASE)
+            end = bisect_right(chunk, last_base, key=_BASE)
+            left = [batch for batch in chunk[first:end] if batch.path not in gone]
+            if len(left) < end - first:
+                self._chunk(run, at)[first:end] = left
+        kept: list[_Part[Batch]] = []
+        for chunk in run[low:high]:
+            if kept and chunk and len(kept[-1]) + len(chunk) <= CHUNK_BATCHES // 2:
+                kept[-1] = _Part([*kept[-1], *chunk], self._owner)  # chunks that rewrites have emptied become one
+            elif chunk:
+                kept.append(chunk)
+        run[low:high] = kept
 
     def find(self, partition: int, offset: int) -> Batch | None:
         """The batch that holds `offset`, or the next one after it (offsets may have gaps); None at the end."""
-        batches = self._batches.get(partition)
-        if not batches:
-            return None
-        at = max(0, bisect_right(batches, offset, key=_BASE) - 1)
-        while at < len(batches) and batches[at].next_offset <= offset:
-            at += 1
-        return batches[at] if at < len(batches) else None
+        return next((batch for batch in self._from(partition, offset) if batch.next_offset > offset), None)
 
     def batches(self, partition: int, offset: int = 0) -> Iterator[Batch]:
         """The batches of a partition that hold offsets from `offset` on, in order."""
-        batches = self._batches.get(partition, [])
-        first = max(0, bisect_right(batches, offset, key=_BASE) - 1)
-        for batch in islice(batches, first, None):
+        for batch in self._from(partition, offset):
             if batch.next_offset > offset:
                 yield batch
                 offset = batch.next_offset
+
+    def _from(self, partition: int, offset: int) -> Iterator[Batch]:
+        """All batches from the last one on that begins at or before `offset`."""
+        run = self._runs.get(partition)
+        if not run:
+            return iter(())
+        at = max(0, _chunk_at(run, offset))
+        first = max(0, bisect_right(run[at], offset, key=_BASE) - 1)
+        return chain(islice(run[at], first, None), chain.from_iterable(islice(run, at + 1, None)))
+
+    def _run(self, partition: int) -> _Part[_Part[Batch]]:
+        """The chunks of a partition, to be changed."""
+        run = self._runs.get(partition)
+        if run is None or run.owner is not self._owner:
+            run = self._runs[partition] = _Part(run or (), self._owner)
+        return run
+
+    def _chunk(self, run: _Part[_Part[Batch]], at: int) -> _Part[Batch]:
+        """A chunk of a run, to be changed."""
+        if run[at].owner is not self._owner:
+            run[at] = _Part(run[at], self._owner)
+        return run[at]
+
+
+def _first_base(chunk: _Part[Batch]) -> int:
+    return chunk[0].base_offset
+
+
+def _chunk_at(run: _Part[_Part[Batch]], offset: int) -> int:
+    """The last chunk that begins at or before `offset`; -1 if none does."""
+    if run and run[-1][0].base_offset <= offset:
+        return len(run) - 1  # where most files are added and most readers are
+    return bisect_right(run, offset, key=_first_base) - 1
+
+
+def _is_after(batch: Batch, chunk: _Part[Batch]) -> bool:
+    return chunk[-1].base_offset < batch.base_offset

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from deltaq.errors import Corrupt, OffsetOutOfRange, UnknownTopic
 from deltaq.store import Store
-from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.scan import Fetched, FileGone, next_read, read_file
+from deltaq.topics.snapshot import ReadableTopic
 
 __all__ = ["load_again", "read_ranges"]
 
 
-def read_ranges(store: Store, log: TopicLog, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Fetched]:
+def read_ranges(store: Store, log: ReadableTopic, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Fetched]:
     """The records in `ranges` (partition -> [start, end) offsets), each file read once, the oldest first.
 
     Every partition's records come in offset order; the partitions of a file come together. `log` must keep an index
@@ -35,7 +35,7 @@ def read_ranges(store: Store, log: TopicLog, ranges: Mapping[int, tuple[int, int
             yield part
 
 
-def load_again(log: TopicLog, gone: FileGone, topic_id: str) -> None:
+def load_again(log: ReadableTopic, gone: FileGone, topic_id: str) -> None:
     """Load the newest version because a file is missing.
 
     Raises UnknownTopic if the topic `topic_id` has ended, Corrupt if the newest version still has the file.
@@ -47,7 +47,7 @@ def load_again(log: TopicLog, gone: FileGone, topic_id: str) -> None:
         raise Corrupt("data file is missing", path=gone.file.segment.key, version=gone.file.segment.version)
 
 
-def _check_not_removed(log: TopicLog, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
+def _check_not_removed(log: ReadableTopic, positions: Mapping[int, int], ends: Mapping[int, int]) -> None:
     head = log.live_head
     for partition, position in positions.items():
         earliest, latest = head.start_offsets[partition], head.next_offsets[partition]

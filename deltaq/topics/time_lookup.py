@@ -19,9 +19,9 @@ from deltaq.parquet.segment import RowRange, SegmentLayout
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.columns import PLACES
-from deltaq.topics.log import TopicLog
 from deltaq.topics.ranges import load_again
 from deltaq.topics.scan import FileGone, FileRead, LayoutCache, layout_of, parts_of, read_file
+from deltaq.topics.snapshot import ReadableTopic
 from deltaq.topics.state import Batch, DataFile
 
 __all__ = ["newest_time", "offset_for_time", "offsets_for_times", "time_of_offset"]
@@ -43,7 +43,7 @@ class _Span:
 
 
 def offset_for_time(
-    store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache | None = None
+    store: Store, log: ReadableTopic, partition: int, timestamp_ms: int, layouts: LayoutCache | None = None
 ) -> int | None:
     """The lowest offset whose record has `timestamp_ms` or a later one; None if there is no such record.
 
@@ -55,7 +55,7 @@ def offset_for_time(
 
 
 def offsets_for_times(
-    store: Store, log: TopicLog, asked: Sequence[tuple[int, int]], layouts: LayoutCache, clock: Clock
+    store: Store, log: ReadableTopic, asked: Sequence[tuple[int, int]], layouts: LayoutCache, clock: Clock
 ) -> list[int | None]:
     """`offset_for_time` of several (partition, timestamp in ms), in parallel on a remote store. Raises as that does."""
 
@@ -69,7 +69,9 @@ def offsets_for_times(
     return _through_compactions(log, search)
 
 
-def _first_since(store: Store, log: TopicLog, partition: int, timestamp_ms: int, layouts: LayoutCache) -> int | None:
+def _first_since(
+    store: Store, log: ReadableTopic, partition: int, timestamp_ms: int, layouts: LayoutCache
+) -> int | None:
     for batch, start in _batches(log, partition):
         file = log.index.files[batch.path]
         if file.max_timestamp_ms < timestamp_ms:
@@ -86,7 +88,7 @@ def _first_since(store: Store, log: TopicLog, partition: int, timestamp_ms: int,
     return None
 
 
-def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> int | None:
+def time_of_offset(store: Store, log: ReadableTopic, partition: int, offset: int) -> int | None:
     """The timestamp in ms of the record at `offset`; None if there is none. Raises as `offset_for_time`."""
 
     def search() -> int | None:
@@ -102,7 +104,7 @@ def time_of_offset(store: Store, log: TopicLog, partition: int, offset: int) -> 
     return _through_compactions(log, search)
 
 
-def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] | None:
+def newest_time(store: Store, log: ReadableTopic, partition: int) -> tuple[int, int] | None:
     """(offset, timestamp in ms) of the record with the highest timestamp, the first of several; None if there is none.
 
     Raises as `offset_for_time`.
@@ -129,7 +131,7 @@ def newest_time(store: Store, log: TopicLog, partition: int) -> tuple[int, int] 
     return _through_compactions(log, search)
 
 
-def _batches(log: TopicLog, partition: int) -> list[tuple[Batch, int]]:
+def _batches(log: ReadableTopic, partition: int) -> list[tuple[Batch, int]]:
     """The partition's batches in offset order, each with its first offset that retention has not removed."""
     earliest = log.live_head.start_offsets[partition]
     return [(batch, max(batch.base_offset, earliest)) for batch in log.index.batches(partition, earliest)]
@@ -174,7 +176,7 @@ def _times(store: Store, read: FileRead) -> tuple[pa.Array, pa.Array]:
     return fetched.rows.column("_offset"), pc.divide(times_us, 1000)
 
 
-def _through_compactions(log: TopicLog, search: Callable[[], T]) -> T:
+def _through_compactions(log: ReadableTopic, search: Callable[[], T]) -> T:
     topic_id = log.live_head.topic_id
     while True:
         try:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from deltaq.consumer.tail import TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.delta.actions import CommitInfo
 from deltaq.delta.log import DeltaLog
@@ -28,6 +27,7 @@ from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.scheduler import SimulationError
 from deltaq.topics import log as topic_log
 from deltaq.topics import shared_files
+from deltaq.topics.follower import TopicFollower
 from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import SharedFileTracker
@@ -74,18 +74,18 @@ def drops_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicFetcher, "_hand_over", careless)
 
 
-def does_not_publish_entries_read_before_an_error(patch: pytest.MonkeyPatch) -> None:
-    """Keeps in mind the version it has read, not the one it has made known."""
-    advance = TopicTail.advance
+def shares_an_index_without_the_files_of_the_newest_entry(patch: pytest.MonkeyPatch) -> None:
+    """Readers see the version that the process has read, and the files of the version before it."""
+    publish = TopicFollower._publish
 
-    def forgetful(self, *, needs_end):
-        try:
-            return advance(self, needs_end=needs_end)
-        except Unavailable:
-            self.published = self.log.version
-            raise
+    def hasty(self, end_poll):
+        before = self.progress.snapshot
+        publish(self, end_poll)
+        snapshot = self.progress.snapshot
+        if before.version >= 0 and snapshot is not before:
+            self.progress = replace(self.progress, snapshot=replace(snapshot, index=before.index))
 
-    patch.setattr(TopicTail, "advance", forgetful)
+    patch.setattr(TopicFollower, "_publish", hasty)
 
 
 def accepts_commits_of_removed_members(patch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_broken_maintenance_is_noticed(mutation, last, monkeypatch):
         (reports_an_unknown_outcome_as_failure, "lossy network", 16),
         (trusts_slots_reopened_by_clean_up, "suspensions", 5),
         (drops_a_record_of_each_file, "no faults", 0),
-        (does_not_publish_entries_read_before_an_error, "lossy network", 8),
+        (shares_an_index_without_the_files_of_the_newest_entry, "no faults", 0),
     ],
 )
 def test_a_broken_client_is_noticed(mutation, kind, last, monkeypatch):

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka
@@ -38,10 +39,11 @@ from deltaq.consumer.tail import ENTRIES_AT_ONCE
 from deltaq.names import last_checkpoint, topic_log
 from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.follower import topic_reader
 from deltaq.topics.log import TopicLog
-from deltaq.topics.lookup import KNOWN_S, TopicLookup
+from deltaq.topics.lookup import TopicLookup
 from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, taken
-from tests.doubles.written_topic import Row, WrittenTopic
+from tests.doubles.written_topic import WrittenTopic
 
 T0 = 1_700_000_000_000
 EVER = None
@@ -689,7 +691,7 @@ class Loads(FaultyStore):
 
 def test_a_topic_that_is_queried_and_then_read_is_loaded_once(root, monkeypatch):
     """Opening at a time is a question and an assignment; of a topic with a long log, loading it is most of both."""
-    monkeypatch.setattr("deltaq.topics.lookup.KNOWN_S", 60.0)  # however slow a server is beside other tests
+    monkeypatch.setattr("deltaq.topics.follower.RECENT_S", 60.0)  # however slow a server is beside other tests
     topic(root)
     fill(root, 3)
     store = Loads(open_store(root))
@@ -711,34 +713,17 @@ def test_the_end_is_current_although_the_topic_was_queried_before(root):
             producer.flush()
             log = TopicLog(store, "t", indexed=True)
             log.load()
-            borrowed = log.copied_state()
+            earlier = log.snapshot(), log.copied_state()
             for number in range(ENTRIES_AT_ONCE + 5):
                 producer.produce("t", b"%d" % number)
                 producer.flush()
         reader.get_watermark_offsets(tp(0))
-        reader._queries.lookup._known["t"].log.delta_log.adopt(borrowed)  # as it was a moment ago
+        follower = topic_reader(store, "t")._follower
+        follower._log.delta_log.adopt(earlier[1])  # as it was a moment ago
+        follower.progress = replace(follower.progress, snapshot=earlier[0])
         reader.assign([tp(0, OFFSET_END)])
         end = next_message(reader)
         assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)
-
-
-def test_a_failed_query_lends_no_snapshot():
-    written = WrittenTopic(MemoryStore("test"), clock := ManualClock())
-    for number in range(4):
-        written.append(Row(b"%d" % number, timestamp_ms=T0 + 10 * number), Row(b"x", timestamp_ms=T0 + 10 * number + 5))
-    store = FaultyStore(written.store)
-    lookup = TopicLookup(store, clock)
-    assert lookup.head("t").next_offsets == (8,)
-    store.add(
-        Rule("get", "topics/*.parquet", Fault.missing(), EVER),
-        Rule("get", "*_last_checkpoint", Fault.error_before(), EVER),
-    )
-    with pytest.raises(KafkaException):
-        lookup.offsets_for_times("t", [(0, T0 + 13)])
-    assert not lookup.lend(TopicLog(store, "t", clock, indexed=True))
-    store.clear()
-    assert lookup.offsets_for_times("t", [(0, T0 + 13)]) == [3]
-    assert lookup.lend(TopicLog(store, "t", clock, indexed=True))
 
 
 def test_a_query_of_one_topic_does_not_block_a_query_of_another():
@@ -755,26 +740,9 @@ def test_a_query_of_one_topic_does_not_block_a_query_of_another():
     try:
         eventually(lambda: store.blocked == 1)
         assert lookup.head("t").next_offsets == (0,)
-        assert lookup.lend(TopicLog(store, "t", indexed=True))
-        assert not lookup.lend(TopicLog(store, "slow", indexed=True))
     finally:
         store.release()
         asking.join(20)
-
-
-def test_a_topic_queried_long_ago_is_loaded_again():
-    written = WrittenTopic(MemoryStore("test"), clock := ManualClock())
-    lookup = TopicLookup(written.store, clock)
-    written.append(Row(b"x"))
-    assert lookup.head("t").next_offsets == (1,)
-    borrowers = [TopicLog(written.store, "t", clock, indexed=True) for _ in range(2)]
-    clock.advance(KNOWN_S)
-    assert lookup.lend(borrowers[0])
-    assert borrowers[0].index.files == written.log.index.files
-    clock.advance(0.001)
-    assert not lookup.lend(borrowers[1])
-    assert borrowers[1].version == -1
-    assert not lookup.lend(TopicLog(written.store, "other", clock, indexed=True))
 
 
 def test_offsets_are_found_by_time(root):

@@ -37,6 +37,7 @@ from deltaq.store import MemoryStore, PollInterval, Store
 from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.store.watch import SignalWatch
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
+from deltaq.topics.follower import Progress, TopicFollower, TopicReader
 from deltaq.topics.log import TopicLog
 from deltaq.topics.lookup import TopicLookup
 from tests.doubles.compaction import compact
@@ -331,10 +332,18 @@ class NotedLog(TopicLog):
         return super().read_following(count)
 
 
+def reader_of(log: TopicLog) -> TopicReader:
+    """A reader at the position of `log`, which reads on by it."""
+    follower = TopicFollower(log._store, log.topic, SYSTEM_CLOCK)
+    follower._log, follower._is_loaded, follower.progress = log, True, Progress(log.snapshot())
+    return TopicReader(follower)
+
+
 def topic_fetcher(fetching: Fetching, log: TopicLog, cursor: Cursor) -> TopicFetcher:
     """A fetcher of the topic at the position of `log`, with one partition, and without a thread."""
     found = fetching.fetcher._topic_fetcher("t", None)
-    found.tail.log, found.tail._is_loaded = log, True
+    found.tail.log, found.tail._is_open = reader_of(log), True
+    found.tail.ask_anew()
     found.cursors = {0: cursor}
     found._publish()
     return found
@@ -345,6 +354,7 @@ def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]
     turns: list[list[int]] = []
     while not turns or fetcher.tail._full_reads:
         log.asked = []
+        fetcher.tail.ask_anew()
         fetcher.tail._read_entries(fetcher._needs_end())
         turns.append(log.asked)
     return turns
@@ -387,6 +397,7 @@ def test_a_position_at_the_end_waits_until_the_end_of_a_log_that_is_far_ahead_wa
         fill(store, 20)
         rounds = 0
         while fetcher.cursors[0].offset < 0:
+            fetcher.tail.ask_anew()
             fetcher.advance()
             rounds += 1
         assert rounds > 1, "it was seen in one look: nothing is tested"
@@ -423,8 +434,9 @@ def test_an_end_is_reported_only_when_it_was_seen():
     with Fetching(store, report_end=True) as fetching:
         fetcher = topic_fetcher(fetching, log, Cursor(1, 1))
         assert fetcher.tail.live is not None
-        fetcher.tail._end_reads = 1
-        for fetcher.tail._full_reads in (1, 0):
+        for is_read in (False, True):
+            if is_read:
+                fetcher.tail._read_entries(needs_end=True)
             fetcher._fetch(fetcher.tail.live)
             ends_reported.append(fetcher.cursors[0].reported_end)
     assert ends_reported == [-1, 1]
@@ -436,11 +448,12 @@ def test_a_far_store_is_asked_for_as_many_entries_as_came_last_time(far):
     fill(store, 1)
     log = NotedLog(store, "t", indexed=True)
     log.load()
-    following = TopicTail(log, TopicLookup(store, SYSTEM_CLOCK), SYSTEM_CLOCK, is_remote=far)
+    following = TopicTail(reader_of(log), store, SYSTEM_CLOCK)
     looks = []
     for grown in (3, 3, 3, 0, 1, 20):
         fill(store, grown)
         log.asked, before = [], log.version
+        following.ask_anew()
         following._read_entries(needs_end=True)
         assert log.version == before + grown
         looks.append(log.asked)

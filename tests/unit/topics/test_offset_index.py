@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.parquet.segment import SegmentFile
+from deltaq.topics import offset_index
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import next_read, plan_reads
 from deltaq.topics.state import Batch, DataFile
 
 PARTITIONS = 3
+CHUNK_BATCHES = offset_index.CHUNK_BATCHES
+
+
+@pytest.fixture(autouse=True, scope="module", params=[2, CHUNK_BATCHES], ids=["small", "real"])
+def chunks(request):
+    """Chunks as large as they are, and so small that few batches fill several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_index, "CHUNK_BATCHES", request.param)
+        yield
 
 
 def file_of(number: int, shares: list[tuple[int, int, int]]) -> DataFile:
@@ -153,3 +164,43 @@ def test_nothing_is_read_for_consumers_at_the_end():
     assert next_read(index, {0: 5}) is None
     assert next_read(index, {1: 0}) is None
     assert next_read(index, {}) is None
+
+
+@given(histories(), st.randoms())
+def test_a_copy_stays_as_it_is_while_the_original_and_other_copies_change(history, chance):
+    files, _, _ = history
+    index = OffsetIndex()
+    copies: list[tuple[OffsetIndex, object]] = []
+
+    def content(of: OffsetIndex) -> object:
+        return dict(of.files), {partition: list(of.batches(partition)) for partition in range(PARTITIONS)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_index, "CHUNK_BATCHES", 2)
+        for file in files:
+            changed = chance.choice([index, index, *(copy for copy, _ in copies)])
+            changed.add(file)
+            if chance.random() < 0.4 and changed.files:
+                changed.remove([chance.choice(sorted(changed.files))])
+            copies = [(copy, content(copy) if copy is changed else before) for copy, before in copies]
+            copies.append((taken := index.copy(), content(taken)))
+            assert all(content(copy) == before for copy, before in copies)
+            assert len(changed.files) == len(dict(changed.files))
+
+
+def test_a_copy_of_a_large_index_shares_its_files_and_batches(monkeypatch):
+    monkeypatch.setattr(offset_index, "CHUNK_BATCHES", CHUNK_BATCHES)
+    index = OffsetIndex()
+    for number in range(10_000):
+        index.add(file_of(number, [(0, number * 5, 5)]))
+    tracemalloc.start()
+    try:
+        copies = []
+        for number in range(10_000, 10_100):
+            copies.append(index.copy())
+            index.add(file_of(number, [(0, number * 5, 5)]))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(copies[0].files) == 10_000
+    assert taken / len(copies) < 20_000, "an index of 10,000 files takes megabytes"

@@ -20,12 +20,12 @@ from deltaq import (
     TopicPartition,
 )
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer import tail
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.errors import UnknownTopic
 from deltaq.message import OFFSET_TAIL_BASE
 from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore
+from deltaq.topics import follower
 from deltaq.topics.lookup import TopicLookup
 from tests.doubles.reading import TIMEOUT_S, eventually, next_message
 
@@ -36,7 +36,7 @@ FUTURE_MS = 10**12
 @pytest.fixture(autouse=True)
 def quiet_topics_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are now and then: what is tested here must not need that."""
-    monkeypatch.setattr(tail, "GAP_CHECK_S", (1e9, 1e9))
+    monkeypatch.setattr(follower, "GAP_CHECK_S", (1e9, 1e9))
 
 
 class ListedStore(MemoryStore):

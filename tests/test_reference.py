@@ -300,7 +300,9 @@ LIMITS = {
         ),
         Limit("maintenance.row_cache.FILE_BYTES_MAX", "bytes", "Size of a file whose rows are kept in the row cache"),
         Limit(
-            "topics.log.LOCK_HOLD_MAX_S", "s", "Time for which maintenance can block the producer of the same process"
+            "topics.maintenance_log.LOCK_HOLD_MAX_S",
+            "s",
+            "Time for which maintenance can block the producer of the same process",
         ),
         Limit(
             "maintenance.settings.DEFAULT_SETTINGS.checkpoint_rest_s",

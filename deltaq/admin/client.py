@@ -36,6 +36,7 @@ from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topic import Topic, checked_properties
 from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import create_topic
 from deltaq.topics.state import TopicChange, TopicHead
 from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
@@ -344,12 +345,12 @@ class AdminClient:
         topics: dict[str, dict[int, TopicPartition]] = {}
         for tp in topic_partition_offsets:
             topics.setdefault(tp.topic, {})[tp.partition] = tp
-        logs: list[TopicLog] = []
+        logs: list[MaintenanceLog] = []
 
         def delete(topic: str) -> None:
             asked = topics[topic]
             try:
-                log = self._log(topic, indexed=True)
+                log = MaintenanceLog(self._store, topic, self._clock, client_id=self._config.client_id)
                 log.load()
                 starts, wrong = checked_offsets(log, {partition: tp.offset for partition, tp in asked.items()})
                 head = delete_before(log, starts, deadline)
@@ -368,7 +369,7 @@ class AdminClient:
         self._begin(delete, list(topics), lambda: self._trim(logs))
         return futures
 
-    def _trim(self, logs: list[TopicLog]) -> None:
+    def _trim(self, logs: list[MaintenanceLog]) -> None:
         in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._trims), logs)
 
     # --- the cluster ---
@@ -449,8 +450,8 @@ class AdminClient:
     def __repr__(self) -> str:
         return f"<AdminClient {self._store.url} {self._config.client_id!r}>"
 
-    def _log(self, topic: str, *, indexed: bool = False) -> TopicLog:
-        return TopicLog(self._store, topic, self._clock, indexed=indexed, client_id=self._config.client_id)
+    def _log(self, topic: str) -> TopicLog:
+        return TopicLog(self._store, topic, self._clock, client_id=self._config.client_id)
 
     def _deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
         for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):

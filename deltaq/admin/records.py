@@ -15,6 +15,7 @@ from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.message import OFFSET_END
 from deltaq.store import Store
 from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
 from deltaq.topics.state import TopicHead
@@ -60,10 +61,10 @@ def checked_offsets(
     return starts, wrong
 
 
-def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> TopicHead:
+def delete_before(log: MaintenanceLog, starts: Mapping[int, int], deadline: float) -> TopicHead:
     """Move the start offsets of partitions in one commit, and return the topic's new head.
 
-    `log` must have an offset index. Raises UnknownTopic, and what `TopicLog.retain` raises.
+    Raises UnknownTopic, and what `MaintenanceLog.retain` raises.
     """
     topic_id = log.live_head.topic_id
 
@@ -78,7 +79,7 @@ def delete_before(log: TopicLog, starts: Mapping[int, int], deadline: float) -> 
     return log.live_head
 
 
-def trim(store: Store, log: TopicLog, clock: Clock, throttle: Throttle) -> None:
+def trim(store: Store, log: MaintenanceLog, clock: Clock, throttle: Throttle) -> None:
     """Remove records before the start offset from the files that also hold later records, by rewriting those files.
 
     Other readers of the table do not know start offsets and would read those records. Raises nothing: the next

@@ -80,14 +80,13 @@ class LogReader:
     def adopt(self, state: TableState, proven_at: float = float("-inf"), *, is_end_open: bool = False) -> None:
         """Take over the position of another reader of this table, with everything it has verified.
 
-        The caller hands over `state` and must not change it afterwards.
+        The caller hands over `state` and must not change it afterwards. A follower is not notified: its owner takes
+        over the other's, too.
         """
         self.state = state
         self._is_partial = False
         self._is_end_open = is_end_open
         self._proof.restart(proven_at)
-        if self._follower is not None:
-            self._follower.restored(state)
 
     # --- loading ---
 

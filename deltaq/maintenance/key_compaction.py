@@ -22,7 +22,8 @@ from deltaq.maintenance.retention import file_time_ms
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import Store
-from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.log import StalePlan
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import Fetched, FileRead, read_file
@@ -142,7 +143,7 @@ def _count(units: Iterable[tuple[DataFile, ...]]) -> int:
 class KeyCleaner:
     """Compacts one topic. `log` keeps an index; plans must have been made from it."""
 
-    def __init__(self, store: Store, log: TopicLog, clock: Clock, rewriter: Rewriter) -> None:
+    def __init__(self, store: Store, log: MaintenanceLog, clock: Clock, rewriter: Rewriter) -> None:
         self._store = store
         self._log = log
         self._clock = clock

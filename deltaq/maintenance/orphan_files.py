@@ -27,7 +27,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.serde.json_text import strict_json
 from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store, StoreError
 from deltaq.store.parallel import delete_all
-from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.work import Work
 
 __all__ = ["OrphanFileRemover", "OrphanScan", "is_due", "never_live", "older_than", "parse_orphan_scan", "unreferenced"]
@@ -140,7 +140,7 @@ class OrphanFileRemover:
     def __init__(
         self,
         store: Store,
-        log: TopicLog,
+        log: MaintenanceLog,
         clock: Clock,
         settings: MaintenanceSettings = DEFAULT_SETTINGS,
     ) -> None:
@@ -308,7 +308,7 @@ class OrphanFileRemover:
     def remove(self, scan: OrphanScan) -> Work[int]:
         """Delete the files that a scan found and that are still not in the topic. Returns their number.
 
-        Raises what `TopicLog.raise_min_upload_version` raises.
+        Raises what `MaintenanceLog.raise_min_upload_version` raises.
         """
         self._log.catch_up()
         if scan.version > self._log.version:

@@ -18,7 +18,8 @@ from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrit
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_by_row_groups
 from deltaq.store import LocalStore, ObjectMissing, Store, StoreError
-from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.log import StalePlan
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import RewrittenSegment
@@ -56,7 +57,7 @@ class Rewriter:
     def __init__(
         self,
         store: Store,
-        log: TopicLog,
+        log: MaintenanceLog,
         clock: Clock,
         row_cache: RowCache | None = None,
         *,

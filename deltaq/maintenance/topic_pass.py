@@ -32,7 +32,8 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.work_queue import WorkQueue
 from deltaq.store import Store, StoreError
-from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.log import SharedTopicLog, StalePlan
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
@@ -63,13 +64,13 @@ class _Outcome(Enum):
     FAILED = auto()
 
 
-class _ThrottledLog(TopicLog):
+class _ThrottledLog(MaintenanceLog):
     """A position that lets other threads run after each entry that it reads. `read_next` also raises Stopped."""
 
     def __init__(
         self, store: Store, topic: str, clock: Clock, throttle: Throttle, beside: SharedTopicLog | None
     ) -> None:
-        super().__init__(store, topic, clock, indexed=True, client_id="deltaq-maintenance", beside=beside)
+        super().__init__(store, topic, clock, client_id="deltaq-maintenance", beside=beside)
         self._throttle = throttle
 
     def read_next(self) -> Entry | None:

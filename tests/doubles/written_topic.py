@@ -19,7 +19,8 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import ManualClock, messages_of
 from deltaq.topics.columns import Columns, Headers, columns_of_rows
-from deltaq.topics.log import Appended, AppendOutcome, TopicLog
+from deltaq.topics.log import Appended, AppendOutcome
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic
 from deltaq.topics.state import DataFile, PendingSegment, TopicChange
 from deltaq.topics.upload import upload_segment
@@ -66,7 +67,7 @@ class WrittenTopic:
         self.store = store = store or MemoryStore("test", self.clock)
         self.schema = schema
         self.row_cache = RowCache(self.clock)
-        self.log = TopicLog(store, TOPIC, self.clock, indexed=True)
+        self.log = MaintenanceLog(store, TOPIC, self.clock)
         properties = topic_properties({name.replace("_", "."): value for name, value in config.items()})
         create_topic(self.log, NewTopicPlan(partitions, schema, properties), self._deadline(), exist_ok=False)
 
@@ -124,9 +125,9 @@ class WrittenTopic:
         self.log.catch_up()
         return self.log.live_head.start_offsets
 
-    def fresh_log(self) -> TopicLog:
+    def fresh_log(self) -> MaintenanceLog:
         """The topic as a new client loads it: a snapshot, verified as a whole."""
-        log = TopicLog(self.store, TOPIC, self.clock, indexed=True)
+        log = MaintenanceLog(self.store, TOPIC, self.clock)
         log.load()
         return log
 

@@ -22,7 +22,7 @@ from deltaq.maintenance.rewrite import Rewriter
 from deltaq.parquet import segment
 from deltaq.store import MemoryStore
 from deltaq.topics.columns import HEADERS
-from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.time_lookup import offset_for_time
 from deltaq.work import finish
 from tests.doubles.reading import next_message
@@ -95,8 +95,8 @@ def by_batches(store: MemoryStore) -> Exception:
     return caught.value
 
 
-def _log(store: MemoryStore) -> TopicLog:
-    log = TopicLog(store, "t", indexed=True)
+def _log(store: MemoryStore) -> MaintenanceLog:
+    log = MaintenanceLog(store, "t")
     log.load()
     return log
 

@@ -25,10 +25,10 @@ from deltaq.maintenance.rewrite import Rewriter
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.committer import Committer
 from deltaq.testing.simulation.scheduler import SimulationError
-from deltaq.topics import log as topic_log
-from deltaq.topics import shared_files
+from deltaq.topics import position, shared_files
 from deltaq.topics.follower import TopicFollower
 from deltaq.topics.log import CommittedByPeer, TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import SharedFileTracker
 from tests.simulation.run import simulate
@@ -103,7 +103,7 @@ def accepts_commits_of_removed_members(patch: pytest.MonkeyPatch) -> None:
 
 def removes_orphans_without_voiding(patch: pytest.MonkeyPatch) -> None:
     """A writer can commit its file after it was removed as an orphan."""
-    patch.setattr(TopicLog, "raise_min_upload_version", lambda self, min_upload_version, deadline: None)
+    patch.setattr(MaintenanceLog, "raise_min_upload_version", lambda self, min_upload_version, deadline: None)
 
 
 def merges_files_already_merged(patch: pytest.MonkeyPatch) -> None:
@@ -115,9 +115,9 @@ def merges_files_already_merged(patch: pytest.MonkeyPatch) -> None:
 
         self._maintain("OPTIMIZE", actions, deadline)
 
-    patch.setattr(TopicLog, "rewrite", rewrite)
-    patch.setattr(topic_log, "check_files", lambda *arguments: None)
-    patch.setattr(topic_log, "check_rewrite", lambda *arguments: None)
+    patch.setattr(MaintenanceLog, "rewrite", rewrite)
+    patch.setattr(position, "check_files", lambda *arguments: None)
+    patch.setattr(position, "check_rewrite", lambda *arguments: None)
 
 
 def cleans_up_the_log_without_grace(patch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def shares_a_file_behind_an_unshared_one(patch: pytest.MonkeyPatch) -> None:
 def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
     """Commits a file that a peer has committed already."""
     patch.setattr(TopicLog, "committed_by_peer", lambda self, segments: None)
-    patch.setattr(topic_log, "check_files", lambda *arguments: None)
+    patch.setattr(position, "check_files", lambda *arguments: None)
 
 
 @pytest.mark.timeout(900)

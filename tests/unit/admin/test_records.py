@@ -17,7 +17,7 @@ from deltaq.maintenance.throttle import Throttle
 from deltaq.store import MemoryStore, open_store
 from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.testing import ManualClock
-from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import Trimmed
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
 
@@ -102,7 +102,7 @@ def test_other_readers_of_the_table_see_no_deleted_record_either(root, admin):
     rows = Topic("t", conf={"bootstrap.servers": root}).to_arrow()
     assert rows.column("value").to_pylist() == [b"v%d" % number for number in range(4, 10)]
     # What the files hold, whatever the log says about where the partition begins: others read these.
-    log = TopicLog(open_store(root), "t", indexed=True)
+    log = MaintenanceLog(open_store(root), "t")
     log.load()
     assert sum(file.segment.rows for file in log.index.files.values()) == 6
 
@@ -143,7 +143,7 @@ def test_delete_records_of_many_topics_returns_before_files_are_rewritten():
             may_go_on.set()
     for name in topics:
         assert [record[4] for record in seen_by_consumers(store, name)] == [b"b", b"c"]
-        log = TopicLog(store, name, indexed=True)
+        log = MaintenanceLog(store, name)
         log.load()
         assert sum(file.segment.rows for file in log.index.files.values()) == 2
 

@@ -713,14 +713,12 @@ def test_the_end_is_current_although_the_topic_was_queried_before(root):
             producer.flush()
             log = TopicLog(store, "t", indexed=True)
             log.load()
-            earlier = log.snapshot(), log.copied_state()
             for number in range(ENTRIES_AT_ONCE + 5):
                 producer.produce("t", b"%d" % number)
                 producer.flush()
         reader.get_watermark_offsets(tp(0))
         follower = topic_reader(store, "t")._follower
-        follower._log.delta_log.adopt(earlier[1])  # as it was a moment ago
-        follower.progress = replace(follower.progress, snapshot=earlier[0])
+        follower._log, follower.progress = log, replace(follower.progress, snapshot=log.snapshot())  # a moment ago
         reader.assign([tp(0, OFFSET_END)])
         end = next_message(reader)
         assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)

@@ -15,6 +15,7 @@ from deltaq.names import log_entry, orphan_scan_key, orphan_scans_folder
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import FaultyStore, ManualClock
 from deltaq.topics.log import Appended, StalePlan, TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.state import PendingSegment
 from deltaq.work import finish
 from tests.doubles.written_topic import Row, WrittenTopic, seen_by_consumers
@@ -142,7 +143,7 @@ def test_a_possibly_committed_file_of_a_merge_is_left_to_the_orphan_file_remover
 
     key = log_entry(f"{topic.log.folder}_delta_log/", 3)
     store = NotedStore(topic.store, key, created=created, meanwhile=meanwhile)
-    log = TopicLog(store, "t", topic.clock, indexed=True)
+    log = MaintenanceLog(store, "t", topic.clock)
     log.load()
     files = tuple(sorted(log.index.files.values(), key=lambda file: file.segment.version))
     plan = FileRewrite(files, cut(files, log.live_head, 2**30))

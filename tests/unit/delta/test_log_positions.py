@@ -20,7 +20,8 @@ from deltaq.maintenance.work_queue import NEW_VERSIONS
 from deltaq.names import checkpoint_file, last_checkpoint, log_entry, topic_log
 from deltaq.store import LocalStore, MemoryStore, ObjectEntry, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
-from deltaq.topics.log import LOCK_HOLD_MAX_S, SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.maintenance_log import LOCK_HOLD_MAX_S, MaintenanceLog
 from deltaq.topics.state import DataFile
 from deltaq.work import Work, finish
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
@@ -31,8 +32,8 @@ def topic() -> WrittenTopic:
     return WrittenTopic(MemoryStore("test"), ManualClock(auto_advance=True))
 
 
-def position(topic: WrittenTopic) -> TopicLog:
-    return TopicLog(topic.store, "t", topic.clock, indexed=True)
+def position(topic: WrittenTopic) -> MaintenanceLog:
+    return MaintenanceLog(topic.store, "t", topic.clock)
 
 
 def test_a_repeatedly_copied_position_equals_a_loaded_one(topic: WrittenTopic) -> None:
@@ -55,7 +56,7 @@ def test_copying_a_position_parses_nothing_again(topic: WrittenTopic, monkeypatc
         topic.append(Row(b"%d" % number))
     topic.log.catch_up()
     follower = position(topic)
-    monkeypatch.setattr("deltaq.topics.log.data_file", lambda *_: pytest.fail("a file was looked at again"))
+    monkeypatch.setattr("deltaq.topics.position.data_file", lambda *_: pytest.fail("a file was looked at again"))
     follower.adopt(topic.log)
     assert len(follower.index.files) == 3
 
@@ -135,7 +136,7 @@ def test_a_gap_in_entries_written_during_a_load_is_found(
         if topic.log.version == checkpoint:
             write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
     store = Growing(topic, lost)
-    log = TopicLog(store, "t", topic.clock, indexed=True)
+    log = MaintenanceLog(store, "t", topic.clock)
     if lost is None:
         assert log.load()
         assert log.version == topic.log.version == 15
@@ -158,7 +159,7 @@ def test_entries_after_an_unreadable_checkpoint_do_not_prove_those_after_an_olde
             write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
     topic.store.put(checkpoint_file(topic_log("t"), 8), b"damaged")
     topic.store.delete(log_entry(topic_log("t"), 5))
-    log = TopicLog(Remote(topic.store), "t", topic.clock, indexed=True)
+    log = MaintenanceLog(Remote(topic.store), "t", topic.clock)
     with pytest.raises(Corrupt, match="log entry is missing"):
         log.load()
 
@@ -173,7 +174,7 @@ def test_a_remote_log_without_its_first_entries_is_read_from_any_checkpoint(topi
         topic.store.delete(log_entry(topic_log("t"), version))
     is_pointer = damaged == "the pointer"
     topic.store.put(last_checkpoint(topic_log("t")) if is_pointer else checkpoint_file(topic_log("t"), 8), b"damaged")
-    log = TopicLog(Remote(topic.store), "t", topic.clock, indexed=True)
+    log = MaintenanceLog(Remote(topic.store), "t", topic.clock)
     assert log.load()
     assert (log.version, log.index.files) == (8, topic.log.index.files)
 
@@ -184,7 +185,7 @@ def test_an_entry_that_is_listed_but_not_found_is_read_again(topic: WrittenTopic
         if topic.log.version == 4:
             write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
     store = Remote(topic.store, Rule("get", log_entry(topic_log("t"), 5), Fault.missing(), times=1))
-    log = TopicLog(store, "t", topic.clock, indexed=True)
+    log = MaintenanceLog(store, "t", topic.clock)
     assert log.load()
     assert (log.version, log.index.files) == (6, topic.log.index.files)
 
@@ -218,9 +219,9 @@ def store(topic: WrittenTopic) -> Counted:
     return Counted(topic.store)
 
 
-def beside(topic: WrittenTopic, store: Store) -> TopicLog:
+def beside(topic: WrittenTopic, store: Store) -> MaintenanceLog:
     shared = SharedTopicLog(topic.log, topic.clock)
-    return TopicLog(store, "t", topic.clock, indexed=True, client_id="maintenance", beside=shared)
+    return MaintenanceLog(store, "t", topic.clock, client_id="maintenance", beside=shared)
 
 
 def test_entries_known_to_the_writer_are_not_read_again(topic: WrittenTopic, store: Counted) -> None:
@@ -238,7 +239,7 @@ def test_entries_known_to_the_writer_are_not_read_again(topic: WrittenTopic, sto
 
 
 def test_a_rewrite_beside_a_writer_causes_no_lost_race(topic: WrittenTopic, store: Counted) -> None:
-    topic.log = TopicLog(store, "t", topic.clock, indexed=True)
+    topic.log = MaintenanceLog(store, "t", topic.clock)
     topic.log.load()
     log = beside(topic, store)
     for round_ in range(5):
@@ -260,7 +261,7 @@ def test_an_unanswering_store_blocks_the_writer_for_seconds_only(topic: WrittenT
     for number in range(4):
         topic.append(Row(b"%d" % number))
     faulty = FaultyStore(topic.store, Rule("create", "*.json", Fault.error_before(), times=None))
-    topic.log = TopicLog(faulty, "t", topic.clock, indexed=True)
+    topic.log = MaintenanceLog(faulty, "t", topic.clock)
     topic.log.load()
     log = beside(topic, topic.store)
     log.catch_up()
@@ -283,7 +284,7 @@ def test_a_stale_plan_is_refused_and_leaves_nothing(topic: WrittenTopic) -> None
 
 
 def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(topic: WrittenTopic, store: Counted) -> None:
-    resting = TopicLog(store, "t", topic.clock, indexed=True)
+    resting = MaintenanceLog(store, "t", topic.clock)
     resting.load()
     for number in range(8):
         topic.append(Row(b"%d" % number))
@@ -300,7 +301,7 @@ def test_maintenance_beside_an_idle_writer_covers_the_entries_of_others(topic: W
 @pytest.mark.parametrize("why", ["never loaded", "not loaded whole"])
 def test_an_unloaded_writer_is_loaded_by_its_maintenance(topic: WrittenTopic, why: str) -> None:
     faulty = FaultyStore(topic.store)
-    writer = TopicLog(faulty, "t", topic.clock, indexed=True)
+    writer = MaintenanceLog(faulty, "t", topic.clock)
     if why == "not loaded whole":
         faulty.add(Rule("list", "*", Fault.error_before(), times=None))
         with pytest.raises(Unavailable):
@@ -325,7 +326,7 @@ def test_shared_files_of_a_writer_stay_known_after_a_commit_of_lagging_maintenan
     for number in range(4):
         topic.append(Row(b"%d" % number))
     write_checkpoint(topic.store, topic_log("t"), topic.log.copied_state())
-    log = TopicLog(topic.store, "t", topic.clock, indexed=True, beside=SharedTopicLog(resting, topic.clock))
+    log = MaintenanceLog(topic.store, "t", topic.clock, beside=SharedTopicLog(resting, topic.clock))
     log.load()
     log.raise_min_upload_version(0, topic.clock.monotonic() + 60)
     assert resting.version == log.version == topic.fresh_log().version
@@ -368,7 +369,7 @@ def test_files_added_during_a_large_merge_are_merged_before_it_ends(topic: Writt
 
 @pytest.mark.slow
 def test_a_busy_writer_does_not_starve_a_merge(topic: WrittenTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deltaq.maintenance.topic_pass.NEW_VERSIONS", 8)
+    monkeypatch.setattr("deltaq.maintenance.work_queue.NEW_VERSIONS", 8)
     for number in range(8):
         topic.append(Row(b"%d" % number, partition=0))
     shared = SharedTopicLog(topic.log, topic.clock)

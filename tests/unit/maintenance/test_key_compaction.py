@@ -22,7 +22,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.serde.schema import schema_of
 from deltaq.store import MemoryStore
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
-from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.state import DataFile
 from deltaq.work import finish
 from tests.doubles.data_files import index_of, made_file
@@ -249,7 +249,7 @@ def test_keys_beyond_the_memory_limit_are_cleaned_in_parts(
     for number in range(4):
         written.append(*(Row(b"%d" % number, key) for key in keys))
     monkeypatch.setattr(key_compaction, "KEYS_BYTES_AT_ONCE", 1)
-    log = TopicLog(written.store, "t", clock, indexed=True)
+    log = MaintenanceLog(written.store, "t", clock)
     log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
@@ -269,14 +269,14 @@ def test_no_entry_of_a_cleaning_names_very_many_files(monkeypatch: pytest.Monkey
         topic.append(Row(b"%d" % number, key=b"k" if number % 2 else b"%d" % number))
     newest = {key: value for *_, key, value, _ in seen_by_consumers(topic.store)}
     removed = []
-    rewrite = TopicLog.rewrite
+    rewrite = MaintenanceLog.rewrite
 
-    def counted(self: TopicLog, inputs: Sequence[str], *arguments: Any) -> None:
+    def counted(self: MaintenanceLog, inputs: Sequence[str], *arguments: Any) -> None:
         removed.append(len(inputs))
         rewrite(self, inputs, *arguments)
 
-    monkeypatch.setattr(TopicLog, "rewrite", counted)
-    log = TopicLog(topic.store, "t", clock, indexed=True)
+    monkeypatch.setattr(MaintenanceLog, "rewrite", counted)
+    log = MaintenanceLog(topic.store, "t", clock)
     assert log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, clock.time_ms())
     assert plan is not None
@@ -328,7 +328,7 @@ def test_a_record_that_comes_during_a_cleaning_stays_and_so_does_the_one_that_it
     written = WrittenTopic(cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     written.append(Row(b"1", b"k"), Row(b"1", b"j"))
     written.append(Row(b"2", b"k"))
-    log = TopicLog(written.store, "t", written.clock, indexed=True)
+    log = MaintenanceLog(written.store, "t", written.clock)
     log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None
@@ -356,7 +356,7 @@ def crashing_cleaning(crash: int) -> bool:
             written.maintain(NEVER_MERGE)
     rule = Rule("write", "topics/t/*", Fault.crash_before(), nth=crash)
     faulty = FaultyStore(written.store, rule, clock=written.clock)
-    log = TopicLog(faulty, "t", written.clock, indexed=True)
+    log = MaintenanceLog(faulty, "t", written.clock)
     log.load()
     plan = plan_cleaning(log.index, log.settings, SMALL, written.clock.time_ms())
     assert plan is not None

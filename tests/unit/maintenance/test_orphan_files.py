@@ -26,6 +26,7 @@ from deltaq.names import orphan_scan_key, orphan_scan_part, orphan_scans_folder
 from deltaq.store import MemoryStore, ObjectEntry
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from deltaq.topics.log import TopicLog, UploadsExpired
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.work import finish
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -107,7 +108,7 @@ def test_files_committed_during_a_scan_are_not_saved(
             yield entry
 
     monkeypatch.setattr(topic.store, "list", committing)
-    log = TopicLog(topic.store, "t", clock, indexed=True)
+    log = MaintenanceLog(topic.store, "t", clock)
     log.load()
     remover = OrphanFileRemover(topic.store, log, clock, SMALL)
     assert finish(remover.scan()) == 2
@@ -120,7 +121,7 @@ def test_a_scan_yields_while_listing_and_can_be_stopped(
     monkeypatch.setattr("deltaq.maintenance.orphan_files.LISTED_AT_ONCE", 3)
     for number in range(10):
         topic.store.put(f"topics/t/orphan-{number}.parquet", b"x")
-    log = TopicLog(topic.store, "t", clock, indexed=True)
+    log = MaintenanceLog(topic.store, "t", clock)
     log.load()
     remover = OrphanFileRemover(topic.store, log, clock, SMALL)
     with closing(remover.scan()) as work:
@@ -135,7 +136,7 @@ def test_scans_that_are_not_due_are_read_once_and_not_in_each_round(topic: Writt
         clock.advance(HOUR_S)
         topic.maintain()
     counting = FaultyStore(topic.store, clock=clock)
-    log = TopicLog(counting, "t", clock, indexed=True)
+    log = MaintenanceLog(counting, "t", clock)
     log.load()
     remover = OrphanFileRemover(counting, log, clock, SMALL)
     gets = []
@@ -152,7 +153,7 @@ def test_the_age_of_a_file_is_taken_at_the_begin_of_the_scan(topic: WrittenTopic
     clock.advance(90)
     topic.store.put("topics/t/young.parquet", b"x")
     slow = FaultyStore(topic.store, Rule("list", "topics/t/", Fault.slow(600)), clock=clock)
-    log = TopicLog(slow, "t", clock, indexed=True)
+    log = MaintenanceLog(slow, "t", clock)
     log.load()
     remover = OrphanFileRemover(slow, log, clock, SMALL)
     assert finish(remover.scan()) == 2
@@ -168,7 +169,7 @@ def test_scans_are_due_after_the_grace_period_oldest_first(
     for version, time_ms in times_ms.items():
         body = {"version": version, "time": time_ms, "took": 0, "names": {}}
         store.put(orphan_scan_key("topics/t/", version), json.dumps(body).encode())
-    remover = OrphanFileRemover(store, TopicLog(store, "t", clock, indexed=True), clock)
+    remover = OrphanFileRemover(store, MaintenanceLog(store, "t", clock), clock)
     due = [version for version in sorted(times_ms) if now_ms - times_ms[version] >= grace_ms]
     for _ in range(2):  # what is remembered of the first time makes no difference
         assert [scan.version for scan in remover.due(now_ms, grace_ms) if scan is not None] == due
@@ -393,7 +394,7 @@ def test_a_dry_run_counts_newly_found_files(topic: WrittenTopic, clock: ManualCl
 def test_a_scan_saved_late_is_dropped(topic: WrittenTopic, clock: ManualClock) -> None:
     topic.store.put("topics/t/young.parquet", b"x")
     slow = FaultyStore(topic.store, Rule("create", "*/unreferenced/*", Fault.slow(40), times=1), clock=clock)
-    log = TopicLog(slow, "t", clock, indexed=True)
+    log = MaintenanceLog(slow, "t", clock)
     log.load()
     remover = OrphanFileRemover(slow, log, clock, SMALL)
     assert finish(remover.scan()) == 0
@@ -447,7 +448,7 @@ def test_a_commit_during_the_removal_keeps_the_file(topic: WrittenTopic, clock: 
     topic.maintain()
     clock.advance(DAY_S)
     faulty = FaultyStore(topic.store, clock=clock)
-    log = TopicLog(faulty, "t", clock, indexed=True)
+    log = MaintenanceLog(faulty, "t", clock)
     log.load()
     remover = OrphanFileRemover(faulty, log, clock, SMALL)
     (look,) = remover.scans()
@@ -510,7 +511,7 @@ def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: Manua
     topic.upload(Row(b"x"))
     clock.advance(HOUR_S)
     faulty.add(Rule("list", "topics/t/", Fault.stale_list(3)))
-    log = TopicLog(faulty, "t", clock, indexed=True)
+    log = MaintenanceLog(faulty, "t", clock)
     log.load()
     finish(OrphanFileRemover(faulty, log, clock, SMALL).scan())
     assert faulty.effects[Effect.KEYS_HIDDEN] == 1
@@ -523,7 +524,7 @@ def test_a_store_that_lists_late_loses_no_file(topic: WrittenTopic, clock: Manua
 
 def test_a_refused_removal_is_reported_as_unavailable(topic: WrittenTopic, clock: ManualClock) -> None:
     faulty = FaultyStore(topic.store, Rule("list", "topics/t/_deltaq/unref*", Fault.error_before()), clock=clock)
-    log = TopicLog(faulty, "t", clock, indexed=True)
+    log = MaintenanceLog(faulty, "t", clock)
     log.load()
     with pytest.raises(Unavailable) as raised:
         list(OrphanFileRemover(faulty, log, clock).scans())

@@ -26,6 +26,7 @@ from deltaq.serde.schema import schema_of
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import StalePlan, TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
 from deltaq.work import finish
@@ -48,10 +49,10 @@ ROWS = st.builds(
 
 def rewriter(
     topic: WrittenTopic, store: Store | None = None, row_cache: RowCache | None = None
-) -> tuple[TopicLog, Rewriter]:
+) -> tuple[MaintenanceLog, Rewriter]:
     """Another compactor, in a process of its own unless it has the writer's row cache."""
     store = store or topic.store
-    log = TopicLog(store, "t", topic.clock, indexed=True)
+    log = MaintenanceLog(store, "t", topic.clock)
     log.load()
     return log, Rewriter(store, log, topic.clock, row_cache=row_cache)
 

@@ -39,7 +39,8 @@ from deltaq.names import clock_key, orphan_scans_folder
 from deltaq.parquet.file_statistics import STATISTICS_PROPERTY
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
-from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog
+from deltaq.topics.log import SharedTopicLog, StalePlan
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic
 from deltaq.topics.rewrites import RewrittenSegment, Trimmed
 from deltaq.topics.state import TopicChange, TopicHead
@@ -381,7 +382,7 @@ def test_a_plan_made_under_other_settings_removes_nothing(
 
         return first
 
-    monkeypatch.setattr(TopicLog, "retain", changing(TopicLog.retain))
+    monkeypatch.setattr(MaintenanceLog, "retain", changing(MaintenanceLog.retain))
     monkeypatch.setattr(Rewriter, "rewrite", changing(Rewriter.rewrite))
     log = SharedTopicLog(topic.log, clock) if beside else None
     topic_pass.TopicPass(topic.store, "t", clock, SMALL, Throttle(clock), beside=log).run()
@@ -863,7 +864,7 @@ def test_a_round_killed_at_any_write_is_harmless_and_repeated(clock: ManualClock
 
 def test_a_table_without_statistics_columns_gets_ours_once(clock: ManualClock) -> None:
     store = MemoryStore("test", clock)
-    log = TopicLog(store, "t", clock)
+    log = MaintenanceLog(store, "t", clock)
     log.create(1, "{}", topic_properties({}), clock.monotonic() + 60)
     lines: list[str] = []
     work = TopicPass(store, "t", clock, SMALL, Throttle(clock), lines.append)

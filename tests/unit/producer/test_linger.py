@@ -20,6 +20,7 @@ from deltaq.producer.linger import COMMITS_MAX, EXTRA_S_MAX, LONE_MIN, AdaptiveL
 from deltaq.store import MemoryStore
 from deltaq.testing import ManualClock
 from deltaq.topics.log import Appended, TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 
 COMMIT_S = 0.005
 
@@ -432,7 +433,8 @@ def test_a_log_counts_the_entries_of_other_writers_between_two_appends():
 
 def test_maintenance_does_not_count_as_a_writer_that_wants_the_log_for_itself():
     store = MemoryStore("test")
-    ours, theirs, keeper = (TopicLog(store, "t") for _ in range(3))
+    ours, theirs = (TopicLog(store, "t") for _ in range(2))
+    keeper = MaintenanceLog(store, "t")
     topic_id = ours.create(1, "{}", {}, float("inf")).topic_id
     for log in (theirs, keeper):
         log.load()

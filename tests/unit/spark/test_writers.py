@@ -22,6 +22,7 @@ from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
 from deltaq.store import LocalStore
 from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 
 UTC = datetime.timezone.utc
 
@@ -311,7 +312,7 @@ def test_rows_with_possibly_expired_files_are_refused_and_can_be_written_again(r
     Topic("orders", bootstrap_servers=root).create()
     writer = batch_writer(root, values(b"1"), topic="orders")
     done = task_results(writer, [values(b"1")])
-    log = TopicLog(LocalStore(root, SYSTEM_CLOCK), "orders")
+    log = MaintenanceLog(LocalStore(root, SYSTEM_CLOCK), "orders")
     log.load()
     log.raise_min_upload_version(log.version + 1, SYSTEM_CLOCK.monotonic() + 60)
     with pytest.raises(Unavailable, match=r"1 files for topic 'orders' waited .* run the batch again"):

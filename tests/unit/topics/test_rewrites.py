@@ -17,7 +17,7 @@ from deltaq.errors import Corrupt
 from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.names import topic_log
 from deltaq.store import MemoryStore
-from deltaq.topics.log import TopicLog
+from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import (
     RewrittenSegment,
     Trimmed,
@@ -267,7 +267,7 @@ def test_maintenance_writes_no_entry_that_readers_would_refuse(topic: WrittenTop
 
 
 def test_a_file_that_is_gone_already_removes_nothing() -> None:
-    log = TopicLog(MemoryStore("test"), "t", indexed=True)
+    log = MaintenanceLog(MemoryStore("test"), "t")
     check_rewrite(log.index, ["unknown"], [], TopicHead("id", (1,), (0,), 0), "entry", 1)
 
 

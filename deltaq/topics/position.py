@@ -1,0 +1,276 @@
+"""A position in one topic's log: its head and files as read so far, and the reads that move it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from deltaq import names
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import TopicSettings
+from deltaq.delta.actions import Add, Entry, Metadata, Remove
+from deltaq.delta.log import DeltaLog
+from deltaq.delta.reader import LogCleaned
+from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
+from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
+from deltaq.parquet.file_statistics import indexed_columns
+from deltaq.store import Store
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.rewrites import check_covered, check_files, check_rewrite
+from deltaq.topics.scan import is_lost
+from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileTracker, writer_of
+from deltaq.topics.snapshot import TopicSnapshot
+from deltaq.topics.state import DataFile, TopicHead, check_entry, data_file, parse_head
+
+__all__ = ["APPEND_OPERATION", "TopicPosition"]
+
+APPEND_OPERATION = "WRITE"
+"""The operation of entries that append records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedDraft:
+    """An entry that was checked before it was written, with the head `after` it.
+
+    It is not checked again once it is written: with a hundred files, that takes as long as the rest of the commit.
+    """
+
+    entry: Entry
+    after: TopicHead
+
+    def is_read_as(self, entry: Entry) -> bool:
+        """Whether `entry` has the same version and actions."""
+        return entry.version == self.entry.version and entry.actions == self.entry.actions
+
+
+class TopicPosition:
+    """A position in one topic's log. Not thread-safe: one owner at a time.
+
+    `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if `indexed`.
+    `writer` is the prefix of the tokens of commits from this position, and `pending_shared` are the writer's shared
+    files whose outcome is open.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        indexed: bool = False,
+        pending_shared: PendingSharedFiles | None = None,
+    ) -> None:
+        self.topic = topic
+        self.folder = names.topic_folder(topic)
+        self.index = OffsetIndex()
+        self.writer = clock.unique_id()[-WRITER_CHARS:]
+        self.pending_shared = PendingSharedFiles() if pending_shared is None else pending_shared
+        self._indexed = indexed
+        self._last: TopicHead | None = None
+        self._tracker = SharedFileTracker()
+        self._files_seen = 0  # added by appends since our last one
+        self._appended_by = ""  # the writer of the newest append
+        self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
+        self._drafted: CheckedDraft | None = None
+        self._settings: tuple[Metadata, TopicSettings] | None = None
+        self._snapshot: TopicSnapshot | None = None  # of this position, once it was asked for
+        self._log = DeltaLog(store, self.folder, clock, follower=self)
+        self._clock = clock
+        self._store = store
+
+    # --- reading ---
+
+    @property
+    def version(self) -> int:
+        return self._log.state.version
+
+    @property
+    def delta_log(self) -> DeltaLog:
+        """The table log of this topic, for code that treats it as any Delta table."""
+        return self._log
+
+    @property
+    def head(self) -> TopicHead | None:
+        """The head of the topic; None if the topic does not exist."""
+        return None if self._last is None or self._last.deleted else self._last
+
+    @property
+    def live_head(self) -> TopicHead:
+        """The head of the topic. Raises UnknownTopic."""
+        head = self.head
+        if head is None:
+            raise UnknownTopic(self.topic)
+        return head
+
+    @property
+    def metadata(self) -> Metadata:
+        """The table's schema and properties. Raises UnknownTopic."""
+        if self.head is None or self._log.state.metadata is None:
+            raise UnknownTopic(self.topic)
+        return self._log.state.metadata
+
+    @property
+    def ended(self) -> TopicHead | None:
+        """The last head of a deleted topic, until a topic of this name is created again."""
+        return self._last if self._last is not None and self._last.deleted else None
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The topic's settings, also after its deletion. Raises UnknownTopic."""
+        metadata = self._log.state.metadata
+        if metadata is None:
+            raise UnknownTopic(self.topic)
+        if self._settings is None or self._settings[0] is not metadata:  # every commit reads them
+            self._settings = metadata, TopicSettings.from_properties(metadata.configuration)
+        return self._settings[1]
+
+    @property
+    def is_end_open(self) -> bool:
+        """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
+        return self._log.is_end_open
+
+    def snapshot(self) -> TopicSnapshot:
+        """The topic at this position, as a value: the same object until the position or what is known of it changes."""
+        found = self._snapshot
+        if found is None or found.is_end_open != self.is_end_open:
+            state = self._log.state
+            found = TopicSnapshot(
+                self.topic, state.version, self._last, state.metadata, self.index.copy(), self.is_end_open
+            )
+            self._snapshot = found
+        return found
+
+    def load(self, *, to_end: bool = True) -> bool:
+        """Load the newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true afterwards.
+
+        Raises InvalidConfig if the store does not distinguish this name from another topic's, Corrupt, Incompatible,
+        Unavailable.
+        """
+        self._log.load(to_end=to_end)
+        if self._others is not None:
+            self._others.clear()  # earlier writers may not be active any more
+        self._check_case()
+        return self.head is not None
+
+    def _check_case(self) -> None:
+        """Refuse a topic of another case: on a store that folds case, `Orders` opens the folder of `orders`."""
+        metadata = self._log.state.metadata
+        twin = names.case_twin(self.topic, [metadata.name or ""]) if metadata is not None else None
+        if self.head is not None and twin is not None:
+            raise InvalidConfig(
+                f"topic {self.topic!r} differs only in case from topic {twin!r}, "
+                "and this store does not tell them apart: use "
+                "that one, or another name",
+                key="topic",
+                code=KafkaError.TOPIC_EXCEPTION,
+            )
+
+    def read_next(self) -> Entry | None:
+        """Read and apply the next entry; None if there is none yet. Raises LogCleaned and what `load` raises."""
+        return self._log.read_next()
+
+    def read_following(self, count: int) -> int:
+        """Apply up to `count` next entries, requested in parallel; the number applied. Raises as `read_next` does."""
+        return self._log.read_following(count)
+
+    def catch_up(self, *, to_end: bool = True) -> bool:
+        """Follow the log to its newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true
+        afterwards.
+
+        Raises what `load` raises.
+        """
+        if self.version < 0:
+            return self.load(to_end=to_end)
+        try:
+            while self.read_next() is not None:
+                pass
+        except LogCleaned:
+            self.load(to_end=to_end)
+        if to_end and self.is_end_open:
+            self.check_end()
+        return self.head is not None
+
+    def check_end(self) -> None:
+        """Check that the position is the end of the log; if it is a gap, go on to the end.
+
+        Raises what `load` raises.
+        """
+        try:
+            self._log.check_end()
+        except LogCleaned:
+            self.load()
+
+    def is_lost(self, file: DataFile) -> bool:
+        """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
+        return file.path in self.index.files and is_lost(self._store, self._clock, file)
+
+    def copied_state(self) -> TableState:
+        """A copy of the table state at this position."""
+        return self._log.state.copy()
+
+    def adopt(self, other: TopicPosition) -> None:
+        """Move to the position of `other` in the same log. `other` must keep an index if this one does."""
+        if self._indexed and not other._indexed:
+            raise ValueError("a position without an index cannot give one to another")
+        self._log.adopt(other.copied_state(), other._log.proven_at, is_end_open=other._log.is_end_open)
+        # Parsed and checked already; doing it again would hold the writer's lock for longer.
+        self._last, self.index, self._snapshot = other._last, other.index.copy(), None
+        self._tracker, self._appended_by = other._tracker.copy(), other._appended_by
+
+    def _indexed_columns(self) -> tuple[str, ...]:
+        """The value columns that have statistics in this table."""
+        metadata = self._log.state.metadata
+        return () if metadata is None else indexed_columns(metadata.configuration)
+
+    # --- the log's follower ---
+
+    def restored(self, state: TableState) -> None:
+        self._snapshot = None
+        self._last = None
+        self._tracker = SharedFileTracker(state.version)
+        pending = self.pending_shared
+        pending.note((state.files[path] for path in pending.paths.copy() if path in state.files), self.folder)
+        self.index = OffsetIndex()
+        if DELTAQ_DOMAIN in state.domains:
+            self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
+            for add in state.files.values():
+                self._index(add)
+            if self._indexed and not self._last.deleted:
+                check_covered(self.index, self._last, self.folder, state.version)
+
+    def advancing(self, entry: Entry, path: str) -> None:
+        self._last, self._drafted, self._snapshot = self._checked(entry, path), None, None
+        self._tracker.note(entry)
+        self.pending_shared.note((action for action in entry.actions if isinstance(action, Add)), self.folder)
+        writer = writer_of(entry.txn_id)
+        if _is_append(entry):
+            self._appended_by = writer
+            self._files_seen += sum(isinstance(action, Add) for action in entry.actions)
+            if self._others is not None and writer != self.writer:
+                self._others[writer] += 1
+        self.index.remove(action.path for action in entry.actions if isinstance(action, Remove))
+        for action in entry.actions:
+            if isinstance(action, Add):
+                self._index(action)
+
+    def _checked(self, entry: Entry, path: str) -> TopicHead:
+        """Check the next entry; the head after it. Raises Corrupt."""
+        if self._drafted is not None and self._drafted.is_read_as(entry):
+            return self._drafted.after
+        before, after = self._last, check_entry(self._last, entry, self.folder, path)
+        if self._indexed and before is not None and before.topic_id == after.topic_id and not after.deleted:
+            check_files(self.index, entry, path)
+            removed = [action.path for action in entry.actions if isinstance(action, Remove)]
+            added = [data_file(a, self.folder) for a in entry.actions if isinstance(a, Add) and not a.data_change]
+            if removed or added:
+                check_rewrite(self.index, removed, added, after, path, entry.version)
+        return after
+
+    def _index(self, add: Add) -> None:
+        if self._indexed:
+            self.index.add(data_file(add, self.folder))
+
+
+def _is_append(entry: Entry) -> bool:
+    """Whether it appends records. Only such writers count as contention; maintenance commits rarely."""
+    return entry.info is not None and entry.info.operation == APPEND_OPERATION

@@ -41,7 +41,7 @@ examples: $(INSTALLED) ## Run all examples, one after the other
 
 ##@ Work on it
 fast: lint ## Run the checks and the quick unit tests of the folders that you changed; ARGS="tests/unit/store" selects others
-	@$(PY) -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=few $(or $(ARGS),$(ROOMS) tests/test_tidy.py)
+	@$(PY) -m pytest $(PARALLEL) -m "not slow" --hypothesis-profile=few $(or $(ARGS),$(ROOMS) tests/test_tidy.py tests/test_vocabulary.py)
 
 format: $(INSTALLED) ## Format the code, sort the imports, and apply what else ruff can mend
 	@$(PY) -m ruff check --fix --quiet $(CODE); $(PY) -m ruff format --quiet $(CODE)
@@ -52,7 +52,7 @@ lint: $(INSTALLED) ## Check format, lint and types; seconds if little has change
 	@$(PY) -m mypy --no-error-summary $(CODE)
 
 check: lint ## Check format, lint, types and the project's own rules
-	@$(PY) -m pytest --quiet tests/test_tidy.py
+	@$(PY) -m pytest --quiet tests/test_tidy.py tests/test_vocabulary.py
 
 test: lint ## Check format, lint and types, then run all tests except soak tests; ARGS="-k commit" selects
 	@java -version >/dev/null 2>&1 || echo "No Java found: the tests that need it will be skipped; the end of the report says how to install it."

@@ -257,7 +257,7 @@ def test_a_reader_loads_the_log_unless_the_process_has_read_it_just_now():
         assert bool(store.requests) is loads
 
 
-def test_a_log_that_is_quiet_is_listed_once_for_all_readers_and_a_gap_is_told(topic):
+def test_a_quiet_log_is_listed_once_for_all_readers_and_a_gap_is_reported(topic):
     topic.append(Row(b"a"))
     store = CountedStore(topic.store)
     first, second = two_readers(topic, store)

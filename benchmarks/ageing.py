@@ -13,7 +13,8 @@ from typing import TypeAlias
 from benchmarks.payload import MESSAGE_BYTES, TimedPayloads
 from deltaq import KafkaError, Message, Producer, Topic
 from deltaq.clock import Clock, SystemClock
-from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import Maintenance
 from deltaq.store import LocalStore, Store
 
 __all__ = ["LeapingClock", "Life", "Report", "grow"]

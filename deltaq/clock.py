@@ -16,8 +16,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "Condition", "Lock", "SystemClock", "Thread", "checked_timeout", "this_thread"]
-
 
 def checked_timeout(timeout: object) -> float:
     """A caller's timeout in seconds; infinity for None and for negative numbers, as in Kafka.

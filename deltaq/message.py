@@ -8,24 +8,6 @@ from typing import Any, Protocol
 
 from deltaq.errors import KafkaError, printable
 
-__all__ = [
-    "OFFSET_BEGINNING",
-    "OFFSET_END",
-    "OFFSET_INVALID",
-    "OFFSET_STORED",
-    "OFFSET_TAIL_BASE",
-    "TIMESTAMP_CREATE_TIME",
-    "TIMESTAMP_LOG_APPEND_TIME",
-    "TIMESTAMP_NOT_AVAILABLE",
-    "DeliveredMessage",
-    "FetchedMessage",
-    "FetchedRecords",
-    "Message",
-    "Outcome",
-    "TopicPartition",
-    "event",
-]
-
 OFFSET_BEGINNING = -2
 OFFSET_END = -1
 OFFSET_STORED = -1000

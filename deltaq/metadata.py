@@ -21,22 +21,6 @@ from deltaq.store.parallel import in_parallel, within
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
 
-__all__ = [
-    "BrokerMetadata",
-    "ClusterMetadata",
-    "DescribeClusterResult",
-    "Node",
-    "PartitionMetadata",
-    "TopicDescription",
-    "TopicMetadata",
-    "TopicPartitionInfo",
-    "cluster_id",
-    "describe_topic",
-    "list_topics",
-    "node_of",
-    "topic_names",
-]
-
 BROKER_ID = 0
 
 

@@ -14,21 +14,6 @@ from typing import TypeAlias
 
 from deltaq.clock import SYSTEM_CLOCK
 
-__all__ = [
-    "COUNTERS",
-    "EXPIRED_UPLOADS",
-    "MISSING_FILES",
-    "PIPELINED_BATCHES",
-    "REVOCATIONS",
-    "STALE_REWRITES",
-    "UNKNOWN_OUTCOMES",
-    "Counter",
-    "Event",
-    "Listener",
-    "Totals",
-    "listening",
-]
-
 _log = logging.getLogger("deltaq.metrics")
 
 

@@ -12,45 +12,6 @@ from urllib.parse import unquote_to_bytes
 
 from deltaq.errors import InvalidConfig, KafkaError
 
-__all__ = [
-    "GROUPS_FOLDER",
-    "LOG_FOLDER",
-    "NAME_CHARS_MAX",
-    "SHARED_FILE_BYTES_MAX",
-    "TOPICS_FOLDER",
-    "VERSION_MAX",
-    "case_twin",
-    "check_group",
-    "check_id",
-    "check_topic",
-    "checkpoint_file",
-    "checkpoint_version",
-    "clock_key",
-    "data_file_name",
-    "data_key",
-    "entry_version",
-    "group_folder",
-    "holds_data",
-    "last_checkpoint",
-    "log_entry",
-    "log_start_folder",
-    "log_start_marker",
-    "log_start_version",
-    "member_folder",
-    "member_id",
-    "member_key",
-    "orphan_scan_key",
-    "orphan_scan_part",
-    "orphan_scans_folder",
-    "root_claim_key",
-    "root_claims_folder",
-    "shared_file",
-    "shared_files_after",
-    "shared_files_folder",
-    "topic_folder",
-    "topic_log",
-]
-
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
 

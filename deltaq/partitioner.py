@@ -12,8 +12,6 @@ from zlib import crc32
 
 from deltaq.errors import InvalidConfig
 
-__all__ = ["PARTITIONERS", "assign_partitions", "consistent", "fnv1a", "murmur2"]
-
 PARTITIONERS = (
     "random",
     "consistent",

@@ -7,8 +7,6 @@ from deltaq.config import ClientConfig
 from deltaq.errors import InvalidConfig
 from deltaq.store import Store, open_store
 
-__all__ = ["open_root"]
-
 
 def open_root(config: ClientConfig, clock: Clock) -> Store:
     """The store that `bootstrap.servers` names. Does no I/O. InvalidConfig for an invalid URL or option."""

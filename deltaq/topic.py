@@ -21,8 +21,6 @@ from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
 from deltaq.topics.ranges import read_ranges
 from deltaq.topics.time_lookup import offset_for_time
 
-__all__ = ["Position", "Topic", "checked_partitions", "checked_properties"]
-
 Position: TypeAlias = "int | datetime"
 """A place in a partition: an offset, or a datetime with a time zone for the first record of that time or later."""
 

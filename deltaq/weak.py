@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 from weakref import WeakMethod
 
-__all__ = ["weakly"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

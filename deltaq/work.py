@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-__all__ = ["Work", "finish"]
-
 T = TypeVar("T")
 
 Work: TypeAlias = Generator[None, None, T]

@@ -42,8 +42,6 @@ from deltaq.topics.state import TopicChange, TopicHead
 from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.version import __version__
 
-__all__ = ["AdminClient"]
-
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 

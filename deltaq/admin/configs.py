@@ -13,18 +13,6 @@ from deltaq.config.topic import PROPERTY_PREFIX
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, printable
 from deltaq.topic import checked_properties
 
-__all__ = [
-    "AlterConfigOpType",
-    "ConfigEntry",
-    "ConfigResource",
-    "ConfigSource",
-    "ResourceType",
-    "altered",
-    "described",
-    "replaced",
-    "topic_of",
-]
-
 SETTABLE = tuple(name for name in TOPIC_SETTINGS if name != "partitions")
 
 

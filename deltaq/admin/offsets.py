@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["IsolationLevel", "ListOffsetsResultInfo", "OffsetSpec"]
-
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 

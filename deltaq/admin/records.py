@@ -20,8 +20,6 @@ from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.scan import FileGone
 from deltaq.topics.state import TopicHead
 
-__all__ = ["DeletedRecords", "checked_offsets", "delete_before", "trim"]
-
 _log = logging.getLogger("deltaq.admin")
 
 

@@ -11,8 +11,6 @@ from deltaq.topic import checked_partitions, checked_properties
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.state import TopicChange, TopicHead
 
-__all__ = ["NewPartitions", "NewTopic", "TopicCollection", "grown"]
-
 REPLICATION_FACTOR_MAX = 10_000  # librdkafka's limit
 
 

@@ -14,8 +14,6 @@ from deltaq.config.setting import Setting, SettingValue, unknown_setting
 from deltaq.config.table import CLIENT_SETTINGS
 from deltaq.errors import InvalidConfig
 
-__all__ = ["AdminConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig", "parse_client_config"]
-
 Callback: TypeAlias = Callable[..., object]
 ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 

@@ -6,21 +6,6 @@ from dataclasses import replace
 
 from deltaq.config.setting import Clients, Setting
 
-__all__ = [
-    "CODECS",
-    "DAY_MS",
-    "INT32_MAX",
-    "INT64_MAX",
-    "always",
-    "boolean",
-    "callback",
-    "choice",
-    "integer",
-    "string",
-    "strings",
-    "without_effect",
-]
-
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DAY_MS = 86_400_000

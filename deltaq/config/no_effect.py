@@ -5,9 +5,6 @@ from __future__ import annotations
 from deltaq.config.declare import DAY_MS, INT32_MAX, boolean, callback, choice, integer, string, strings, without_effect
 from deltaq.config.setting import Setting
 
-__all__ = ["NO_EFFECT"]
-
-
 NO_EFFECT: tuple[Setting, ...] = (
     *without_effect(
         "deltaq connects to a store, not to brokers: see the settings `store.*`.",

@@ -13,8 +13,6 @@ from typing import Literal, TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError
 
-__all__ = ["Clients", "Effect", "Kind", "Setting", "SettingValue", "unknown_setting"]
-
 Kind: TypeAlias = Literal["boolean", "integer", "float", "string", "choice", "list", "callable", "logger"]
 Clients: TypeAlias = Literal["both", "producer", "consumer", "topic"]
 Effect: TypeAlias = Literal["honoured", "always", "none"]

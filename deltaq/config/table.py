@@ -9,8 +9,6 @@ from deltaq.config.no_effect import NO_EFFECT
 from deltaq.config.setting import Setting
 from deltaq.partitioner import PARTITIONERS
 
-__all__ = ["CLIENT_SETTINGS", "PARTITIONS_MAX"]
-
 PARTITIONS_MAX = 10_000
 """Maximum number of partitions of a topic. Bounds the size of log entries: each lists an offset per partition."""
 

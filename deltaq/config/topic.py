@@ -10,8 +10,6 @@ from deltaq.config.setting import SettingValue, unknown_setting
 from deltaq.config.topic_table import TOPIC_SETTINGS
 from deltaq.errors import InvalidConfig, KafkaError
 
-__all__ = ["PROPERTY_PREFIX", "TopicSettings", "check_topic_properties", "topic_config", "topic_properties"]
-
 PROPERTY_PREFIX = "deltaq."
 
 

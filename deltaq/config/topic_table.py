@@ -18,8 +18,6 @@ from deltaq.config.declare import (
 from deltaq.config.setting import Setting
 from deltaq.config.table import PARTITIONS_MAX
 
-__all__ = ["TOPIC_SETTINGS"]
-
 _NO_REPLICAS = "The store replicates the data."
 _NO_SEGMENTS = "Files are rolled and merged by size: see `segment.bytes`."
 _NO_TIERS = "All data is in the store, without tiers."

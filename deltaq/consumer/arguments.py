@@ -6,8 +6,6 @@ from deltaq.errors import InvalidConfig
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE, TopicPartition
 from deltaq.names import check_topic
 
-__all__ = ["assignable", "check_place", "partition_list"]
-
 _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
 
 

@@ -25,8 +25,6 @@ from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, FetchedMessage, Message, TopicPartition
 from deltaq.serde.schema import TopicSchema
 
-__all__ = ["Assignment", "Batch", "RecordBatch", "Taking"]
-
 _Key: TypeAlias = tuple[str, int]
 _Place: TypeAlias = tuple[int, str | None]
 """An offset and the id of its topic; None for the topic that has the name now."""

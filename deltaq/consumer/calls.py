@@ -12,8 +12,6 @@ from deltaq.config import ConsumerConfig
 from deltaq.errors import KafkaError, Unavailable, WrongState
 from deltaq.message import TopicPartition
 
-__all__ = ["CallGuard", "PendingEvents", "exclusive"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -44,8 +44,6 @@ from deltaq.weak import weakly
 if TYPE_CHECKING:
     from deltaq.maintenance.groups import BackgroundGroupMaintenance
 
-__all__ = ["Consumer"]
-
 R = TypeVar("R")
 
 _log = logging.getLogger("deltaq.consumer")

@@ -9,8 +9,6 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import VALUE_SCHEMA
 from deltaq.topics.scan import Fetched
 
-__all__ = ["DecodedRecords"]
-
 _VALUE = VALUE_SCHEMA.names[0]
 
 

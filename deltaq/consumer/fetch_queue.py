@@ -11,8 +11,6 @@ from deltaq.errors import KafkaException, Unavailable
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
-__all__ = ["FetchItem", "FetchQueue", "PartitionEnd", "PartitionError", "PartitionRecords", "StoreUnavailable"]
-
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecords:

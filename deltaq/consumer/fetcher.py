@@ -24,8 +24,6 @@ from deltaq.topics.follower import topic_reader
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.metadata import NewTopicPlan
 
-__all__ = ["FetchSettings", "Fetcher"]
-
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:

@@ -12,8 +12,6 @@ from weakref import WeakSet, finalize
 from deltaq.clock import Thread
 from deltaq.consumer.calls import CallGuard
 
-__all__ = ["Lifecycle", "Part"]
-
 _log = logging.getLogger("deltaq.consumer")
 
 

@@ -14,8 +14,6 @@ from deltaq.store.parallel import within
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.state import TopicHead
 
-__all__ = ["OffsetQueries", "watermarks"]
-
 R = TypeVar("R")
 
 

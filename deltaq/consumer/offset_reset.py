@@ -13,8 +13,6 @@ from deltaq.errors import KafkaError, KafkaException, OffsetOutOfRange, UnknownT
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE
 from deltaq.topics.state import TopicHead
 
-__all__ = ["LogEnd", "OffsetReset", "StoredOffsets"]
-
 _log = logging.getLogger("deltaq.consumer")
 
 StoredOffsets: TypeAlias = Callable[[str, str, Sequence[int]], Sequence[int | None]]

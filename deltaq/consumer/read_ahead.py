@@ -17,8 +17,6 @@ from deltaq.store.parallel import REQUESTS_MAX, in_parallel
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.scan import Fetched, FileGone, FileRead, LayoutCache, first_parts, next_read, read_file
 
-__all__ = ["Cursor", "CursorState", "ReadAhead", "ReadOutcome"]
-
 FIRST_READ_BYTES = 512 * 1024
 """How much of a large file the first read from a new position fetches. It is less than an uncompressed row group of a
 compacted file, so such a read fetches one row group. The size doubles with each read up to `fetch.max.bytes`: the

@@ -21,8 +21,6 @@ from deltaq.store import Store
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.weak import weakly
 
-__all__ = ["Reader", "open_reader"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reader:

@@ -20,8 +20,6 @@ from deltaq.metadata import topic_names
 from deltaq.names import check_topic
 from deltaq.store import Store
 
-__all__ = ["NO_MEMBER", "RebalanceCallback", "Subscription", "Wanted", "is_cooperative"]
-
 _log = logging.getLogger("deltaq.consumer")
 
 _MATCH_AGAIN_S = 1.0

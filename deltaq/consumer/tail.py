@@ -13,8 +13,6 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of
 from deltaq.topics.state import TopicHead
 
-__all__ = ["LiveTopic", "TopicTail"]
-
 ENTRIES_AT_ONCE = 256
 """Most log entries to read before records are fetched, so that a long log does not delay records already found."""
 

@@ -17,8 +17,6 @@ from deltaq.message import OFFSET_BEGINNING
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.scan import Fetched, FileGone, FileRead
 
-__all__ = ["TopicFetcher"]
-
 _log = logging.getLogger("deltaq.consumer")
 
 

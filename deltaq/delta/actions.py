@@ -19,26 +19,6 @@ from typing import TypeAlias
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.serde.json_text import compact_json, strict_json
 
-__all__ = [
-    "FORMAT",
-    "NOTHING_PREPARED",
-    "Action",
-    "Add",
-    "CommitInfo",
-    "DomainMetadata",
-    "Entry",
-    "JsonObject",
-    "Metadata",
-    "Prepared",
-    "Protocol",
-    "Remove",
-    "Txn",
-    "encode_entry",
-    "parse_action",
-    "parse_entry",
-    "prepared",
-]
-
 FORMAT = 1
 """Version of the on-disk format this code writes; see docs/internals/format.md."""
 

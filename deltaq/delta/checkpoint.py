@@ -27,15 +27,6 @@ from deltaq.parquet.bounded_decoding import read_table
 from deltaq.serde.json_text import strict_json
 from deltaq.store import ObjectMissing, Store
 
-__all__ = [
-    "Checkpoint",
-    "parse_checkpoint",
-    "pointed_version",
-    "read_checkpoint",
-    "read_checkpoint_but",
-    "read_newest_checkpoint",
-]
-
 _log = logging.getLogger("deltaq.delta")
 
 FILES_AT_ONCE = 128

@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 import zlib
 
-__all__ = ["has_seal", "sealed"]
-
 # Not UTF-8, so no string in a checkpoint can contain it.
 _MAGIC = b"\xffdeltaq checkpoint\xff"
 _SEAL = re.compile(re.escape(_MAGIC) + rb"([0-9]{20}) ([0-9a-f]{8})")

@@ -11,8 +11,6 @@ from deltaq.delta.store_errors import reading
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.store import ObjectMissing, Store
 
-__all__ = ["LogEntries"]
-
 _TOKEN_BYTES = 1024
 """Bytes at the start of an entry that contain the token of its commit."""
 

@@ -50,8 +50,6 @@ from deltaq.store import (
     probed,
 )
 
-__all__ = ["Abandoned", "Committed", "DeltaLog", "Draft"]
-
 _log = logging.getLogger("deltaq.delta")
 
 T = TypeVar("T")

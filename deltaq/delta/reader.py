@@ -17,8 +17,6 @@ from deltaq.errors import Corrupt, Unavailable
 from deltaq.store import Store, StoreError
 from deltaq.store.parallel import in_parallel
 
-__all__ = ["Follower", "LogCleaned", "LogReader"]
-
 READ_AHEAD_MAX = 64
 """Maximum number of entries read in parallel when a log on a remote store is loaded."""
 

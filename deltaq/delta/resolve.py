@@ -11,8 +11,6 @@ from deltaq.delta.table_state import TableState
 from deltaq.delta.tokens import parse_commit_token
 from deltaq.errors import OutcomeUnknown, Unavailable
 
-__all__ = ["resolve_add", "resolve_commit"]
-
 
 def resolve_commit(log: DeltaLog, token: str, write: Callable[[TableState], Draft], deadline: float) -> Entry | None:
     """The entry of the commit with this token, or None if it was not and will not be committed.

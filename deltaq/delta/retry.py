@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["error_pause_s", "race_pause_s"]
-
 _ERROR_FIRST_S = 0.01
 _ERROR_MAX_S = 1.0
 

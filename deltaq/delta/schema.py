@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from deltaq.serde.json_text import compact_json, strict_json
 
-__all__ = ["arrow_schema", "delta_schema"]
-
 JsonType: TypeAlias = "str | dict[str, object]"
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {

@@ -12,8 +12,6 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt, Incompatible
 from deltaq.store import ObjectMissing
 
-__all__ = ["CLEAN_UP_GRACE_S", "HEAD_PROOF_S", "SlotProof"]
-
 HEAD_PROOF_S = 30.0
 """How long a position at the head of the log is trusted without reading the log-start markers, in seconds of uptime.
 

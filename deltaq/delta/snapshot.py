@@ -18,8 +18,6 @@ from deltaq.delta.store_errors import reading
 from deltaq.errors import Corrupt
 from deltaq.store.parallel import in_parallel
 
-__all__ = ["LoadStart", "find_load_start", "has_entries", "is_unreadable_from"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadStart:

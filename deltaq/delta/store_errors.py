@@ -8,8 +8,6 @@ from typing import TypeVar
 from deltaq.errors import Unavailable
 from deltaq.store import StoreError, StoreRefused
 
-__all__ = ["reading", "unavailable"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from deltaq.delta.actions import Action, Add, CommitInfo, DomainMetadata, Entry, Metadata, Protocol, Remove, Txn
 from deltaq.errors import Corrupt, Incompatible
 
-__all__ = ["DELTAQ_DOMAIN", "FORGOTTEN_VERSION", "PROTOCOL", "TableState"]
-
 DELTAQ_DOMAIN = "deltaq"
 
 FORGOTTEN_VERSION = -1

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 
-__all__ = ["commit_token", "parse_commit_token"]
-
 _TOKEN = re.compile(r"([0-9]{1,18}):([!-9;-~]{1,200}):([0-9a-f]{8})")
 
 

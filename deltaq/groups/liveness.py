@@ -16,8 +16,6 @@ from deltaq.delta.store_errors import unavailable
 from deltaq.groups.state import Member
 from deltaq.store import ObjectMissing, Store, StoreError
 
-__all__ = ["HeartbeatWatch", "Sighting", "remove_heartbeat"]
-
 _log = logging.getLogger("deltaq.groups")
 
 

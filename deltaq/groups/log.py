@@ -29,8 +29,6 @@ from deltaq.groups.state import (
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 
-__all__ = ["GroupChanged", "GroupLog", "GroupMaintenance"]
-
 R = TypeVar("R")
 
 CHECK_INTERVAL_S = 1.0

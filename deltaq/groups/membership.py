@@ -24,8 +24,6 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.state import Member, in_use
 from deltaq.store import Store, StoreError
 
-__all__ = ["GroupSettings", "Membership", "Session", "group_metadata"]
-
 _log = logging.getLogger("deltaq.groups")
 
 

@@ -13,8 +13,6 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.state import CommittedOffset
 from deltaq.message import TopicPartition
 
-__all__ = ["OffsetCommitter", "ToCommit"]
-
 _log = logging.getLogger("deltaq.groups")
 
 COMMIT_TIMEOUT_S = 60.0

@@ -16,20 +16,6 @@ from deltaq.delta.table_state import DELTAQ_DOMAIN, FORGOTTEN_VERSION, PROTOCOL,
 from deltaq.errors import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
 from deltaq.serde.json_text import compact_json, strict_json
 
-__all__ = [
-    "CommittedOffset",
-    "GroupHead",
-    "Member",
-    "commit_actions",
-    "committed_offset",
-    "forget_actions",
-    "forget_over_actions",
-    "group_head",
-    "in_use",
-    "join_actions",
-    "leave_actions",
-]
-
 METADATA_DOMAIN = "deltaq.offset_metadata"
 
 # A Delta table must have a column, though a group never has a row.

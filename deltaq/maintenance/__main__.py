@@ -8,7 +8,8 @@ import signal
 import sys
 
 from deltaq.errors import KafkaException
-from deltaq.maintenance.run import FAILURES, run
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import run
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -31,8 +31,6 @@ from deltaq.names import root_claim_key, root_claims_folder, topic_log
 from deltaq.store import ObjectExists, Store, StoreError
 from deltaq.topics.log import SharedTopicLog, TopicLog
 
-__all__ = ["BackgroundTopicMaintenance", "checkpoint_if_due", "claim_root_maintenance"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 ROOT_CLAIM_PERIOD_MS = 3600 * 1000

@@ -25,8 +25,6 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Corrupt
 from deltaq.store import ObjectExists, ObjectMissing, Store
 
-__all__ = ["CheckpointFailed", "encode_checkpoint", "point_to_checkpoint", "write_checkpoint"]
-
 
 class CheckpointFailed(Exception):
     """A checkpoint could not be made. Nothing is lost: the log's entries hold the same state."""

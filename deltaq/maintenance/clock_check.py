@@ -17,8 +17,6 @@ from deltaq.errors import Unavailable
 from deltaq.names import clock_key
 from deltaq.store import Store, StoreError
 
-__all__ = ["clock_fault", "compare_clocks", "expiry_ms"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 CLOCK_TOLERANCE_S = 300.0

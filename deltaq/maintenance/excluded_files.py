@@ -9,8 +9,6 @@ from deltaq.store import StoreError
 from deltaq.topics.log import TopicLog
 from deltaq.topics.scan import FileGone
 
-__all__ = ["ExcludedFiles"]
-
 UNREAD_MAX = 5
 """Number of files that the store may fail to return before it counts as unavailable and the round skips the records."""
 

@@ -17,20 +17,6 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile, TopicHead
 
-__all__ = [
-    "DECODED_BYTES_AT_ONCE",
-    "FileRewrite",
-    "Ranges",
-    "count_waiting",
-    "cut",
-    "divided",
-    "halved",
-    "in_log_order",
-    "is_alike",
-    "plan_compaction",
-    "plan_trim",
-]
-
 _TIERS = (512, 32, 2)
 """Size classes: files of class `n` are smaller than the target size divided by `_TIERS[n]`. The smallest are merged
 first, with files of their class."""

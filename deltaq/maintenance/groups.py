@@ -26,8 +26,6 @@ from deltaq.store import ObjectEntry, Store, StoreError
 from deltaq.topics.log import TopicLog
 from deltaq.work import finish
 
-__all__ = ["BackgroundGroupMaintenance", "GroupPass", "Heartbeat", "plan_expiry", "plan_heartbeats"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 FORGET_TIMEOUT_S = 60.0

@@ -11,8 +11,6 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["HashedNames", "SeenLive"]
-
 
 class SeenLive:
     """All names that were live at some call of `add`, at 8 bytes each.

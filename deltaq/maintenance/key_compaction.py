@@ -30,8 +30,6 @@ from deltaq.topics.scan import Fetched, FileRead, read_file
 from deltaq.topics.state import DataFile
 from deltaq.work import Work
 
-__all__ = ["KeyCleaner", "KeyCleaning", "plan_cleaning"]
-
 KEYS_BYTES_AT_ONCE = 256 * 1024 * 1024
 """Maximum bytes of keys, approximately, that one compaction loads."""
 

@@ -34,8 +34,6 @@ from deltaq.store import ObjectExists, ObjectMissing, Store
 from deltaq.store.parallel import delete_all
 from deltaq.work import Work, finish
 
-__all__ = ["LogCleanup", "LogListing", "LogPlan", "entry_time_ms", "plan_log_start", "plan_removal"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 LISTED_AT_ONCE = 500

@@ -17,8 +17,6 @@ from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import Store, StoreError
 from deltaq.work import Work
 
-__all__ = ["LogUpkeep"]
-
 
 class LogUpkeep:
     """One instance for all rounds of a topic or group, since it remembers when it first saw each log-start marker.

@@ -30,8 +30,6 @@ from deltaq.store.parallel import delete_all
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.work import Work
 
-__all__ = ["OrphanFileRemover", "OrphanScan", "is_due", "never_live", "older_than", "parse_orphan_scan", "unreferenced"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 NAMES_OF_NOTE_MAX = 10_000

@@ -17,8 +17,6 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import TopicHead
 
-__all__ = ["Action", "Kind", "TopicSnapshot", "plan"]
-
 Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
 
 

@@ -8,8 +8,6 @@ from weakref import WeakKeyDictionary
 from deltaq.errors import KafkaException, Unavailable
 from deltaq.store import Store, StoreRefused
 
-__all__ = ["log_failure"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 # Shared by all clients of a process: a producer of a thousand topics has the same credentials for each.

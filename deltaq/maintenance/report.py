@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TypeAlias
 
-__all__ = ["FAILURES", "Notify", "Report"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 FAILURES = "failures"

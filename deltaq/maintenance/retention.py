@@ -18,8 +18,6 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import Batch, DataFile, TopicHead
 
-__all__ = ["file_time_ms", "plan_deletion", "plan_retention"]
-
 EXPIRED_FILES_MAX = 256
 """Maximum number of files that one retention entry removes; files of one entry are removed together, even if there are
 more. The writer in the same process waits 5 to 10 ms for such an entry."""

@@ -27,8 +27,6 @@ from deltaq.topics.scan import Fetched, FileGone, FileRead, plan_reads, read_fil
 from deltaq.topics.state import Batch
 from deltaq.work import Work
 
-__all__ = ["COMMIT_TIMEOUT_S", "Rewriter"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 COMMIT_TIMEOUT_S = 60.0

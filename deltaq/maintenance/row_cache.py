@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from deltaq.clock import Clock
 
-__all__ = ["RowCache"]
-
 FILE_BYTES_MAX = 256 * 1024
 """Maximum memory of one file's rows. Reading a larger file costs little compared with the rest of its merge."""
 

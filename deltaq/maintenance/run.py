@@ -23,8 +23,6 @@ from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.root import open_root
 from deltaq.store import Store, StoreError, left_probes, remove_left_probes
 
-__all__ = ["FAILURES", "Maintenance", "run"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 P = TypeVar("P")

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 
-__all__ = ["DEFAULT_SETTINGS", "MaintenanceSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:

@@ -8,8 +8,6 @@ from typing import TypeVar
 from deltaq.clock import Clock
 from deltaq.work import Work
 
-__all__ = ["Stopped", "Throttle"]
-
 T = TypeVar("T")
 
 PAUSE_S_MAX = 60.0

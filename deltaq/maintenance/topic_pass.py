@@ -40,8 +40,6 @@ from deltaq.topics.scan import FileGone
 from deltaq.topics.state import TopicHead
 from deltaq.work import Work
 
-__all__ = ["TopicPass"]
-
 _log = logging.getLogger("deltaq.maintenance")
 
 T = TypeVar("T")

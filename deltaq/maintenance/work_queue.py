@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX
 from deltaq.maintenance.plan import Action, Kind
 
-__all__ = ["WorkQueue"]
-
 UPKEEP_INTERVAL_S = 60.0
 """Run checkpointing, orphan removal and log clean-up at least this often, in seconds, even while merges are pending.
 Beside a fast writer merges are always pending."""

@@ -17,15 +17,6 @@ from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.footers import check_footer, footer_of
 from deltaq.parquet.page_headers import ColumnContent
 
-__all__ = [
-    "DECODED_BYTES_MAX",
-    "chunk_place",
-    "decode_row_groups",
-    "open_footer",
-    "open_parts",
-    "read_table",
-]
-
 DECODED_BYTES_MAX = 2**31 - 1
 """Maximum decoded size of a segment: bounds the memory that a damaged or hostile file can make a reader allocate.
 

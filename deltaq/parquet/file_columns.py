@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from deltaq.serde.columns import SAME_VALUES, is_required
 
-__all__ = ["check_columns", "conformed"]
-
 
 def check_columns(found: pa.Schema, wanted: pa.Schema) -> list[int]:
     """The numbers of the file's columns to read for the `wanted` columns of the table, in the order of the file.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["FileParts"]
-
 
 class FileParts:
     """A file of `size` bytes of which only `parts`, (start, bytes), can be read. OSError for other ranges.

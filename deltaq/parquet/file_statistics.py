@@ -24,19 +24,6 @@ import pyarrow.compute as pc
 
 from deltaq.serde.json_text import compact_json
 
-__all__ = [
-    "STATISTICS_PROPERTY",
-    "ColumnStatistics",
-    "delta_time",
-    "file_stats",
-    "float_statistics",
-    "indexable_fields",
-    "indexed_columns",
-    "integer_statistics",
-    "statistics_property",
-    "text_statistics",
-]
-
 STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
 """Delta's table property: the columns with statistics, separated by commas."""
 

@@ -7,8 +7,6 @@ value.
 
 from __future__ import annotations
 
-__all__ = ["check_footer", "footer_of"]
-
 STRUCT_BYTES = 720
 """Memory of the largest struct of a footer, that of a column chunk."""
 

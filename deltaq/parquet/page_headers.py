@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["ColumnContent"]
-
 _Fields: TypeAlias = "dict[int, int | _Fields]"
 
 # Thrift's type numbers.

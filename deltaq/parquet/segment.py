@@ -36,19 +36,6 @@ from deltaq.parquet.file_statistics import (
 )
 from deltaq.work import Work, finish
 
-__all__ = [
-    "COMPACTED_ROW_GROUP_BYTES",
-    "COMPRESSIONS",
-    "EncodedSegment",
-    "RowRange",
-    "SegmentFile",
-    "SegmentLayout",
-    "encode_by_row_groups",
-    "encode_segment",
-    "read_layout",
-    "read_rows",
-]
-
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}
 """Kafka's `compression.type` values and Parquet's names for them. pyarrow writes "LZ4" as LZ4_RAW, which the Parquet
 format requires."""

@@ -20,17 +20,6 @@ from deltaq.errors import KafkaException
 from deltaq.topics.columns import Columns, Headers
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 
-__all__ = [
-    "AccumulatorSettings",
-    "ArrowBlock",
-    "BatchResult",
-    "Flush",
-    "RecordAccumulator",
-    "Records",
-    "Row",
-    "RowBlock",
-]
-
 Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, float]"
 """(value, key, partition or -1, timestamp in ms or 0, headers, monotonic time it was produced)"""
 

@@ -23,8 +23,6 @@ from deltaq.topics.shared_files import SharedFileId, shared_file_path
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import NothingSent, upload_segment
 
-__all__ = ["SEGMENT_BYTES_MAX", "BatchUpload"]
-
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
 

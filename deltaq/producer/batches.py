@@ -15,16 +15,6 @@ from deltaq.topics.columns import Columns
 from deltaq.topics.shared_files import PendingSharedFiles
 from deltaq.topics.state import PendingSegment
 
-__all__ = [
-    "BATCH_BYTES_MAX",
-    "BATCH_ROWS_MAX",
-    "BatchPart",
-    "InFlightBatches",
-    "ProduceBatch",
-    "SharedFilePlace",
-    "by_encoding",
-]
-
 BATCH_ROWS_MAX = 250_000
 BATCH_BYTES_MAX = 256 * 1024 * 1024
 """Approximate limits of one batch in rows and bytes, far below what one Arrow array can hold."""

@@ -10,8 +10,6 @@ from deltaq.clock import Clock, this_thread
 from deltaq.producer.accumulator import Flush
 from deltaq.producer.delivery import Due
 
-__all__ = ["CallbackQueue"]
-
 _SLICE_S = 0.2
 """Longest uninterrupted wait in seconds, so that Ctrl-C is answered."""
 

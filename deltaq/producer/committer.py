@@ -33,8 +33,6 @@ from deltaq.topics.log import (
 from deltaq.topics.metadata import TopicDefinition, definition_of
 from deltaq.topics.state import PendingSegment
 
-__all__ = ["Committer"]
-
 _log = logging.getLogger("deltaq.producer")
 
 GIVE_WAY_MAX = 3

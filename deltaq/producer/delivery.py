@@ -18,8 +18,6 @@ from deltaq.message import (
 from deltaq.producer.accumulator import ArrowBlock, BatchResult, Row, RowBlock
 from deltaq.producer.encoding import produced_ms
 
-__all__ = ["Due", "ErrorNotice", "PendingCallbacks", "log_failure"]
-
 _log = logging.getLogger("deltaq.producer")
 
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)

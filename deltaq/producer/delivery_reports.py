@@ -11,8 +11,6 @@ from deltaq.producer.accumulator import BatchResult, RecordAccumulator, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch
 from deltaq.topics.state import DataFile
 
-__all__ = ["DeliveryReports", "defect"]
-
 _log = logging.getLogger("deltaq.producer")
 
 

@@ -16,16 +16,6 @@ from deltaq.producer.accumulator import Row
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
 
-__all__ = [
-    "chosen_partitions",
-    "in_segments",
-    "joined",
-    "largest_record",
-    "produced_ms",
-    "resolved_block",
-    "row_columns",
-]
-
 KERNEL_ROWS_MIN = 2000
 """Rows from which Arrow kernels are used. Each kernel call releases the GIL, and waiting to get it back costs a smaller
 batch more than the kernel saves."""

@@ -14,8 +14,6 @@ from deltaq.producer.batches import BATCH_ROWS_MAX, BatchPart, InFlightBatches, 
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.sender_topic import SenderTopic
 
-__all__ = ["REVOKE_S", "Expiry"]
-
 REVOKE_S = 2.0
 """Seconds beyond its limit for which a message that may be in the log is kept while the commit thread resolves it."""
 

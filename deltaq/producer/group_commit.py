@@ -5,8 +5,6 @@ Only speed depends on it: if two writers commit at once, one of them loses the r
 
 from __future__ import annotations
 
-__all__ = ["GroupCommitPolicy"]
-
 CONTENTION_S = 2.0
 """Seconds after the last sign of another writer for which uploads are still made as shared files."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-__all__ = ["COMMITS_MAX", "EXTRA_S_MAX", "LONE_MIN", "AdaptiveLinger", "BatchTimes", "LoneRecords"]
-
 LONE_MIN = 3
 """After this many records in a row that no other followed within their linger time, the next one does not linger."""
 

@@ -52,8 +52,6 @@ from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 from deltaq.version import __version__
 from deltaq.weak import weakly
 
-__all__ = ["DeliveryCallback", "Producer", "TableCallback"]
-
 DeliveryCallback: TypeAlias = Callable[["KafkaError | None", Message], object]
 TableCallback: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], object]"
 _log = logging.getLogger("deltaq.producer")

@@ -21,8 +21,6 @@ from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, TopicLog
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 
-__all__ = ["Sender"]
-
 EXIT_WAIT_S = 2.0
 """Seconds for which the exit of the process waits for a sender's threads."""
 

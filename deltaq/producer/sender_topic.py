@@ -15,8 +15,6 @@ from deltaq.topics.log import SharedTopicLog
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of
 from deltaq.topics.upload import pause_before_retry
 
-__all__ = ["BackgroundMaintenance", "SenderTopic"]
-
 
 class BackgroundMaintenance(Protocol):
     """Maintains the topic while it is written; see `deltaq/maintenance/background.py`."""

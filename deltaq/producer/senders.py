@@ -10,8 +10,6 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.producer.sender import Sender
 from deltaq.store import Store
 
-__all__ = ["topic_sender"]
-
 
 class _Senders:
     """Senders by (store, topic, clock), referenced weakly.

@@ -15,8 +15,6 @@ from deltaq.topic import Topic
 from deltaq.topics.columns import TIMESTAMP_MS_MAX, Headers
 from deltaq.topics.metadata import TopicDefinition
 
-__all__ = ["HeadersInput", "TopicHandle", "accepted_headers", "as_bytes", "check_before_io", "check_timestamp"]
-
 HeadersInput: TypeAlias = (
     "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | list[tuple[str, bytes | None]]"
     " | list[tuple[str, str]] | list[tuple[str, bytes]] | None"

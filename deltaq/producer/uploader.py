@@ -16,8 +16,6 @@ from deltaq.producer.linger import AdaptiveLinger, BatchTimes, LoneRecords
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.topics.log import Appended
 
-__all__ = ["BATCHES_AHEAD_MAX", "UPLOADS_MAX", "Uploader"]
-
 BATCHES_AHEAD_MAX = 8
 """Most batches that wait for a commit. Beyond that, records wait in the accumulators and form larger batches."""
 

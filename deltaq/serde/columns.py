@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from deltaq.errors import InvalidConfig
 
-__all__ = ["SAME_VALUES", "TIMESTAMP", "is_required", "refused", "table_columns", "table_field"]
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 NAME_CHARS_MAX = 255
 

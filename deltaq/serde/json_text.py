@@ -6,8 +6,6 @@ import json
 import math
 from typing import NoReturn
 
-__all__ = ["compact_json", "strict_json"]
-
 _LONG_DIGITS_MAX = 20  # those of a 64-bit number and its sign
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)

@@ -16,8 +16,6 @@ from pydantic.fields import FieldInfo
 
 from deltaq.serde.columns import TIMESTAMP, refused, table_columns, table_field
 
-__all__ = ["ModelShape", "shape_of"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 
 _SCALARS: Mapping[object, pa.DataType] = {

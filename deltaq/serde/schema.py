@@ -17,8 +17,6 @@ from deltaq.errors import KafkaError, KafkaException
 if TYPE_CHECKING:
     import pydantic
 
-__all__ = ["SchemaSource", "TopicSchema", "schema_conflict", "schema_of", "unreadable"]
-
 SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
 """The schema of a typed topic as a user passes it."""
 

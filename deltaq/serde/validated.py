@@ -17,8 +17,6 @@ from deltaq.serde.columns import is_required, table_columns
 from deltaq.serde.models import ModelShape, shape_of
 from deltaq.serde.schema import SchemaSource, TopicSchema, unreadable
 
-__all__ = ["ValidatedSchema", "validated_schema"]
-
 _FLOAT32_MAX = (2 - 2**-23) * 2.0**127
 
 

@@ -21,8 +21,6 @@ from deltaq.topics.columns import table_schema
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
-__all__ = ["ReadColumns", "kafka_columns", "table_columns"]
-
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _OF_TABLE = {
     "key": "_key",

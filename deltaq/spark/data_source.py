@@ -9,8 +9,6 @@ from deltaq.spark.options import parse_sink_options, parse_source_options
 from deltaq.spark.sink import DeltaqStreamWriter, DeltaqWriter
 from deltaq.spark.source import DeltaqReader, DeltaqStreamReader, columns_of
 
-__all__ = ["DeltaqDataSource"]
-
 
 class DeltaqDataSource(DataSource):
     """Topics as a source and a sink, with the options and columns of Spark's Kafka source and sink."""

@@ -20,25 +20,6 @@ from deltaq.errors import InvalidConfig, KafkaError, KafkaException, OffsetOutOf
 from deltaq.spark.options import Bound, Edge, Moment, Subscription
 from deltaq.topics.state import TopicHead
 
-__all__ = [
-    "NOT_BEGUN",
-    "DataLoss",
-    "Ranges",
-    "SourceOffset",
-    "TopicOffsets",
-    "as_json",
-    "at_bound",
-    "available",
-    "check_order",
-    "check_start",
-    "first_end",
-    "first_start",
-    "from_json",
-    "limited",
-    "same_place",
-    "to_read",
-]
-
 _log = logging.getLogger("deltaq.spark")
 
 NOT_BEGUN: Mapping[str, Mapping[str, object]] = {"<startingOffsets>": {}}

@@ -18,22 +18,6 @@ from deltaq.errors import InvalidConfig
 from deltaq.names import check_topic
 from deltaq.serde.json_text import strict_json
 
-__all__ = [
-    "SINK_OPTIONS",
-    "SOURCE_OPTIONS",
-    "Bound",
-    "ColumnSet",
-    "Edge",
-    "Moment",
-    "SinkOptions",
-    "SourceOptions",
-    "Subscription",
-    "needs_table_columns",
-    "parse_sink_options",
-    "parse_source_options",
-    "refuse",
-]
-
 _log = logging.getLogger("deltaq.spark")
 
 SOURCE_OPTIONS = (

@@ -14,8 +14,6 @@ from pyspark.sql import SparkSession
 
 from deltaq.errors import InvalidConfig
 
-__all__ = ["SMALL_MACHINE", "choose_interpreter", "native_delta_settings", "spark_session"]
-
 SMALL_MACHINE: Mapping[str, str] = MappingProxyType(
     {
         # These three settings save half of the time of a small job.

@@ -36,8 +36,6 @@ from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, 
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import upload_segment
 
-__all__ = ["DeltaqStreamWriter", "DeltaqWriter"]
-
 _log = logging.getLogger("deltaq.spark")
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024

@@ -43,8 +43,6 @@ from deltaq.topics.ranges import read_ranges
 from deltaq.topics.scan import Fetched, FileGone, read_file
 from deltaq.topics.state import TopicHead
 
-__all__ = ["DeltaqReader", "DeltaqStreamReader", "columns_of"]
-
 _log = logging.getLogger("deltaq.spark")
 
 ROWS_AT_ONCE = 64 * 1024

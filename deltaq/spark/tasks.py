@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from deltaq.topics.scan import FileRead
 
-__all__ = ["TopicRead", "in_tasks"]
-
 TASK_BYTES = 32 * 1024 * 1024
 """Target size of a task in bytes: about a second of work, so that a few cores share a backlog evenly."""
 

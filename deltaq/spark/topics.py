@@ -21,8 +21,6 @@ from deltaq.topics.scan import FileRead, plan_reads
 from deltaq.topics.state import TopicHead
 from deltaq.topics.time_lookup import offset_for_time
 
-__all__ = ["QueryTopics", "located"]
-
 ClientT = TypeVar("ClientT", bound=ClientConfig)
 
 LIST_INTERVAL_S = 10.0

@@ -18,8 +18,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["FOLDER", "child_folder", "open_beneath"]
-
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 """Flags for opening a folder."""
 

@@ -25,8 +25,6 @@ from deltaq.store.bucket_policies import Document
 from deltaq.store.object_errors import scrub
 from deltaq.store.object_options import ObjectSettings
 
-__all__ = ["BucketAdmin"]
-
 TIMEOUT_S = 30.0
 ROLE_TIMEOUT_S = 2.0
 RETRIES = 3

@@ -10,8 +10,6 @@ from xml.etree import ElementTree as ET
 
 from deltaq.store.bucket_policies import shortened
 
-__all__ = ["ABORT_AFTER_DAYS", "rule_id", "with_abort_rule"]
-
 ABORT_AFTER_DAYS = 7
 """Age at which a multipart upload counts as interrupted. A running upload takes minutes."""
 

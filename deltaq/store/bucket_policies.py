@@ -17,8 +17,6 @@ from typing import Any, Literal, TypeAlias, get_args
 from deltaq.names import GROUPS_FOLDER, LOG_FOLDER, TOPICS_FOLDER, last_checkpoint
 from deltaq.store.probe import PROBE_FOLDER
 
-__all__ = ["ROLES", "Dialect", "Document", "Role", "policy_name", "role_policies", "same_policy", "shortened"]
-
 Role: TypeAlias = Literal["reader", "producer", "maintainer"]
 Dialect: TypeAlias = Literal["aws", "minio"]
 Document: TypeAlias = dict[str, Any]

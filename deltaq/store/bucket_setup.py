@@ -23,8 +23,6 @@ from deltaq.store.probe import UnsafeStore, probe
 if TYPE_CHECKING:
     from deltaq.store.bucket_admin import BucketAdmin
 
-__all__ = ["BucketSetup", "Outcome", "RolePolicy", "setup"]
-
 Outcome: TypeAlias = Literal["made", "changed", "there", "not needed", "left to you"]
 
 _BY_HAND = {

@@ -11,19 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = [
-    "CreateUnsupported",
-    "ObjectEntry",
-    "ObjectExists",
-    "ObjectMissing",
-    "PollInterval",
-    "Store",
-    "StoreError",
-    "StoreRefused",
-    "StoreUnavailable",
-    "Watch",
-]
-
 
 class StoreError(Exception):
     """A failed operation, named by `operation` and `key`. The text never contains a secret."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from deltaq.store.beneath import FOLDER, child_folder, open_beneath
 from deltaq.store.keys import is_key
 
-__all__ = ["Folders", "holds_an_object", "in_order", "names_in"]
-
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """Flags for opening the root, which may be a link."""
 

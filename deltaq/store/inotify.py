@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from deltaq.clock import Clock
 from deltaq.store.keys import RESERVED_PREFIX, check_folder
 
-__all__ = ["InotifyWatch", "is_supported"]
-
 # From linux/inotify.h.
 _IN_MOVED_TO = 0x0080
 _IN_CREATE = 0x0100

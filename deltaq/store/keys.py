@@ -10,8 +10,6 @@ import re
 
 from deltaq.store.contract import StoreRefused
 
-__all__ = ["RESERVED_PREFIX", "check_folder", "check_key", "check_prefix", "is_key"]
-
 KEY_LENGTH_MAX = 600
 """In characters. Names of 249 characters make keys of up to 540."""
 

@@ -42,8 +42,6 @@ from deltaq.store.local_errors import NO_HARD_LINKS, NoHardLinksError, store_err
 from deltaq.store.unfinished import remove_unfinished
 from deltaq.store.watch import SignalWatch
 
-__all__ = ["LocalStore"]
-
 POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.02)
 """A poll that finds nothing costs a few microseconds."""
 

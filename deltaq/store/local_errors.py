@@ -6,8 +6,6 @@ import errno
 
 from deltaq.store.contract import StoreError, StoreRefused, StoreUnavailable
 
-__all__ = ["NO_HARD_LINKS", "NoHardLinksError", "store_error"]
-
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free space or enlarge it",
     errno.EDQUOT: "the disk quota is used up; free space or raise it",

@@ -18,8 +18,6 @@ from deltaq.store.keys import PREFIX_LENGTH_MAX, is_key
 from deltaq.store.local import LocalStore
 from deltaq.store.memory import memory_store
 
-__all__ = ["Location", "open_store", "parse_location"]
-
 _SCHEMES = ("file", "memory", "s3", "gs", "az")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")

@@ -12,8 +12,6 @@ from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, Poll
 from deltaq.store.keys import check_folder, check_key, check_prefix
 from deltaq.store.watch import SignalWatch
 
-__all__ = ["MemoryStore", "forget_memory_store", "memory_store", "serve_memory_store"]
-
 POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.1)
 """A watch of this store misses no change, so polling while idle is only a safety net."""
 

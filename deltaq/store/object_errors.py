@@ -28,8 +28,6 @@ from deltaq.store.contract import (
     StoreUnavailable,
 )
 
-__all__ = ["CLIENT_ERRORS", "is_past_the_end", "outcome", "scrub"]
-
 CLIENT_ERRORS = (BaseError, OSError, ValueError, RuntimeError)
 """All exceptions of obstore for a failed operation. Some are not of its base class (FileNotFoundError, ValueError)."""
 

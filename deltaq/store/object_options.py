@@ -14,8 +14,6 @@ from datetime import timedelta
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["OPTIONS", "ObjectSettings", "Option", "object_settings"]
-
 Part = Literal["config", "client", "retry"]
 Kind = Literal["text", "flag", "count", "ms"]
 

@@ -26,8 +26,6 @@ from deltaq.store.watch import SignalWatch
 if TYPE_CHECKING:
     from obstore.store import S3Credential
 
-__all__ = ["Connection", "ObjectStore", "open_object_store"]
-
 POLL_INTERVAL = PollInterval(busy_s=0.01, idle_s=0.5)
 """Every poll is a billed request, and on some servers a poll delays the write that it waits for."""
 

@@ -9,8 +9,6 @@ from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.store import Store
 
-__all__ = ["REQUESTS_MAX", "delete_all", "in_parallel", "within"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -18,8 +18,6 @@ from deltaq.store.contract import (
     StoreUnavailable,
 )
 
-__all__ = ["UnsafeStore", "left_probes", "probe", "probed", "remove_left_probes"]
-
 PROBE_FOLDER = "_deltaq/probe/"
 
 PROBE_ATTEMPTS = 5

@@ -11,8 +11,6 @@ from deltaq.store.beneath import child_folder
 from deltaq.store.folders import names_in
 from deltaq.store.keys import RESERVED_PREFIX, is_key
 
-__all__ = ["remove_unfinished"]
-
 UNFINISHED_AGE_MS = 24 * 3600 * 1000
 """Age, by the file system's clock, above which an unfinished file counts as left by an interrupted write."""
 

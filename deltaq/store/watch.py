@@ -5,8 +5,6 @@ from __future__ import annotations
 from deltaq.clock import Clock
 from deltaq.store.keys import check_folder
 
-__all__ = ["SignalWatch"]
-
 
 class SignalWatch:
     """Waits on a condition of the clock until `changed` names a key in a watched folder, or `wake` is called."""

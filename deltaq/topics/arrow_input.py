@@ -18,8 +18,6 @@ from deltaq.serde.columns import is_required
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import HEADERS, TIMESTAMP_MS_MAX, VALUE_SCHEMA, Columns
 
-__all__ = ["ArrowInput", "ArrowStream", "columns_from_arrow"]
-
 
 class ArrowStream(Protocol):
     """Any object that exports Arrow's C stream: frames of Polars and pandas, relations of DuckDB, …"""

@@ -12,21 +12,6 @@ import pyarrow.compute as pc
 
 from deltaq.serde.schema import TopicSchema
 
-__all__ = [
-    "HEADERS",
-    "PLACES",
-    "TIMESTAMP",
-    "TIMESTAMP_MS_MAX",
-    "VALUE_SCHEMA",
-    "Columns",
-    "Headers",
-    "bounds_of",
-    "by_partition",
-    "columns_of_rows",
-    "slice_columns",
-    "table_schema",
-]
-
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_MS_MAX = 9_223_372_036_854
 """2262-04-11, the last time that fits 64 bits of nanoseconds, as some engines that read the table store it."""

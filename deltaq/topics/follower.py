@@ -27,8 +27,6 @@ from deltaq.topics.scan import is_lost
 from deltaq.topics.snapshot import TopicSnapshot
 from deltaq.topics.state import DataFile, TopicHead
 
-__all__ = ["Polled", "TopicFollower", "TopicReader", "topic_reader"]
-
 RECENT_S = 1.0
 """Seconds for which a new reader follows on from what the process has read. After that it loads the log, since many
 entries may have been written, and a checkpoint is read faster."""

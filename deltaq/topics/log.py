@@ -48,20 +48,6 @@ from deltaq.topics.state import (
 )
 from deltaq.version import __version__
 
-__all__ = [
-    "AlreadyCommitted",
-    "AppendOutcome",
-    "Appended",
-    "CommitConflict",
-    "CommittedByPeer",
-    "NotAppended",
-    "NothingToAppend",
-    "SharedTopicLog",
-    "StalePlan",
-    "TopicLog",
-    "UploadsExpired",
-]
-
 ENGINE = f"deltaq/{__version__}"
 
 _FENCE = "FENCE"

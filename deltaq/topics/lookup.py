@@ -13,8 +13,6 @@ from deltaq.topics.scan import LayoutCache
 from deltaq.topics.state import TopicHead
 from deltaq.topics.time_lookup import offsets_for_times
 
-__all__ = ["TopicLookup"]
-
 
 class TopicLookup:
     """Answers queries about topics as they are now. Thread-safe. A topic's log is loaded once; later queries read only

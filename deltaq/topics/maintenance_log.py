@@ -22,8 +22,6 @@ from deltaq.topics.rewrites import (
 )
 from deltaq.topics.state import TopicChange, TopicHead, changed
 
-__all__ = ["MaintenanceLog"]
-
 LOCK_HOLD_MAX_S = 5.0
 """Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does not answer."""
 

@@ -19,8 +19,6 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.snapshot import ReadableTopic
 from deltaq.topics.state import PARTITIONS_PROPERTY
 
-__all__ = ["TYPED_PROPERTY", "NewTopicPlan", "TopicDefinition", "create_topic", "definition_of"]
-
 _log = logging.getLogger("deltaq.topics")
 
 TYPED_PROPERTY = "deltaq.typed"

@@ -16,8 +16,6 @@ from zlib import crc32
 
 from deltaq.topics.state import Batch, DataFile
 
-__all__ = ["FileMap", "OffsetIndex"]
-
 CHUNK_BATCHES = 256
 """Most batches in one part of an index. A change copies up to this many references."""
 

@@ -22,8 +22,6 @@ from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedF
 from deltaq.topics.snapshot import TopicSnapshot
 from deltaq.topics.state import DataFile, TopicHead, check_entry, data_file, parse_head
 
-__all__ = ["APPEND_OPERATION", "TopicPosition"]
-
 APPEND_OPERATION = "WRITE"
 """The operation of entries that append records."""
 

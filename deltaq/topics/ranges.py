@@ -10,8 +10,6 @@ from deltaq.topics.metadata import definition_of
 from deltaq.topics.scan import Fetched, FileGone, next_read, read_file
 from deltaq.topics.snapshot import ReadableTopic
 
-__all__ = ["load_again", "read_ranges"]
-
 
 def read_ranges(store: Store, log: ReadableTopic, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Fetched]:
     """The records in `ranges` (partition -> [start, end) offsets), each file read once, the oldest first.

@@ -27,19 +27,6 @@ from deltaq.topics.state import (
     data_file,
 )
 
-__all__ = [
-    "RewrittenSegment",
-    "Trimmed",
-    "check_covered",
-    "check_files",
-    "check_rewrite",
-    "may_have_left",
-    "raised_min_upload_version",
-    "renewed",
-    "retained",
-    "rewritten",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RewrittenSegment:

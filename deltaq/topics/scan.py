@@ -19,22 +19,6 @@ from deltaq.topics.columns import TIMESTAMP
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile
 
-__all__ = [
-    "Fetched",
-    "FileGone",
-    "FileRead",
-    "LayoutCache",
-    "Part",
-    "first_parts",
-    "is_lost",
-    "layout_of",
-    "next_read",
-    "parts_of",
-    "plan_reads",
-    "read_file",
-    "read_known",
-]
-
 T = TypeVar("T")
 
 LOOKS_FOR_LOST_FILE = 5

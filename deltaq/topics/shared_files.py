@@ -18,16 +18,6 @@ from deltaq.delta.actions import Add, Entry
 from deltaq.names import SHARED_FILE_BYTES_MAX, shared_file
 from deltaq.topics.state import DataFile, PendingSegment, TopicHead, data_file
 
-__all__ = [
-    "PendingSharedFiles",
-    "SharedFile",
-    "SharedFileId",
-    "SharedFileTracker",
-    "parse_shared_file",
-    "shared_file_path",
-    "writer_of",
-]
-
 WRITER_CHARS = 16
 """Length of the prefix that identifies a writer in its tokens, in characters."""
 

@@ -12,8 +12,6 @@ from deltaq.errors import UnknownTopic
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import DataFile, TopicHead
 
-__all__ = ["ReadableTopic", "TopicSnapshot"]
-
 
 class ReadableTopic(Protocol):
     """A topic as read so far, with an offset index, and the means to read it again."""

@@ -19,24 +19,6 @@ from deltaq.parquet.segment import SegmentFile
 from deltaq.serde.json_text import compact_json, strict_json
 from deltaq.topics.columns import TIMESTAMP_MS_MAX
 
-__all__ = [
-    "BATCHES_TAG",
-    "FILE_TAG",
-    "PARTITIONS_PROPERTY",
-    "Batch",
-    "DataFile",
-    "PendingSegment",
-    "TopicChange",
-    "TopicHead",
-    "appended",
-    "changed",
-    "check_entry",
-    "create_actions",
-    "data_file",
-    "delete_actions",
-    "parse_head",
-]
-
 BATCHES_TAG = "deltaq.batches"
 FILE_TAG = "deltaq.file"
 PARTITIONS_PROPERTY = "deltaq.partitions"

@@ -24,8 +24,6 @@ from deltaq.topics.scan import FileGone, FileRead, LayoutCache, layout_of, parts
 from deltaq.topics.snapshot import ReadableTopic
 from deltaq.topics.state import Batch, DataFile
 
-__all__ = ["newest_time", "offset_for_time", "offsets_for_times", "time_of_offset"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from deltaq.store import Store, StoreRefused, StoreUnavailable
 from deltaq.topics.columns import Columns, bounds_of, by_partition
 from deltaq.topics.state import PendingSegment
 
-__all__ = ["NothingSent", "pause_before_retry", "upload_segment"]
-
 
 class NothingSent(Unavailable):
     """The store refused the first attempt: the file is not there, and will not appear later."""

@@ -11,7 +11,8 @@ from unittest.mock import patch
 from deltaq import KafkaException, metrics
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.maintenance import background, groups
-from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import Maintenance
 from deltaq.producer import group_commit
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine

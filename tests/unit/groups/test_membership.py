@@ -27,7 +27,8 @@ from deltaq.clock import SystemClock
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import GroupSettings, Membership
 from deltaq.groups.state import Member
-from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import Maintenance
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
 from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, poll_until_raised

@@ -20,7 +20,8 @@ from deltaq.maintenance.clock_check import (
     expiry_ms,
 )
 from deltaq.maintenance.groups import BackgroundGroupMaintenance
-from deltaq.maintenance.run import FAILURES, Maintenance
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import Maintenance
 from deltaq.names import clock_key, group_folder, member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.store.probe import PROBE_FOLDER

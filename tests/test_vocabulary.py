@@ -49,6 +49,7 @@ IN_NAMES = {
     r"fate|uploads gone": "commit outcome, uploads expired",
     r"sight": "metadata cache",
     r"patience": "timeout",
+    r"upkeep": "maintenance, housekeeping",
     r"scene": "scenario, harness",
     r"uploads from": "min_upload_version",
     r"first hand": "row cache",

@@ -18,7 +18,7 @@ from deltaq.groups.state import group_head
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_cleanup import LogCleanup, entry_time_ms
-from deltaq.maintenance.log_upkeep import LogUpkeep
+from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.refusals import log_failure
 from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
@@ -107,7 +107,7 @@ class GroupPass:
         self._retention_ms = offsets_retention_ms
         self._report = Report("group", group, notify)
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
-        self._log_upkeep = LogUpkeep(store, self._folder, clock, settings, self._report)
+        self._log_maintenance = LogMaintenance(store, self._folder, clock, settings, self._report)
         self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, uptime when first seen so
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
@@ -133,8 +133,8 @@ class GroupPass:
                 yield f"delete up to {len(unused)} heartbeats of members that are gone"
             if state.version < 0:
                 return
-            yield from self._log_upkeep.plan_checkpoint(state.version)
-            yield from self._log_upkeep.plan_clean_up(self._positioned(state))
+            yield from self._log_maintenance.plan_checkpoint(state.version)
+            yield from self._log_maintenance.plan_clean_up(self._positioned(state))
         except StoreError as error:
             raise unavailable(error) from error
 
@@ -165,14 +165,14 @@ class GroupPass:
         if state.version < 0:
             return
         newest = self._log.state()
-        self._log_upkeep.write_checkpoint(newest.version, lambda: newest)
-        if self._log_upkeep.is_clean_up_due():
+        self._log_maintenance.write_checkpoint(newest.version, lambda: newest)
+        if self._log_maintenance.is_clean_up_due():
             self._forget_deleted_topics()
             self._clean_log()
 
     def is_waiting(self) -> bool:
         """Whether heartbeats or log entries wait for the grace period before they are removed."""
-        return self._is_watching or self._log_upkeep.is_waiting()
+        return self._is_watching or self._log_maintenance.is_waiting()
 
     def finish(self) -> Counter[str]:
         """After the grace period: remove what waited for it. Raises what `run` raises."""
@@ -182,7 +182,7 @@ class GroupPass:
         return self._report.counts
 
     def _clean_log(self) -> None:
-        finish(self._log_upkeep.clean(self._positioned(self._log.state())))
+        finish(self._log_maintenance.clean(self._positioned(self._log.state())))
 
     def _positioned(self, state: TableState) -> DeltaLog:
         log = DeltaLog(self._store, self._folder, self._clock)

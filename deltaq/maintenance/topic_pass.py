@@ -22,7 +22,7 @@ from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, e
 from deltaq.maintenance.excluded_files import ExcludedFiles
 from deltaq.maintenance.file_compaction import FileRewrite, count_waiting, plan_compaction
 from deltaq.maintenance.key_compaction import KeyCleaner
-from deltaq.maintenance.log_upkeep import LogUpkeep
+from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.orphan_files import OrphanFileRemover, older_than
 from deltaq.maintenance.plan import Action, Kind, TopicSnapshot, plan
 from deltaq.maintenance.report import Notify, Report
@@ -107,7 +107,7 @@ class TopicPass:
         self._rewriter = Rewriter(store, self._log, clock, self._row_cache, gently=throttle.shares_time)
         self._key_cleaner = KeyCleaner(store, self._log, clock, self._rewriter)
         self._orphans = OrphanFileRemover(store, self._log, clock, settings)
-        self._log_upkeep = LogUpkeep(store, self._log.folder, clock, settings, self._report)
+        self._log_maintenance = LogMaintenance(store, self._log.folder, clock, settings, self._report)
         self._queue = WorkQueue(clock.monotonic())
         self._scanned_at = float("-inf")  # uptime: a wall clock that is set back would delay the next scan
 
@@ -126,14 +126,14 @@ class TopicPass:
         try:
             if self._log.head is not None and not self._log.names_statistics:
                 yield _NAME_STATISTICS
-            yield from self._log_upkeep.plan_checkpoint(self._log.version)
+            yield from self._log_maintenance.plan_checkpoint(self._log.version)
             deleted, noted = self._orphans.plan(expiry_ms(self._store, self._clock), self._grace_ms())
             if deleted:
                 yield f"delete up to {deleted} files that are no longer in it"
             if noted:
                 yield f"note {noted} files that are not in it, to be deleted later"
-            self._configure_log_upkeep()
-            yield from self._log_upkeep.plan_clean_up(self._log.delta_log)
+            self._configure_log_maintenance()
+            yield from self._log_maintenance.plan_clean_up(self._log.delta_log)
         except StoreError as error:
             raise unavailable(error) from error
 
@@ -162,18 +162,18 @@ class TopicPass:
         # the rows of a few files are not worth the memory.
         self._row_cache.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
-            self._run_upkeep(checkpoint=checkpoint)
+            self._run_housekeeping(checkpoint=checkpoint)
         return self._report.counts
 
     def is_waiting(self) -> bool:
         """Whether log entries wait for the grace period before they are removed."""
-        return self._log_upkeep.is_waiting()
+        return self._log_maintenance.is_waiting()
 
     def finish(self) -> Counter[str]:
         """After the grace period: remove what waited for it. Raises what `run` raises."""
         self._report.begin()
-        self._configure_log_upkeep()
-        self._throttle.run(self._log_upkeep.clean(self._log.delta_log))
+        self._configure_log_maintenance()
+        self._throttle.run(self._log_maintenance.clean(self._log.delta_log))
         return self._report.counts
 
     # --- records and files ---
@@ -187,15 +187,15 @@ class TopicPass:
             self._report.counts["tables corrected"] += 1
 
     def _maintain_files(self, *, checkpoint: bool) -> None:
-        """Do the planned actions one after the other, until none is due. In between, run the upkeep when it is due."""
+        """Do the planned actions one after the other, until none is due, and the housekeeping when that is due."""
         # New files may arrive as fast as they are merged. Beside a writer the round goes on; otherwise it ends with the
         # files that were there at its start, so that the other topics of the root are maintained too.
         until = self._log.version if self._beside is None else None
         stale_plans = 0
         while self._log.catch_up() and stale_plans < STALE_PLANS_MAX:
             self._orphans.note_live()
-            if self._queue.is_upkeep_due(self._clock.monotonic()):
-                self._run_upkeep(checkpoint=checkpoint)
+            if self._queue.is_housekeeping_due(self._clock.monotonic()):
+                self._run_housekeeping(checkpoint=checkpoint)
                 continue  # the topic may have been deleted, or created again
             self._throttle.step()
             self._set_boost()
@@ -361,30 +361,30 @@ class TopicPass:
         )
         return None if files is None else (yield from self._merge(files))
 
-    # --- upkeep ---
+    # --- housekeeping ---
 
-    def _run_upkeep(self, *, checkpoint: bool) -> None:
+    def _run_housekeeping(self, *, checkpoint: bool) -> None:
         self._throttle.boost = 1.0
         try:
-            self._complete(self._upkeep(checkpoint=checkpoint), after=-1)
+            self._complete(self._housekeeping(checkpoint=checkpoint), after=-1)
         finally:
-            self._queue.upkeep_done(self._clock.monotonic())
+            self._queue.housekeeping_done(self._clock.monotonic())
             self._excluded.retry_unread()
 
-    def _upkeep(self, *, checkpoint: bool) -> Work[None]:
+    def _housekeeping(self, *, checkpoint: bool) -> Work[None]:
         """Checkpointing, orphan removal and log clean-up."""
         compare_clocks(self._store, self._clock)  # again, since beside a fast writer a round may last for days
-        self._configure_log_upkeep()
+        self._configure_log_maintenance()
         if checkpoint:
-            self._log_upkeep.write_checkpoint(self._log.version, self._log.copied_state)
+            self._log_maintenance.write_checkpoint(self._log.version, self._log.copied_state)
             yield
         yield from self._remove_orphans()
-        if self._log_upkeep.is_clean_up_due():
-            yield from self._log_upkeep.clean(self._log.delta_log)
+        if self._log_maintenance.is_clean_up_due():
+            yield from self._log_maintenance.clean(self._log.delta_log)
 
-    def _configure_log_upkeep(self) -> None:
+    def _configure_log_maintenance(self) -> None:
         retention_ms = self._log.settings.metadata_max_retention_ms
-        self._log_upkeep.settings = replace(self._settings, log_retention_ms=retention_ms)
+        self._log_maintenance.settings = replace(self._settings, log_retention_ms=retention_ms)
 
     def _remove_orphans(self) -> Work[None]:
         """Remove the orphan files of earlier scans, and scan again if that is due."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX
 from deltaq.maintenance.plan import Action, Kind
 
-UPKEEP_INTERVAL_S = 60.0
+HOUSEKEEPING_INTERVAL_S = 60.0
 """Run checkpointing, orphan removal and log clean-up at least this often, in seconds, even while merges are pending.
 Beside a fast writer merges are always pending."""
 
@@ -18,7 +18,7 @@ NEW_VERSIONS = MERGED_FILES_MAX
 class WorkQueue:
     """The order of the work of one topic. Times are in seconds of a monotonic clock. The first rule that applies:
 
-    1. Upkeep (checkpointing, orphan removal, log clean-up) once `UPKEEP_INTERVAL_S` have passed since the last.
+    1. Housekeeping (checkpointing, orphan removal, log clean-up), `HOUSEKEEPING_INTERVAL_S` after the last one.
     2. Of the planned actions, the kind that was done least recently; of those not done yet, the most urgent. Beside a
        writer, every kind may be due all the time.
 
@@ -29,14 +29,14 @@ class WorkQueue:
 
     def __init__(self, now_s: float) -> None:
         self._order = list(Kind)
-        self._upkeep_at = now_s + UPKEEP_INTERVAL_S
+        self._housekeeping_at = now_s + HOUSEKEEPING_INTERVAL_S
         self._interrupt_at = float("-inf")
 
-    def is_upkeep_due(self, now_s: float) -> bool:
-        return now_s >= self._upkeep_at
+    def is_housekeeping_due(self, now_s: float) -> bool:
+        return now_s >= self._housekeeping_at
 
-    def upkeep_done(self, now_s: float) -> None:
-        self._upkeep_at = now_s + UPKEEP_INTERVAL_S
+    def housekeeping_done(self, now_s: float) -> None:
+        self._housekeeping_at = now_s + HOUSEKEEPING_INTERVAL_S
 
     def in_order(self, actions: Mapping[Kind, Action]) -> list[tuple[Kind, Action]]:
         """The planned actions, next first."""

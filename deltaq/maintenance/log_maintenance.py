@@ -18,7 +18,7 @@ from deltaq.store import Store, StoreError
 from deltaq.work import Work
 
 
-class LogUpkeep:
+class LogMaintenance:
     """One instance for all rounds of a topic or group, since it remembers when it first saw each log-start marker.
 
     `settings` may be replaced. Not thread-safe.

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 import os
 import signal
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import confluent_kafka
 import pytest
 
-import deltaq.topics.time_lookup
 from deltaq import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -30,43 +24,16 @@ from deltaq import (
     Producer,
     Topic,
     TopicPartition,
-    UnknownTopic,
     WrongState,
 )
 from deltaq.admin import AdminClient, NewPartitions
-from deltaq.clock import SYSTEM_CLOCK
-from deltaq.consumer.tail import ENTRIES_AT_ONCE
-from deltaq.names import last_checkpoint, topic_log
-from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_store
-from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule
-from deltaq.topics.follower import topic_reader
-from deltaq.topics.log import TopicLog
-from deltaq.topics.lookup import TopicLookup
-from tests.doubles.reading import TIMEOUT_S, drain, eventually, next_message, taken
-from tests.doubles.written_topic import WrittenTopic
+from deltaq.store import MemoryStore, ObjectMissing, Store, open_store
+from deltaq.testing import Effect, Fault, FaultyStore, Rule
+from tests.doubles.consuming import consumer, fill, topic, tp
+from tests.doubles.reading import drain, eventually, next_message, taken
 
 T0 = 1_700_000_000_000
 EVER = None
-
-
-def topic(root: str, name: str = "t", partitions: int = 1) -> Topic:
-    return Topic(name, partitions=partitions, conf={"bootstrap.servers": root}).create()
-
-
-def fill(root: str, count: int, name: str = "t", partition: int = 0, start: int = 0) -> None:
-    with Producer(bootstrap_servers=root) as producer:
-        for number in range(start, start + count):
-            producer.produce(name, f"v{number}", f"k{number}", partition, timestamp=T0 + number * 1000)
-
-
-def consumer(root: str, group: str | None = None, **conf: object) -> Consumer:
-    base: dict[str, object] = {"bootstrap.servers": root, "group.id": group or uuid.uuid4().hex}
-    base |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
-    return Consumer(base | {key.replace("__", "."): value for key, value in conf.items()})
-
-
-def tp(partition: int = 0, offset: int = OFFSET_INVALID, name: str = "t") -> TopicPartition:
-    return TopicPartition(name, partition, offset)
 
 
 def offsets(messages: list[Message]) -> list[object]:
@@ -660,164 +627,6 @@ def test_partition_eof_is_not_reported_unless_enabled(root):
         assert nothing_comes(reader)
 
 
-# --- questions ---
-
-
-def test_watermarks_are_read_or_cached(root):
-    topic(root)
-    with consumer(root) as reader:
-        assert reader.get_watermark_offsets(tp()) == (0, 0)
-        fill(root, 10)
-        assert reader.get_watermark_offsets(tp(), timeout=5) == (0, 10)
-        assert reader.get_watermark_offsets(tp(), cached=True) == (OFFSET_INVALID, OFFSET_INVALID)
-        reader.assign([tp(0, 4)])
-        drain(reader, 6)
-        assert reader.get_watermark_offsets(tp(), cached=True) == (0, 10)
-        for unknown in (tp(7), tp(name="nope")):
-            with pytest.raises(UnknownTopic) as caught:
-                reader.get_watermark_offsets(unknown)
-            assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
-
-
-class Loads(FaultyStore):
-    """Counts how often the newest checkpoint of topic `t` is asked for: once for each time that its log is loaded."""
-
-    loads = 0
-
-    def get(self, key: str) -> bytes:
-        self.loads += key == last_checkpoint(topic_log("t"))
-        return super().get(key)
-
-
-def test_a_topic_that_is_queried_and_then_read_is_loaded_once(root, monkeypatch):
-    """Opening at a time is a question and an assignment; of a topic with a long log, loading it is most of both."""
-    monkeypatch.setattr("deltaq.topics.follower.RECENT_S", 60.0)  # however slow a server is beside other tests
-    topic(root)
-    fill(root, 3)
-    store = Loads(open_store(root))
-    with Consumer({"bootstrap.servers": root, "group.id": "g", "auto.offset.reset": "error"}, store=store) as reader:
-        found = reader.offsets_for_times([tp(0, T0 + 1000)])
-        reader.assign(found)
-        assert [message.value() for message in drain(reader, 2)] == [b"v1", b"v2"]
-    assert store.loads == 1
-
-
-@pytest.mark.slow
-def test_the_end_is_current_although_the_topic_was_queried_before(root):
-    """Many commits may have come since, more than are read at a time while a log is followed."""
-    topic(root)
-    store = open_store(root)
-    with Consumer({"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": True}, store=store) as reader:
-        with Producer({"bootstrap.servers": root, "linger.ms": 0}, store=store) as producer:
-            producer.produce("t", b"first")
-            producer.flush()
-            log = TopicLog(store, "t", indexed=True)
-            log.load()
-            for number in range(ENTRIES_AT_ONCE + 5):
-                producer.produce("t", b"%d" % number)
-                producer.flush()
-        reader.get_watermark_offsets(tp(0))
-        follower = topic_reader(store, "t")._follower
-        follower._log, follower.progress = log, replace(follower.progress, snapshot=log.snapshot())  # a moment ago
-        reader.assign([tp(0, OFFSET_END)])
-        end = next_message(reader)
-        assert (end.error(), end.offset()) == (KafkaError._PARTITION_EOF, ENTRIES_AT_ONCE + 6)
-
-
-def test_a_query_of_one_topic_does_not_block_a_query_of_another():
-    written = WrittenTopic(MemoryStore("test"), ManualClock())
-    store = FaultyStore(written.store, Rule("get", "topics/slow/*", Fault.hang(), times=1))
-    lookup = TopicLookup(store, SYSTEM_CLOCK)
-
-    def ask() -> None:
-        with contextlib.suppress(KafkaException):
-            lookup.head("slow")
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        eventually(lambda: store.blocked == 1)
-        assert lookup.head("t").next_offsets == (0,)
-    finally:
-        store.release()
-        asking.join(20)
-
-
-def test_offsets_are_found_by_time(root):
-    topic(root)
-    topic(root, "empty")
-    fill(root, 5)
-    with consumer(root) as reader:
-        for time_ms, expected in (
-            (T0 - 5, 0),
-            (T0, 0),
-            (T0 + 2000, 2),
-            (T0 + 2001, 3),
-            (T0 + 4000, 4),
-            (T0 + 4001, OFFSET_END),
-            (0, 0),
-            (OFFSET_END, 5),
-            (OFFSET_BEGINNING, 0),
-        ):
-            assert reader.offsets_for_times([tp(0, time_ms)], timeout=5)[0].offset == expected, time_ms
-        assert reader.offsets_for_times([tp(0, T0, "empty")])[0].offset == OFFSET_END
-        with pytest.raises(KafkaException) as caught:
-            reader.offsets_for_times([tp(9, T0)])
-        assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
-        known, unknown = reader.offsets_for_times([tp(0, T0), tp(9, T0)])
-        assert (known.offset, known.error) == (0, None)
-        assert unknown.error == KafkaError._UNKNOWN_PARTITION
-        with pytest.raises(InvalidConfig, match="-7"):
-            reader.offsets_for_times([tp(0, -7)])
-        known, missing = reader.offsets_for_times([tp(0, T0), tp(0, T0, "missing")])
-        assert (known.offset, known.error) == (0, None)
-        assert missing.error == KafkaError._UNKNOWN_PARTITION
-        with pytest.raises(UnknownTopic) as caught:
-            reader.offsets_for_times([tp(0, T0, "missing"), tp(1, OFFSET_END, "missing")])
-        assert caught.value.args[0] == KafkaError._UNKNOWN_PARTITION
-
-
-def test_a_topic_deleted_during_its_time_lookup_is_unknown(root, monkeypatch):
-    for name in ("stays", "goes"):
-        topic(root, name)
-    found = deltaq.topics.time_lookup.offsets_for_times
-
-    def look(store, log, *arguments):
-        if log.topic == "goes":
-            raise UnknownTopic("goes")
-        return found(store, log, *arguments)
-
-    monkeypatch.setattr("deltaq.topics.lookup.offsets_for_times", look)
-    with consumer(root) as reader:
-        places = [tp(0, T0, "goes"), tp(0, T0, "stays"), tp(0, OFFSET_END, "goes")]
-        gone, stays, end = reader.offsets_for_times(places)
-    assert gone.error == KafkaError._UNKNOWN_PARTITION
-    assert (stays.offset, stays.error) == (OFFSET_END, None)
-    assert (end.offset, end.error) == (0, None)
-
-
-def test_times_need_not_rise_with_offsets(root):
-    topic(root)
-    with Producer(bootstrap_servers=root) as producer:
-        for time_ms in (5000, 1000, 9000, 2000):
-            producer.produce("t", "v", timestamp=T0 + time_ms)
-            producer.flush(20)
-    with consumer(root) as reader:
-        found = {t: reader.offsets_for_times([tp(0, T0 + t)])[0].offset for t in (500, 1500, 5000, 5500, 9500)}
-    assert found == {500: 0, 1500: 0, 5000: 0, 5500: 2, 9500: -1}
-
-
-def test_topics_can_be_listed(root):
-    topic(root, partitions=2)
-    with consumer(root) as reader:
-        metadata = reader.list_topics(timeout=5)
-        assert sorted(metadata.topics["t"].partitions) == [0, 1]
-        assert reader.list_topics("nope").topics["nope"].error == KafkaError.UNKNOWN_TOPIC_OR_PART
-        assert metadata.cluster_id == reader.cluster_id()
-        reader.set_sasl_credentials("user", "PLANTED")
-        assert "PLANTED" not in repr(reader)
-
-
 # --- the store is away ---
 
 
@@ -881,60 +690,3 @@ def test_an_unexpected_error_while_reading_is_reported():
         while (message := next_message(reader)).error() is not None:
             pass
         assert message.offset() == 0
-
-
-class SilentStore(MemoryStore):
-    """Answers no question until it `speaks`."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.speaks = threading.Event()
-
-    def get(self, key: str) -> bytes:
-        self.speaks.wait(TIMEOUT_S)
-        return super().get(key)
-
-    def get_impatient(self, key: str) -> bytes:
-        self.speaks.wait(TIMEOUT_S)
-        return super().get_impatient(key)
-
-    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        self.speaks.wait(TIMEOUT_S)
-        return super().list(prefix, start_after)
-
-    def list_folders(self, prefix: str) -> builtins.list[str]:
-        self.speaks.wait(TIMEOUT_S)
-        return super().list_folders(prefix)
-
-
-QUESTIONS: dict[str, tuple[Callable[[Consumer, Any], object], object]] = {
-    "watermarks": (lambda consumer, limit: consumer.get_watermark_offsets(TopicPartition("t", 0), limit), (0, 1)),
-    "times": (
-        lambda consumer, limit: [tp.offset for tp in consumer.offsets_for_times([TopicPartition("t", 0, 1)], limit)],
-        [0],
-    ),
-    "committed": (
-        lambda consumer, limit: [tp.offset for tp in consumer.committed([TopicPartition("t", 0)], limit)],
-        [OFFSET_INVALID],
-    ),
-    "topics": (lambda consumer, limit: list(consumer.list_topics(timeout=limit).topics), ["t"]),
-}
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_query_with_a_timeout_ends_on_a_silent_store_and_can_be_repeated(question):
-    ask, expected = QUESTIONS[question]
-    store = SilentStore(uuid.uuid4().hex)
-    store.speaks.set()
-    with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
-        producer.produce("t", "v")
-    store.speaks.clear()
-    with Consumer({"bootstrap.servers": "memory://unused", "group.id": "g"}, store=store) as consumer:
-        with pytest.raises(KafkaException) as late:
-            ask(consumer, 0.01)
-        assert late.value.args[0].code() == KafkaError._TIMED_OUT
-        with pytest.raises(TypeError, match="timeout"):
-            ask(consumer, "soon")
-        store.speaks.set()
-        assert ask(consumer, TIMEOUT_S) == expected
-        assert ask(consumer, -1) == expected

@@ -60,7 +60,7 @@ class Topic:
         self._clock = clock
         self._default_partitions = 1
         if conf is not None or keywords:
-            client: AdminConfig = parse_client_config("admin", conf, keywords)
+            client = parse_client_config(AdminConfig, conf, keywords)
             self._default_partitions = client.num_partitions
             store = store or open_root(client, clock)
         self._store = store

@@ -18,7 +18,7 @@ from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
-from deltaq.config import check_topic_properties, parse_client_config
+from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
 from deltaq.maintenance.throttle import Throttle
 from deltaq.message import TopicPartition
@@ -74,7 +74,7 @@ class AdminClient:
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        self._config = parse_client_config("admin", conf, keywords)
+        self._config = parse_client_config(AdminConfig, conf, keywords)
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
         self._threads: list[Thread] = []

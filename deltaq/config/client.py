@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias, overload
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from deltaq import names
 from deltaq.config.setting import Setting, SettingValue, unknown_setting
@@ -15,7 +16,6 @@ from deltaq.config.table import CLIENT_SETTINGS
 from deltaq.errors import InvalidConfig
 
 Callback: TypeAlias = Callable[..., object]
-ClientKind: TypeAlias = Literal["producer", "consumer", "admin"]
 
 _LOG = logging.getLogger("deltaq")
 _STORE = "store."
@@ -39,6 +39,8 @@ class ClientConfig:
     `repr` masks both, because they may hold secrets.
     """
 
+    kind: ClassVar[str]
+
     root: str = field(repr=False)
     store_options: Mapping[str, str] = field(repr=False)
     client_id: str
@@ -60,11 +62,15 @@ class ClientConfig:
 class AdminConfig(ClientConfig):
     """The configuration of an admin client."""
 
+    kind = "admin"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProducerConfig(ClientConfig):
     """The configuration of a producer. 0 means no limit in `queue_buffering_max_messages` and `message_timeout_ms`;
     `deltaq_group_commit` is `auto`, `true` or `false`."""
+
+    kind = "producer"
 
     transactional_id: str | None
     linger_ms: float
@@ -87,6 +93,8 @@ class ProducerConfig(ClientConfig):
 class ConsumerConfig(ClientConfig):
     """The configuration of a consumer. `auto_offset_reset` is `earliest`, `latest` or `error`."""
 
+    kind = "consumer"
+
     group_id: str
     auto_offset_reset: str
     enable_auto_commit: bool
@@ -105,36 +113,13 @@ class ConsumerConfig(ClientConfig):
     on_commit: Callback | None
 
 
-_CONFIGS: Mapping[ClientKind, type[ClientConfig]] = {
-    "producer": ProducerConfig,
-    "consumer": ConsumerConfig,
-    "admin": AdminConfig,
-}
+ConfigT = TypeVar("ConfigT", bound=ClientConfig)
 
 
-@overload
 def parse_client_config(
-    kind: Literal["producer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
-) -> ProducerConfig:
-    """The configuration of a producer."""
-
-
-@overload
-def parse_client_config(
-    kind: Literal["consumer"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
-) -> ConsumerConfig:
-    """The configuration of a consumer."""
-
-
-@overload
-def parse_client_config(
-    kind: Literal["admin"], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = ...
-) -> AdminConfig:
-    """The configuration of an admin client."""
-
-
-def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, object] | None = None) -> ClientConfig:
-    """The configuration from a client's arguments, which are not modified.
+    config: type[ConfigT], conf: Mapping[str, object] | None, kwargs: Mapping[str, object] = MappingProxyType({})
+) -> ConfigT:
+    """A `config` from a client's arguments, which are not modified.
 
     `kwargs` take precedence over `conf` and may be spelled `linger_ms` or `linger.ms`. InvalidConfig for an unknown
     key, an invalid value, or settings that contradict each other; ValueError for a consumer without `group.id`;
@@ -146,7 +131,7 @@ def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, obj
         raise TypeError("expected configuration dict")
     given: dict[str, Any] = {}
     store_options: dict[str, str | None] = {}
-    for key, value in _merged(conf, kwargs or {}):
+    for key, value in _merged(conf, kwargs):
         if key.startswith(_STORE) and key != _STORE:
             store_options[key.removeprefix(_STORE)] = _store_option(key, value)
         elif key in _SETTING_OF:
@@ -156,16 +141,16 @@ def parse_client_config(kind: ClientKind, conf: object, kwargs: Mapping[str, obj
     # None selects the default, and overrides an earlier value.
     given = {name: value for name, value in given.items() if value is not None}
     options = {name: value for name, value in store_options.items() if value is not None}
-    _check_required(kind, given)
-    _warn_of_no_effect(kind, given)
+    _check_required(config.kind, given)
+    _warn_of_no_effect(config.kind, given)
     values: dict[str, Any] = {name: given.get(name, setting.default) for name, setting in CLIENT_SETTINGS.items()}
-    if kind == "producer":
+    if config is ProducerConfig:
         _fit_producer(values, frozenset(given))
-    elif kind == "consumer":
+    elif config is ConsumerConfig:
         _fit_consumer(values, frozenset(given))
-    wanted = {f.name for f in fields(_CONFIGS[kind])}
+    wanted = {f.name for f in fields(config)}
     attributes = {s.attribute: values[s.name] for s in CLIENT_SETTINGS.values() if s.attribute in wanted}
-    return _CONFIGS[kind](root=values["bootstrap.servers"], store_options=options, **attributes)
+    return config(root=values["bootstrap.servers"], store_options=options, **attributes)
 
 
 def _merged(conf: Mapping[Any, object], kwargs: Mapping[str, object]) -> Iterator[tuple[str, object]]:
@@ -213,7 +198,7 @@ def _store_option(key: str, value: object) -> str | None:
     raise InvalidConfig(f'Invalid value for "{key}": expected a string, got {type(value).__name__}', key=key)
 
 
-def _check_required(kind: ClientKind, values: Mapping[str, object]) -> None:
+def _check_required(kind: str, values: Mapping[str, object]) -> None:
     if kind == "consumer" and not values.get("group.id"):
         # confluent-kafka raises a ValueError with this text.
         raise ValueError("Failed to create consumer: group.id must be set")
@@ -225,7 +210,7 @@ def _check_required(kind: ClientKind, values: Mapping[str, object]) -> None:
         raise InvalidConfig(f"bootstrap.servers {root!r} is a list of brokers: {remedy}", key="bootstrap.servers")
 
 
-def _warn_of_no_effect(kind: ClientKind, values: Mapping[str, SettingValue]) -> None:
+def _warn_of_no_effect(kind: str, values: Mapping[str, SettingValue]) -> None:
     """Warn once per process about each setting without effect, unless its value is the default."""
     for name, value in values.items():
         setting = CLIENT_SETTINGS[name]

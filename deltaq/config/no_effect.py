@@ -43,30 +43,23 @@ NO_EFFECT: tuple[Setting, ...] = (
         *strings(
             "both",
             "ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.location ssl.key.password ssl.key.pem "
-            "ssl.certificate.location ssl.certificate.pem ssl.ca.location ssl.ca.pem",
+            "ssl.certificate.location ssl.certificate.pem ssl.ca.location ssl.ca.pem ssl.crl.location "
+            "ssl.keystore.location ssl.keystore.password ssl.providers ssl.engine.location https.ca.location "
+            "https.ca.pem",
         ),
         string("ssl.ca.certificate.stores", "both", "Root"),
-        *strings(
-            "both",
-            "ssl.crl.location ssl.keystore.location ssl.keystore.password ssl.providers ssl.engine.location",
-        ),
         string("ssl.engine.id", "both", "dynamic"),
         boolean("enable.ssl.certificate.verification", "both", True),
         choice("ssl.endpoint.identification.algorithm", "both", "https", ("none", "https")),
-        *strings("both", "https.ca.location https.ca.pem"),
         # SASL
-        string("sasl.mechanisms", "both", "GSSAPI", "", "sasl.mechanism"),
-        *strings("both", "sasl.username sasl.password"),
+        string("sasl.mechanisms", "both", "GSSAPI", "sasl.mechanism"),
         string("sasl.kerberos.service.name", "both", "kafka"),
         string("sasl.kerberos.principal", "both", "kafkaclient"),
-        *strings("both", "sasl.kerberos.kinit.cmd sasl.kerberos.keytab"),
         integer("sasl.kerberos.min.time.before.relogin", "both", 60_000, 0, DAY_MS),
         boolean("enable.sasl.oauthbearer.unsecure.jwt", "both", False),
-        string("sasl.oauthbearer.config", "both"),
         choice("sasl.oauthbearer.method", "both", "default", ("default", "oidc")),
-        string("sasl.oauthbearer.client.id", "both", None, "", "sasl.oauthbearer.client.credentials.client.id"),
-        string("sasl.oauthbearer.client.secret", "both", None, "", "sasl.oauthbearer.client.credentials.client.secret"),
-        *strings("both", "sasl.oauthbearer.scope sasl.oauthbearer.extensions sasl.oauthbearer.token.endpoint.url"),
+        string("sasl.oauthbearer.client.id", "both", None, "sasl.oauthbearer.client.credentials.client.id"),
+        string("sasl.oauthbearer.client.secret", "both", None, "sasl.oauthbearer.client.credentials.client.secret"),
         string("sasl.oauthbearer.sub.claim.name", "both", "sub"),
         choice(
             "sasl.oauthbearer.grant.type",
@@ -77,6 +70,8 @@ NO_EFFECT: tuple[Setting, ...] = (
         choice("sasl.oauthbearer.assertion.algorithm", "both", "RS256", ("RS256", "ES256")),
         *strings(
             "both",
+            "sasl.username sasl.password sasl.kerberos.kinit.cmd sasl.kerberos.keytab sasl.oauthbearer.config "
+            "sasl.oauthbearer.scope sasl.oauthbearer.extensions sasl.oauthbearer.token.endpoint.url "
             "sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase "
             "sasl.oauthbearer.assertion.private.key.pem sasl.oauthbearer.assertion.file "
             "sasl.oauthbearer.assertion.jwt.template.file sasl.oauthbearer.assertion.claim.aud "
@@ -107,7 +102,7 @@ NO_EFFECT: tuple[Setting, ...] = (
         boolean("log.queue", "both", False),
         boolean("log.thread.name", "both", True),
         boolean("log.connection.close", "both", True),
-        Setting("logger", "both", "logger", None, ""),
+        Setting("logger", "both", "logger", None),
     ),
     *without_effect(
         "deltaq emits no statistics.",
@@ -131,10 +126,10 @@ NO_EFFECT: tuple[Setting, ...] = (
     ),
     *without_effect(
         "deltaq retries until `message.timeout.ms`, with its own back-off.",
-        integer("retries", "producer", INT32_MAX, 0, INT32_MAX, "", "message.send.max.retries"),
+        integer("retries", "producer", INT32_MAX, 0, INT32_MAX, "message.send.max.retries"),
         integer("retry.backoff.ms", "both", 100, 1, 300_000),
         integer("retry.backoff.max.ms", "both", 1_000, 1, 300_000),
-        integer("max.in.flight.requests.per.connection", "both", 1_000_000, 1, 1_000_000, "", "max.in.flight"),
+        integer("max.in.flight.requests.per.connection", "both", 1_000_000, 1, 1_000_000, "max.in.flight"),
         integer("queue.buffering.backpressure.threshold", "producer", 1, 1, 1_000_000),
     ),
     *without_effect(
@@ -147,7 +142,7 @@ NO_EFFECT: tuple[Setting, ...] = (
         "`fetch.max.bytes` and `queued.max.messages.kbytes` control fetching.",
         integer("fetch.min.bytes", "consumer", 1, 0, INT32_MAX),
         integer("queued.min.messages", "consumer", 100_000, 1, 10_000_000),
-        integer("fetch.message.max.bytes", "consumer", 1_048_576, 1, 1_000_000_000, "", "max.partition.fetch.bytes"),
+        integer("fetch.message.max.bytes", "consumer", 1_048_576, 1, 1_000_000_000, "max.partition.fetch.bytes"),
         integer("fetch.queue.backoff.ms", "consumer", 1_000, 0, 300_000),
         integer("fetch.error.backoff.ms", "consumer", 500, 0, 300_000),
         integer("max.poll.records", "consumer", 500, 1, INT32_MAX),

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
@@ -39,18 +39,17 @@ class Setting:
     clients: Clients
     kind: Kind
     default: SettingValue
-    doc: str
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = field(default_factory=dict)
     effect: Effect = "honoured"
+    doc: str = ""
 
-    @property
-    def honoured(self) -> bool:
-        """Whether the value has an effect."""
-        return self.effect == "honoured"
+    def means(self, doc: str, effect: Effect = "honoured") -> Setting:
+        """The setting with its description."""
+        return replace(self, doc=doc, effect=effect)
 
     @property
     def attribute(self) -> str:

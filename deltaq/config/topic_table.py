@@ -12,99 +12,58 @@ from deltaq.config.declare import (
     boolean,
     choice,
     integer,
+    number,
+    several,
     string,
     without_effect,
 )
 from deltaq.config.setting import Setting
 from deltaq.config.table import PARTITIONS_MAX
 
-_NO_REPLICAS = "The store replicates the data."
-_NO_SEGMENTS = "Files are rolled and merged by size: see `segment.bytes`."
-_NO_TIERS = "All data is in the store, without tiers."
-
 _TOPIC_ROWS = (
-    integer("partitions", "topic", 1, 1, PARTITIONS_MAX, "Number of partitions. It can grow, but not shrink."),
-    integer("retention.ms", "topic", 604_800_000, -1, INT64_MAX, "Age at which messages are removed; -1 is never."),
-    integer(
-        "retention.bytes",
-        "topic",
-        -1,
-        -1,
-        INT64_MAX,
-        "Size of a partition above which its oldest messages are removed; -1 is no limit.",
+    integer("partitions", "topic", 1, 1, PARTITIONS_MAX).means("Number of partitions. It can grow, but not shrink."),
+    integer("retention.ms", "topic", 604_800_000, -1, INT64_MAX).means(
+        "Age at which messages are removed; -1 is never."
     ),
-    Setting(
-        "cleanup.policy",
-        "topic",
-        "list",
-        ("delete",),
-        "`delete` applies retention; `compact` keeps only the newest message of each key; both can be combined.",
-        choices=("delete", "compact"),
+    integer("retention.bytes", "topic", -1, -1, INT64_MAX).means(
+        "Size of a partition above which its oldest messages are removed; -1 is no limit."
     ),
-    integer("delete.retention.ms", "topic", DAY_MS, 0, INT64_MAX, "Time for which key compaction keeps a tombstone."),
-    integer("min.compaction.lag.ms", "topic", 0, 0, INT64_MAX, "Minimum age of a message for key compaction."),
-    Setting(
-        "min.cleanable.dirty.ratio",
-        "topic",
-        "float",
-        0.5,
-        "Share of uncompacted data in a topic at which key compaction starts.",
-        0,
-        1,
+    several("cleanup.policy", "topic", ("delete",), ("delete", "compact")).means(
+        "`delete` applies retention; `compact` keeps only the newest message of each key; both can be combined."
     ),
-    integer(
-        "max.compaction.lag.ms",
-        "topic",
-        INT64_MAX,
-        1,
-        INT64_MAX,
-        "Age of a message at which key compaction starts, regardless of `min.cleanable.dirty.ratio`.",
+    integer("delete.retention.ms", "topic", DAY_MS, 0, INT64_MAX).means(
+        "Time for which key compaction keeps a tombstone."
     ),
-    integer(
-        "segment.bytes",
-        "topic",
-        134_217_728,
-        1_048_576,
-        INT32_MAX,
+    integer("min.compaction.lag.ms", "topic", 0, 0, INT64_MAX).means("Minimum age of a message for key compaction."),
+    number("min.cleanable.dirty.ratio", "topic", 0.5, 0, 1).means(
+        "Share of uncompacted data in a topic at which key compaction starts."
+    ),
+    integer("max.compaction.lag.ms", "topic", INT64_MAX, 1, INT64_MAX).means(
+        "Age of a message at which key compaction starts, regardless of `min.cleanable.dirty.ratio`."
+    ),
+    integer("segment.bytes", "topic", 134_217_728, 1_048_576, INT32_MAX).means(
         "Approximate size of the data files that compaction writes. The default is below Kafka's 1 GiB because files "
-        "are built in memory.",
+        "are built in memory."
     ),
-    integer(
-        "file.delete.delay.ms",
-        "topic",
-        DAY_MS,
-        DAY_MS,
-        INT64_MAX,
+    integer("file.delete.delay.ms", "topic", DAY_MS, DAY_MS, INT64_MAX).means(
         "Time for which a data file is kept after it has left the topic, for readers with an older state of the log. "
-        "Must not be below `metadata.max.retention.ms`.",
+        "Must not be below `metadata.max.retention.ms`."
     ),
-    integer(
-        "metadata.max.retention.ms",
-        "topic",
-        DAY_MS,
-        DAY_MS,
-        INT64_MAX,
+    integer("metadata.max.retention.ms", "topic", DAY_MS, DAY_MS, INT64_MAX).means(
         "Age at which log entries that a checkpoint replaces are removed. In a log of more than 100,000 entries, the "
-        "oldest are removed sooner; the newest 1,000 are always kept. Must not be above `file.delete.delay.ms`.",
+        "oldest are removed sooner; the newest 1,000 are always kept. Must not be above `file.delete.delay.ms`."
     ),
-    integer("max.message.bytes", "topic", 1_048_588, 0, INT32_MAX, "Maximum size of a message with key and headers."),
-    choice(
-        "compression.type",
-        "topic",
-        "producer",
-        ("producer", *CODECS),
-        "Codec of the data files; `producer` keeps the codec of the producer.",
-        uncompressed="none",
+    integer("max.message.bytes", "topic", 1_048_588, 0, INT32_MAX).means(
+        "Maximum size of a message with key and headers."
     ),
-    choice(
-        "message.timestamp.type",
-        "topic",
-        "CreateTime",
-        ("CreateTime", "LogAppendTime"),
-        "Timestamp of a message: `CreateTime` is set by the producer, `LogAppendTime` is the time of the commit.",
+    choice("compression.type", "topic", "producer", ("producer", *CODECS), uncompressed="none").means(
+        "Codec of the data files; `producer` keeps the codec of the producer."
+    ),
+    choice("message.timestamp.type", "topic", "CreateTime", ("CreateTime", "LogAppendTime")).means(
+        "Timestamp of a message: `CreateTime` is set by the producer, `LogAppendTime` is the time of the commit."
     ),
     *without_effect(
-        _NO_SEGMENTS,
+        "Files are rolled and merged by size: see `segment.bytes`.",
         integer("segment.ms", "topic", 604_800_000, 1, INT64_MAX),
         integer("segment.jitter.ms", "topic", 0, 0, INT64_MAX),
         integer("segment.index.bytes", "topic", 10_485_760, 4, INT32_MAX),
@@ -117,14 +76,14 @@ _TOPIC_ROWS = (
         integer("flush.ms", "topic", INT64_MAX, 0, INT64_MAX),
     ),
     *without_effect(
-        _NO_REPLICAS,
+        "The store replicates the data.",
         integer("min.insync.replicas", "topic", 1, 1, INT32_MAX),
         boolean("unclean.leader.election.enable", "topic", False),
         string("leader.replication.throttled.replicas", "topic", ""),
         string("follower.replication.throttled.replicas", "topic", ""),
     ),
     *without_effect(
-        _NO_TIERS,
+        "All data is in the store, without tiers.",
         boolean("remote.storage.enable", "topic", False),
         boolean("remote.log.copy.disable", "topic", False),
         boolean("remote.log.delete.on.disable", "topic", False),

@@ -73,7 +73,7 @@ class Consumer:
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        config: ConsumerConfig = parse_client_config("consumer", conf, keywords)
+        config = parse_client_config(ConsumerConfig, conf, keywords)
         self._config = config
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store

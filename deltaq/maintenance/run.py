@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.config import parse_client_config
+from deltaq.config import ProducerConfig, parse_client_config
 from deltaq.delta.store_errors import unavailable
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.maintenance.checkpoint import CheckpointFailed
@@ -199,7 +199,7 @@ def run(
     for key in _ROOT_SETTINGS:
         if (conf or {}).get(key, root) != root:  # the value is not shown: it may hold credentials
             raise InvalidConfig(f"{key} names another root than the one to be maintained: leave it out", key=key)
-    config = parse_client_config("producer", {**(conf or {}), "bootstrap.servers": root})
+    config = parse_client_config(ProducerConfig, {**(conf or {}), "bootstrap.servers": root})
     store = open_root(config, clock) if store is None else store
     notify = notify or (lambda _: None)
     retention_ms = config.offsets_retention_minutes * 60_000

@@ -80,7 +80,7 @@ class Producer:
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        config: ProducerConfig = parse_client_config("producer", conf, keywords)
+        config = parse_client_config(ProducerConfig, conf, keywords)
         self._config = config
         self._clock = clock
         self._monotonic = clock.monotonic

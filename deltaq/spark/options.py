@@ -117,7 +117,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     starting = _bound(given, "startingOffsets", "startingTimestamp")
     ending = _bound(given, "endingOffsets", "endingTimestamp")
     return SourceOptions(
-        client=parse_client_config("admin", given.client()),
+        client=parse_client_config(AdminConfig, given.client()),
         subscription=_subscription(given),
         starting=starting,
         ending=ending,
@@ -134,7 +134,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     given = _Given(options, SINK_OPTIONS)
     topic = given.text("topic")
     return SinkOptions(
-        client=parse_client_config("producer", given.client()),
+        client=parse_client_config(ProducerConfig, given.client()),
         topic=None if topic is None else check_topic(topic),
         columns=_column_set(given),
         txn_app_id=given.text("txnAppId"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from deltaq import errors
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.config import ClientConfig, parse_client_config
+from deltaq.config import AdminConfig, ClientConfig, parse_client_config
 from deltaq.errors import InvalidConfig, Unavailable
 from deltaq.root import open_root
 from deltaq.store.bucket_lifecycle import with_abort_rule
@@ -99,7 +99,7 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
         raise InvalidConfig(
             "bootstrap.servers names another root than the argument `root`: leave it out", key="bootstrap.servers"
         )
-    config = parse_client_config("admin", settings)
+    config = parse_client_config(AdminConfig, settings)
     url = open_root(config, SYSTEM_CLOCK).url  # checks the root and the options
     location = parse_location(root)
     if location.scheme == "s3":

@@ -93,11 +93,11 @@ def _nothing_warned_of_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def producer(**conf: object) -> ProducerConfig:
-    return parse_client_config("producer", {"bootstrap.servers": "memory://test"} | _dotted(conf))
+    return parse_client_config(ProducerConfig, {"bootstrap.servers": "memory://test"} | _dotted(conf))
 
 
 def consumer(**conf: object) -> ConsumerConfig:
-    return parse_client_config("consumer", {"bootstrap.servers": "memory://test", "group.id": "g"} | _dotted(conf))
+    return parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g"} | _dotted(conf))
 
 
 def _dotted(conf: dict[str, object]) -> dict[str, object]:
@@ -219,7 +219,7 @@ def test_every_setting_has_a_description_and_accepts_its_own_default(setting: Se
 )
 def test_a_config_has_exactly_the_settings_that_have_an_effect(kind: str, config: type[ClientConfig]) -> None:
     attributes = {f.name for f in dataclasses.fields(config)} - {"root", "store_options"}
-    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.honoured and s.clients in (kind, "both")}
+    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.effect == "honoured" and s.clients in (kind, "both")}
     assert attributes == honoured - {"bootstrap_servers"}
 
 
@@ -229,7 +229,7 @@ def test_every_honoured_setting_is_read_by_the_code() -> None:
     modules = [path for path in package.rglob("*.py") if path.parent != package / "config"]
     nodes = [node for path in modules for node in ast.walk(ast.parse(path.read_text()))]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
-    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.honoured} - {"bootstrap_servers"}
+    honoured = {s.attribute for s in CLIENT_SETTINGS.values() if s.effect == "honoured"} - {"bootstrap_servers"}
     assert sorted(honoured - read) == []
 
 
@@ -244,7 +244,7 @@ def test_attributes_have_the_types_they_declare(config: ClientConfig) -> None:
 
 
 def test_topic_settings_are_exactly_those_that_have_an_effect() -> None:
-    honoured = {s.attribute for s in TOPIC_SETTINGS.values() if s.honoured}
+    honoured = {s.attribute for s in TOPIC_SETTINGS.values() if s.effect == "honoured"}
     assert {f.name for f in dataclasses.fields(TopicSettings)} == honoured
 
 
@@ -256,13 +256,15 @@ def test_keywords_win_over_the_dict_and_neither_is_changed() -> None:
     }
     kwargs: dict[str, object] = {"linger_ms": 7, "batch.size": 2_000, "default_topic_config": None}
     before = (pickle.dumps(conf), pickle.dumps(kwargs))
-    config = parse_client_config("producer", conf, kwargs)
+    config = parse_client_config(ProducerConfig, conf, kwargs)
     assert (config.linger_ms, config.batch_size, config.compression_type) == (7.0, 2_000, "lz4")
     assert (pickle.dumps(conf), pickle.dumps(kwargs)) == before
 
 
 def test_keywords_alone_are_enough() -> None:
-    config = parse_client_config("admin", None, {"bootstrap_servers": "/data", "client_id": "me", "store_region": "eu"})
+    config = parse_client_config(
+        AdminConfig, None, {"bootstrap_servers": "/data", "client_id": "me", "store_region": "eu"}
+    )
     assert (config.root, config.client_id, config.store_options) == ("/data", "me", {"region": "eu"})
 
 
@@ -274,7 +276,7 @@ def test_an_alias_sets_the_setting_it_stands_for(spelling: str) -> None:
         value = str(not setting.default)
     clients: dict[str, Any] = {"producer": producer, "consumer": consumer, "both": producer}
     config = clients[setting.clients](**{spelling.replace(".", "__"): value})
-    if setting.honoured:
+    if setting.effect == "honoured":
         shown = config.root if setting.name == "bootstrap.servers" else getattr(config, setting.attribute)
         assert shown == setting.parse(value)
 
@@ -351,7 +353,8 @@ def test_a_wrong_choice_is_refused_with_the_choices() -> None:
 def test_none_is_the_default() -> None:
     assert producer(linger__ms=None, on_delivery=None, transactional__id=None) == producer()
     assert (
-        parse_client_config("producer", {"bootstrap.servers": "x", "linger.ms": 9}, {"linger_ms": None}).linger_ms == 5
+        parse_client_config(ProducerConfig, {"bootstrap.servers": "x", "linger.ms": 9}, {"linger_ms": None}).linger_ms
+        == 5
     )
 
 
@@ -397,20 +400,20 @@ def test_assignors_are_a_list_without_repetitions() -> None:
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, hint: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        parse_client_config("producer", {"bootstrap.servers": "memory://test", key: 1})
+        parse_client_config(ProducerConfig, {"bootstrap.servers": "memory://test", key: 1})
     assert caught.value.error.str() == f'No such configuration property: "{key}"; did you mean "{hint}"?'
 
 
 @pytest.mark.parametrize("key", ["x", 3, "store.", "", "group.id.\n", "error_cb.builder"])
 def test_an_unknown_key_without_a_similar_one_is_refused_without_suggestion(key: Any) -> None:
     with pytest.raises(InvalidConfig, match="No such configuration property"):
-        parse_client_config("producer", {"bootstrap.servers": "memory://test", key: 1})
+        parse_client_config(ProducerConfig, {"bootstrap.servers": "memory://test", key: 1})
 
 
 @pytest.mark.parametrize("conf", [None, 5, "bootstrap.servers=x", [("acks", 1)]])
 def test_a_config_that_is_no_dict_raises_type_error(conf: Any) -> None:
     with pytest.raises(TypeError, match="expected configuration dict"):
-        parse_client_config("producer", conf)
+        parse_client_config(ProducerConfig, conf)
     with pytest.raises(TypeError, match=r"default\.topic\.config must be a dict"):
         producer(default__topic__config=5)
 
@@ -418,13 +421,13 @@ def test_a_config_that_is_no_dict_raises_type_error(conf: Any) -> None:
 @pytest.mark.parametrize("conf", [{}, {"bootstrap.servers": "x"}, {"group.id": None}, {"group.id": ""}])
 def test_a_consumer_needs_a_group(conf: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"^Failed to create consumer: group\.id must be set$"):
-        parse_client_config("consumer", conf)
+        parse_client_config(ConsumerConfig, conf)
 
 
 @pytest.mark.parametrize("root", [None, "", "localhost:9092", "kafka-1:9092, kafka-2:9092"])
 def test_a_root_must_be_named_and_is_no_list_of_brokers(root: object) -> None:
     with pytest.raises(InvalidConfig, match="set it to the root") as caught:
-        parse_client_config("admin", {"bootstrap.servers": root})
+        parse_client_config(AdminConfig, {"bootstrap.servers": root})
     assert caught.value.key == "bootstrap.servers"
 
 
@@ -432,11 +435,11 @@ def test_a_root_must_be_named_and_is_no_list_of_brokers(root: object) -> None:
     "root", ["/data", "relative/path", "s3://b/p", "memory://x", "file:///d", "C:/data", "http://h:9000/b"]
 )
 def test_paths_and_urls_are_roots(root: str) -> None:
-    assert parse_client_config("admin", {"bootstrap.servers": root}).root == root
+    assert parse_client_config(AdminConfig, {"bootstrap.servers": root}).root == root
 
 
 def test_a_path_object_is_a_root(tmp_path: Path) -> None:
-    assert parse_client_config("admin", {"bootstrap.servers": tmp_path}).root == str(tmp_path)
+    assert parse_client_config(AdminConfig, {"bootstrap.servers": tmp_path}).root == str(tmp_path)
 
 
 PEER_AGREES: list[dict[str, object]] = [
@@ -464,7 +467,7 @@ PEER_AGREES: list[dict[str, object]] = [
 def test_contradictions_are_refused_as_the_real_client_does(conf: dict[str, object]) -> None:
     theirs = peer_refusal(conf).removeprefix("Failed to create producer: ")
     try:
-        parse_client_config("producer", {"bootstrap.servers": "memory://test", **conf})
+        parse_client_config(ProducerConfig, {"bootstrap.servers": "memory://test", **conf})
         ours = ""
     except InvalidConfig as error:
         ours = error.error.str()
@@ -498,7 +501,7 @@ def test_defaults_adapt_to_the_given_settings() -> None:
 )
 def test_contradictions_of_a_consumer_are_refused(conf: dict[str, object]) -> None:
     with pytest.raises(InvalidConfig, match="must"):
-        parse_client_config("consumer", {"bootstrap.servers": "memory://test", "group.id": "g", **conf})
+        parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g", **conf})
 
 
 @pytest.mark.fault("K2")
@@ -512,7 +515,7 @@ def test_contradictions_of_a_consumer_are_refused(conf: dict[str, object]) -> No
 )
 def test_names_that_would_be_paths_are_refused(key: str, code: int) -> None:
     with pytest.raises(InvalidConfig) as caught:
-        parse_client_config("consumer", {"bootstrap.servers": "memory://test", "group.id": "g", key: "../x"})
+        parse_client_config(ConsumerConfig, {"bootstrap.servers": "memory://test", "group.id": "g", key: "../x"})
     assert caught.value.args[0] == code
 
 
@@ -548,7 +551,7 @@ def test_a_setting_without_effect_is_logged_once(warnings_logged: pytest.LogCapt
     assert "hunter2" not in str(texts)
 
 
-@pytest.mark.parametrize("kind", ["consumer", "admin"])
+@pytest.mark.parametrize("kind", [ConsumerConfig, AdminConfig])
 def test_offsets_retention_belongs_to_clients_that_run_maintenance(
     kind: Any, warnings_logged: pytest.LogCaptureFixture
 ) -> None:
@@ -585,7 +588,7 @@ def test_a_setting_of_the_other_client_is_validated_and_logged(warnings_logged: 
 @pytest.mark.fault("K5")
 def test_secrets_of_the_store_and_the_root_are_not_shown() -> None:
     config = parse_client_config(
-        "producer",
+        ProducerConfig,
         {
             "bootstrap.servers": "s3://KEYID:PLANTED1@bucket/prefix?sig=PLANTED2",
             "store.secret_access_key": "PLANTED3",
@@ -620,7 +623,7 @@ def test_a_config_cannot_be_changed() -> None:
 def test_any_dict_gives_a_config_or_an_error_that_names_the_key(conf: dict[str, object]) -> None:
     named: list[object] = []
     try:
-        config = parse_client_config("producer", {**conf, "bootstrap.servers": "memory://test"})
+        config = parse_client_config(ProducerConfig, {**conf, "bootstrap.servers": "memory://test"})
         named.append(config.root)
     except InvalidConfig as error:
         named.append(error.key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from functools import total_ordering
 
 __all__ = [
     "Corrupt",
@@ -47,6 +48,7 @@ def _code(value: int, text: str) -> int:
     return value
 
 
+@total_ordering
 class KafkaError:
     """An error as a value: a code, a text and three flags. `KafkaException` is the exception that carries it.
 
@@ -118,8 +120,7 @@ class KafkaError:
     _AUTO_OFFSET_RESET = _code(-140, "Local: No offset to automatically reset to")
     _LOG_TRUNCATION = _code(-139, "Local: Partition log truncation detected")
     _INVALID_DIFFERENT_RECORD = _code(
-        -138,
-        "Local: an invalid record in the same batch caused the failure of this message too",
+        -138, "Local: an invalid record in the same batch caused the failure of this message too"
     )
     _DESTROY_BROKER = _code(-137, "Local: Broker handle destroyed without termination")
     UNKNOWN = _code(-1, "Unknown broker error")
@@ -144,8 +145,7 @@ class KafkaError:
     RECORD_LIST_TOO_LARGE = _code(18, "Broker: Message batch larger than configured server segment size")
     NOT_ENOUGH_REPLICAS = _code(19, "Broker: Not enough in-sync replicas")
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = _code(
-        20,
-        "Broker: Message(s) written to insufficient number of in-sync replicas",
+        20, "Broker: Message(s) written to insufficient number of in-sync replicas"
     )
     INVALID_REQUIRED_ACKS = _code(21, "Broker: Invalid required acks value")
     ILLEGAL_GENERATION = _code(22, "Broker: Specified group generation id is not valid")
@@ -176,8 +176,7 @@ class KafkaError:
     INVALID_PRODUCER_EPOCH = _code(47, "Broker: Producer attempted an operation with an old epoch")
     INVALID_TXN_STATE = _code(48, "Broker: Producer attempted a transactional operation in an invalid state")
     INVALID_PRODUCER_ID_MAPPING = _code(
-        49,
-        "Broker: Producer attempted to use a producer id which is not currently assigned to its transactional id",
+        49, "Broker: Producer attempted to use a producer id which is not currently assigned to its transactional id"
     )
     INVALID_TRANSACTION_TIMEOUT = _code(
         50,
@@ -206,8 +205,7 @@ class KafkaError:
     DELEGATION_TOKEN_NOT_FOUND = _code(62, "Broker: Delegation Token is not found on server")
     DELEGATION_TOKEN_OWNER_MISMATCH = _code(63, "Broker: Specified Principal is not valid Owner/Renewer")
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = _code(
-        64,
-        "Broker: Delegation Token requests are not allowed on this connection",
+        64, "Broker: Delegation Token requests are not allowed on this connection"
     )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = _code(65, "Broker: Delegation Token authorization failed")
     DELEGATION_TOKEN_EXPIRED = _code(66, "Broker: Delegation Token is expired")
@@ -231,15 +229,13 @@ class KafkaError:
     ELECTION_NOT_NEEDED = _code(84, "Broker: Leader election not needed for topic partition")
     NO_REASSIGNMENT_IN_PROGRESS = _code(85, "Broker: No partition reassignment is in progress")
     GROUP_SUBSCRIBED_TO_TOPIC = _code(
-        86,
-        "Broker: Deleting offsets of a topic while the consumer group is subscribed to it",
+        86, "Broker: Deleting offsets of a topic while the consumer group is subscribed to it"
     )
     INVALID_RECORD = _code(87, "Broker: Broker failed to validate record")
     UNSTABLE_OFFSET_COMMIT = _code(88, "Broker: There are unstable offsets that need to be cleared")
     THROTTLING_QUOTA_EXCEEDED = _code(89, "Broker: Throttling quota has been exceeded")
     PRODUCER_FENCED = _code(
-        90,
-        "Broker: There is a newer producer with the same transactionalId which fences the current one",
+        90, "Broker: There is a newer producer with the same transactionalId which fences the current one"
     )
     RESOURCE_NOT_FOUND = _code(91, "Broker: Request illegally referred to resource that does not exist")
     DUPLICATE_RESOURCE = _code(92, "Broker: Request illegally referred to the same resource twice")
@@ -257,20 +253,17 @@ class KafkaError:
     FENCED_MEMBER_EPOCH = _code(110, "Broker: The member epoch is fenced by the group coordinator")
     UNRELEASED_INSTANCE_ID = _code(111, "Broker: The instance ID is still used by another member in the consumer group")
     UNSUPPORTED_ASSIGNOR = _code(
-        112,
-        "Broker: The assignor or its version range is not supported by the consumer group",
+        112, "Broker: The assignor or its version range is not supported by the consumer group"
     )
     STALE_MEMBER_EPOCH = _code(113, "Broker: The member epoch is stale")
     MISMATCHED_ENDPOINT_TYPE = _code(114, "Broker: The request was sent to an endpoint of the wrong type")
     UNSUPPORTED_ENDPOINT_TYPE = _code(115, "Broker: This endpoint type is not supported yet")
     UNKNOWN_CONTROLLER_ID = _code(116, "Broker: This controller ID is not known")
     UNKNOWN_SUBSCRIPTION_ID = _code(
-        117,
-        "Broker: Client sent a push telemetry request with an invalid or outdated subscription ID",
+        117, "Broker: Client sent a push telemetry request with an invalid or outdated subscription ID"
     )
     TELEMETRY_TOO_LARGE = _code(
-        118,
-        "Broker: Client sent a push telemetry request larger than the maximum size the broker will accept",
+        118, "Broker: Client sent a push telemetry request larger than the maximum size the broker will accept"
     )
     INVALID_REGISTRATION = _code(119, "Broker: The controller has considered the broker registration to be invalid")
     TRANSACTION_ABORTABLE = _code(120, "Broker: The server encountered an error with the transaction")
@@ -283,8 +276,7 @@ class KafkaError:
     VOTER_NOT_FOUND = _code(127, "Broker: The voter is not part of the set of voters")
     INVALID_REGULAR_EXPRESSION = _code(128, "Broker: The regular expression is not valid")
     REBOOTSTRAP_REQUIRED = _code(
-        129,
-        "Broker: Client metadata is stale, client should rebootstrap to obtain new metadata",
+        129, "Broker: Client metadata is stale, client should rebootstrap to obtain new metadata"
     )
     STREAMS_INVALID_TOPOLOGY = _code(130, "Broker: The supplied topology is invalid")
     STREAMS_INVALID_TOPOLOGY_EPOCH = _code(131, "Broker: The supplied topology epoch is invalid")
@@ -349,18 +341,6 @@ class KafkaError:
     def __lt__(self, other: object) -> bool:
         code = _code_of(other)
         return NotImplemented if code is None else self._code < code
-
-    def __le__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code <= code
-
-    def __gt__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code > code
-
-    def __ge__(self, other: object) -> bool:
-        code = _code_of(other)
-        return NotImplemented if code is None else self._code >= code
 
 
 # Dunder names are left out: newer Python versions add integer attributes to a class (`__firstlineno__`).

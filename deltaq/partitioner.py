@@ -12,15 +12,7 @@ from zlib import crc32
 
 from deltaq.errors import InvalidConfig
 
-PARTITIONERS = (
-    "random",
-    "consistent",
-    "consistent_random",
-    "murmur2",
-    "murmur2_random",
-    "fnv1a",
-    "fnv1a_random",
-)
+PARTITIONERS = ("random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random")
 """Names allowed for the setting `partitioner`; librdkafka's default is `consistent_random`."""
 
 _UINT32 = 0xFFFFFFFF
@@ -42,12 +34,7 @@ def fnv1a(key: bytes, partition_count: int) -> int:
 
 
 def assign_partitions(
-    partitioner: str,
-    keys: Sequence[bytes | None],
-    count: int,
-    sticky: int,
-    *,
-    spread: bool = False,
+    partitioner: str, keys: Sequence[bytes | None], count: int, sticky: int, *, spread: bool = False
 ) -> list[int]:
     """The partition (0..count-1) of each row of a batch, given the keys of the rows.
 

@@ -135,8 +135,7 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.ending is not None:
             raise InvalidConfig(
-                "a stream has no end: omit endingOffsets and endingTimestamp, or use spark.read",
-                key="endingOffsets",
+                "a stream has no end: omit endingOffsets and endingTimestamp, or use spark.read", key="endingOffsets"
             )
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._columns = ReadColumns(options.columns, schema)

@@ -32,8 +32,7 @@ def located(client: ClientT, clock: Clock) -> ClientT:
     url = open_root(client, clock).url
     if url.startswith("memory:"):
         raise InvalidConfig(
-            f"{url} exists in one process only, and Spark uses several: use a folder or an object store",
-            key="path",
+            f"{url} exists in one process only, and Spark uses several: use a folder or an object store", key="path"
         )
     return replace(client, root=url)
 

@@ -12,7 +12,8 @@ from benchmarks.counting_store import CountingStore
 from benchmarks.modelled.model import StoreModel
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.store import ObjectEntry, PollInterval, Store, Watch
-from deltaq.store.objects import LIST_CHUNK, PART_BYTES, PARTS_IN_FLIGHT, POLL_INTERVAL
+from deltaq.store.object_listing import LIST_CHUNK
+from deltaq.store.objects import PART_BYTES, PARTS_IN_FLIGHT, POLL_INTERVAL
 from deltaq.store.watch import SignalWatch
 from deltaq.testing.chance import chance
 

@@ -26,13 +26,15 @@ from deltaq.store import (
     StoreRefused,
     StoreUnavailable,
     UnsafeStore,
+    object_connection,
     objects,
     open_store,
     probe,
 )
+from deltaq.store.object_connection import IMPATIENT_TIMEOUT_S
 from deltaq.store.object_errors import scrub
 from deltaq.store.object_options import OPTIONS, object_settings
-from deltaq.store.objects import IMPATIENT_ATTEMPTS, IMPATIENT_TIMEOUT_S, NEAR_POLL_INTERVAL, NEAR_S, POLL_INTERVAL
+from deltaq.store.objects import IMPATIENT_ATTEMPTS, NEAR_POLL_INTERVAL, NEAR_S, POLL_INTERVAL
 from deltaq.testing import ManualClock
 from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub, StubRequest
 
@@ -282,7 +284,8 @@ TIMEOUT_S = 0.2
 @pytest.fixture
 def unhurried(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     """A server, and impatient gets that wait longer for its answers than elsewhere."""
-    monkeypatch.setattr(objects, "IMPATIENT_TIMEOUT_S", TIMEOUT_S)
+    for module in (object_connection, objects):
+        monkeypatch.setattr(module, "IMPATIENT_TIMEOUT_S", TIMEOUT_S)
     return server
 
 
@@ -426,14 +429,14 @@ def before_the_proof(full, monkeypatch) -> Callable[[Callable[[], object]], None
     """Has something done between a listing and the look at what follows it, once."""
 
     def arrange(work: Callable[[], object]) -> None:
-        prove, left = full._missing, [work]
+        prove, left = full._listing._missing, [work]
 
         def first(*arguments: str) -> Any:
             while left:
                 left.pop()()
             return prove(*arguments)
 
-        monkeypatch.setattr(full, "_missing", first)
+        monkeypatch.setattr(full._listing, "_missing", first)
 
     return arrange
 
@@ -450,7 +453,7 @@ def test_an_object_written_during_the_second_listing_is_included(full, before_th
 def test_an_object_deleted_during_the_second_listing_is_no_error(server, full, before_the_proof) -> None:
     before_the_proof(lambda: [server.stub.change(f"pre/{key}", None, "bucket") for key in LISTED])
     assert _keys(full, "topics/g/") == LISTED[-3:]
-    assert full._known == LISTED[-1]
+    assert full._listing.known == LISTED[-1]
     assert _keys(full, "topics/") == []
 
 

@@ -22,9 +22,8 @@ from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import definition_of
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.rewrites import RewrittenSegment
 from deltaq.topics.scan import Fetched, FileGone, FileRead, plan_reads, read_file, read_known
-from deltaq.topics.state import Batch
+from deltaq.topics.state import PendingSegment, RewrittenRecords
 from deltaq.work import Work
 
 _log = logging.getLogger("deltaq.maintenance")
@@ -88,7 +87,7 @@ class Rewriter:
         """
         as_of = self._log.version
         inputs = [file.path for file in plan.inputs]
-        uploaded: list[RewrittenSegment] = []
+        uploaded: list[PendingSegment] = []
         try:
             todo = [part for ranges in plan.outputs for part in divided(plan.inputs, ranges, self.bytes_max)]
             todo.reverse()
@@ -113,7 +112,7 @@ class Rewriter:
         self._row_cache.forget(inputs)
         return tuple(segment.path for segment in uploaded)
 
-    def _prepare(self, inputs: Sequence[str], uploaded: Sequence[RewrittenSegment]) -> Work[Prepared]:
+    def _prepare(self, inputs: Sequence[str], uploaded: Sequence[PendingSegment]) -> Work[Prepared]:
         actions = self._log.rewrite_actions(inputs, uploaded)
         before = NOTHING_PREPARED
         for at in range(0, len(actions), PREPARED_AT_ONCE):
@@ -137,10 +136,10 @@ class Rewriter:
         keep: Callable[[Fetched], pa.RecordBatch],
         clean: int | None,
         as_of: int,
-    ) -> Work[RewrittenSegment]:
+    ) -> Work[PendingSegment]:
         path = names.data_file_name(self._clock.unique_id())
         # The rows are released once they are encoded, so that a slow upload does not keep both in memory.
-        batches, encoded, decoded_bytes, times, offsets = yield from self._encoded(plan, ranges, keep, path)
+        shares, encoded, decoded_bytes, times, offsets = yield from self._encoded(plan, ranges, keep)
         yield
         try:
             yield from self._put(self._log.folder + path, encoded.data)
@@ -148,25 +147,29 @@ class Rewriter:
             raise unavailable(error) from error
         yield
         newest = max(plan.inputs, key=lambda file: file.segment.version)
-        return RewrittenSegment(
+        records = RewrittenRecords(
+            tuple(ranges[partition] for partition, _ in shares),
+            (offsets["min"].as_py() or 0, offsets["max"].as_py() or 0),
+            newest.segment.version,
+            newest.log_append_time,
+            clean,
+            decoded_bytes,
+        )
+        return PendingSegment(
             path,
             len(encoded.data),
             encoded.rows,
             encoded.crc32,
             encoded.footer_bytes,
             encoded.footer_crc32,
-            batches,
-            (offsets["min"].as_py() or 0, offsets["max"].as_py() or 0),
-            newest.segment.version,
+            shares,
             # A file without rows keeps the times of the newest file that it replaces.
             newest.min_timestamp_ms if not encoded.rows else times["min"].as_py() // 1000,
             newest.max_timestamp_ms if not encoded.rows else times["max"].as_py() // 1000,
             max(file.modified_ms for file in plan.inputs),
-            newest.log_append_time,
-            as_of,
-            clean,
-            decoded_bytes,
-            encoded.statistics,
+            as_of=as_of,
+            statistics=encoded.statistics,
+            rewritten=records,
         )
 
     def _put(self, key: str, data: memoryview) -> Work[None]:
@@ -176,19 +179,19 @@ class Rewriter:
             self._store.put(key, data)
 
     def _encoded(
-        self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch], path: str
-    ) -> Work[tuple[tuple[Batch, ...], EncodedSegment, int, pa.Scalar, pa.Scalar]]:
-        """Encode the new file `path`. Returns its batches, its content, the number of bytes that it decodes to, and
-        the minimum and maximum of its times (in µs) and of its offsets."""
+        self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
+    ) -> Work[tuple[tuple[tuple[int, int], ...], EncodedSegment, int, pa.Scalar, pa.Scalar]]:
+        """Encode a new file. Returns its shares, its content, the number of bytes that it decodes to, and the minimum
+        and maximum of its times (in µs) and of its offsets."""
         rows = yield from self._read(plan, ranges, keep)
-        batches = _batches(ranges, rows, path)
+        shares = tuple((partition, sum(part.num_rows for part in parts)) for partition, parts in rows.items())
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
-        counts = [batch.rows for batch in batches]
+        counts = [count for _, count in shares]
         encoded = yield from encode_by_row_groups(
             table, counts, *self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
         )
         times = pc.min_max(table.column("_timestamp").cast(pa.int64()))
-        return batches, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
+        return shares, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
 
     def _read(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
@@ -237,21 +240,10 @@ class Rewriter:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _discard(self, uploaded: list[RewrittenSegment]) -> None:
+    def _discard(self, uploaded: list[PendingSegment]) -> None:
         """Delete uploaded files that no log entry names or will ever name."""
         for segment in uploaded:
             try:
                 self._store.delete(self._log.folder + segment.path)
             except StoreError as error:
                 _log.info("a rewritten file is left to orphan removal: %s", error)
-
-
-def _batches(ranges: Ranges, rows: dict[int, list[pa.RecordBatch]], path: str) -> tuple[Batch, ...]:
-    batches = []
-    first = 0
-    for partition, parts in rows.items():
-        base, end = ranges[partition]
-        count = sum(part.num_rows for part in parts)
-        batches.append(Batch(partition, base, end, first, count, count != end - base, path))
-        first += count
-    return tuple(batches)

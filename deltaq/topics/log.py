@@ -9,15 +9,7 @@ from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.delta.actions import (
-    NOTHING_PREPARED,
-    Action,
-    Add,
-    CommitInfo,
-    Entry,
-    Prepared,
-    Txn,
-)
+from deltaq.delta.actions import NOTHING_PREPARED, Action, Add, CommitInfo, Entry, Prepared, Txn
 from deltaq.delta.log import Abandoned, Committed, Draft
 from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import TableState
@@ -25,16 +17,8 @@ from deltaq.delta.tokens import parse_commit_token
 from deltaq.errors import TopicExists, UnknownTopic
 from deltaq.store import Store, StoreError
 from deltaq.topics.position import APPEND_OPERATION, CheckedDraft, TopicPosition
-from deltaq.topics.rewrites import (
-    RewrittenSegment,
-    may_have_left,
-)
-from deltaq.topics.shared_files import (
-    WRITER_CHARS,
-    PendingSharedFiles,
-    SharedFileId,
-    parse_shared_file,
-)
+from deltaq.topics.rewrites import may_have_left
+from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileId, parse_shared_file
 from deltaq.topics.state import (
     DataFile,
     PendingSegment,
@@ -462,6 +446,6 @@ class SharedTopicLog:
         return self.log.shared_file_token(segment)
 
 
-def voided_uploads(segments: Sequence[PendingSegment] | Sequence[RewrittenSegment], head: TopicHead) -> frozenset[str]:
+def voided_uploads(segments: Sequence[PendingSegment], head: TopicHead) -> frozenset[str]:
     """The paths of uploads that may have been removed as orphans."""
     return frozenset(segment.path for segment in segments if segment.as_of < head.min_upload_version)

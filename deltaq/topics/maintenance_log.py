@@ -12,15 +12,8 @@ from deltaq.delta.table_state import TableState
 from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, statistics_property
 from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, StalePlan, TopicLog, voided_uploads
-from deltaq.topics.rewrites import (
-    RewrittenSegment,
-    Trimmed,
-    raised_min_upload_version,
-    renewed,
-    retained,
-    rewritten,
-)
-from deltaq.topics.state import TopicChange, TopicHead, changed
+from deltaq.topics.rewrites import Trimmed, raised_min_upload_version, renewed, retained, rewritten
+from deltaq.topics.state import PendingSegment, TopicChange, TopicHead, changed
 
 LOCK_HOLD_MAX_S = 5.0
 """Longest time in seconds for which a maintenance commit holds the writer's lock, if the store does not answer."""
@@ -60,14 +53,14 @@ class MaintenanceLog(TopicLog):
                     self.adopt(log)
         return super().catch_up(to_end=to_end)
 
-    def rewrite_actions(self, inputs: Sequence[str], outputs: Sequence[RewrittenSegment]) -> list[Action]:
+    def rewrite_actions(self, inputs: Sequence[str], outputs: Sequence[PendingSegment]) -> list[Action]:
         """The actions of a `rewrite` that can be prepared in advance, to hold the writer's lock for a shorter time."""
         return rewritten(inputs, outputs, self._now(), self._indexed_columns())
 
     def rewrite(
         self,
         inputs: Sequence[str],
-        outputs: Sequence[RewrittenSegment],
+        outputs: Sequence[PendingSegment],
         deadline: float,
         before: Prepared | None = None,
         planned_for: TopicSettings | None = None,

@@ -15,45 +15,8 @@ from itertools import starmap, zip_longest
 
 from deltaq.delta.actions import Action, Add, Entry, Remove
 from deltaq.errors import Corrupt
-from deltaq.parquet.file_statistics import ColumnStatistics, delta_time, file_stats
-from deltaq.serde.json_text import compact_json
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.state import (
-    BATCHES_TAG,
-    FILE_TAG,
-    Batch,
-    DataFile,
-    TopicHead,
-    data_file,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RewrittenSegment:
-    """An uploaded file whose records have offsets already.
-
-    `batches` are in the order of the rows; `offsets` are the lowest and the highest offset. `version` is that of the
-    newest entry whose records it has. `as_of` and `statistics` are as in `PendingSegment`, `clean` and `decoded_bytes`
-    as in `DataFile`.
-    """
-
-    path: str
-    size: int
-    rows: int
-    crc32: int
-    footer_bytes: int
-    footer_crc32: int
-    batches: tuple[Batch, ...]
-    offsets: tuple[int, int]
-    version: int
-    min_timestamp_ms: int
-    max_timestamp_ms: int
-    modified_ms: int
-    log_append_time: bool
-    as_of: int
-    clean: int | None = None
-    decoded_bytes: int = 0
-    statistics: tuple[ColumnStatistics, ...] = ()
+from deltaq.topics.state import Batch, DataFile, PendingSegment, TopicHead, add_action, data_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +31,7 @@ class Trimmed:
 
 
 def rewritten(
-    inputs: Sequence[str], outputs: Sequence[RewrittenSegment], time_ms: int, indexed: Sequence[str] = ()
+    inputs: Sequence[str], outputs: Sequence[PendingSegment], time_ms: int, indexed: Sequence[str] = ()
 ) -> list[Action]:
     """The actions that replace the files `inputs` by `outputs`; readers see the same records. The entry's head comes
     from `renewed`. `indexed` is as in `state.appended`."""
@@ -98,45 +61,16 @@ def raised_min_upload_version(head: TopicHead, min_upload_version: int, now_ms: 
     return [raised.action()]
 
 
-def _add(segment: RewrittenSegment, indexed: Sequence[str]) -> Add:
-    about: dict[str, object] = {
-        "version": segment.version,
-        "rows": segment.rows,
-        "crc32": segment.crc32,
-        "footer": [segment.footer_bytes, segment.footer_crc32],
-        "timestamps": [segment.min_timestamp_ms, segment.max_timestamp_ms],
-    }
-    if segment.log_append_time:
-        about["log_append_time"] = True
-    if segment.clean is not None:
-        about["clean"] = segment.clean
-    if segment.decoded_bytes:
-        about["decoded"] = segment.decoded_bytes
-    batches = [_numbers(batch) for batch in segment.batches]
-    return Add(
-        path=segment.path,
-        size=segment.size,
-        modification_time=segment.modified_ms,
-        data_change=False,
-        stats=file_stats(segment.rows, _own_statistics(segment), segment.statistics, indexed),
-        tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
-    )
-
-
-def _numbers(batch: Batch) -> list[int]:
-    dense = [batch.partition, batch.base_offset, batch.first_row, batch.rows]
-    return [*dense, batch.next_offset] if batch.sparse else dense
-
-
-def _own_statistics(segment: RewrittenSegment) -> list[ColumnStatistics]:
-    if not segment.rows:
-        return []
-    batches, times = segment.batches, (segment.min_timestamp_ms, segment.max_timestamp_ms)
-    return [
-        ColumnStatistics("_partition", 0, batches[0].partition, batches[-1].partition),
-        ColumnStatistics("_offset", 0, *segment.offsets),
-        ColumnStatistics("_timestamp", 0, *map(delta_time, times)),
-    ]
+def _add(segment: PendingSegment, indexed: Sequence[str]) -> Add:
+    records = segment.rewritten
+    if records is None:
+        raise ValueError(f"{segment.path!r} has new records, which only an append can commit")
+    first, batches = 0, []
+    for (partition, rows), (base, end) in zip(segment.shares, records.ranges, strict=True):
+        dense = [partition, base, first, rows]
+        batches.append(dense if rows == end - base else [*dense, end])
+        first += rows
+    return add_action(segment, batches, records.version, indexed)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def shared_file_path(file_id: SharedFileId, segment: PendingSegment, topic_id: s
         segment.footer_crc32,
         segment.min_timestamp_ms,
         segment.max_timestamp_ms - segment.min_timestamp_ms,
-        segment.created_ms,
+        segment.modified_ms,
         int(segment.timed),
     ]
     at = 0
@@ -122,14 +122,14 @@ def parse_shared_file(path: str) -> SharedFile | None:
 
 def _segment(path: str, numbers: list[int], as_of: int) -> PendingSegment:
     """The segment that the numbers in a name describe. Raises ValueError if they contradict each other."""
-    form, size, rows, crc32, footer_bytes, footer_crc32, low, span, created, timed, *pairs = numbers
+    form, size, rows, crc32, footer_bytes, footer_crc32, low, span, modified, timed, *pairs = numbers
     partition, shares = 0, []
     for step, count in zip(pairs[::2], pairs[1::2], strict=True):
         partition += step
         shares.append((partition, count))
     if form != _FORM or not rows or sum(count for _, count in shares) != rows:
         raise ValueError("unknown form, or the shares do not add up to the rows")
-    times = low, low + span, created
+    times = low, low + span, modified
     return PendingSegment(path, size, rows, crc32, footer_bytes, footer_crc32, tuple(shares), *times, timed == 1, as_of)
 
 

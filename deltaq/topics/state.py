@@ -105,11 +105,30 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class PendingSegment:
-    """An uploaded segment without offsets yet. `shares` are (partition, rows), in the order of the rows.
+class RewrittenRecords:
+    """What the records of a rewritten segment keep: their offsets, and the rest that the files before it say of them.
 
-    Unless `timed`, its records take the time of the commit as their timestamp. `as_of`: a version that the log was
-    known to have reached before the upload began. `statistics`: of the value columns, as far as known.
+    `ranges` are the offsets `[base, next)` of each of the segment's shares; `offsets` are the lowest and the highest
+    offset of a record. `version` is that of the newest entry whose records are in the segment. `log_append_time`,
+    `clean` and `decoded_bytes` are as in `DataFile`.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    offsets: tuple[int, int]
+    version: int
+    log_append_time: bool
+    clean: int | None = None
+    decoded_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSegment:
+    """An uploaded segment that no log entry names yet. `shares` are (partition, rows), in the order of the rows.
+
+    `modified_ms`: when its newest records were uploaded. Unless `timed`, its records take the time of the commit as
+    their timestamp. `as_of`: a version that the log was known to have reached before the upload began. `statistics`: of
+    the value columns, as far as known. `rewritten`: for a segment that replaces files; None for new records, to which
+    the commit gives offsets.
     """
 
     path: str
@@ -121,10 +140,11 @@ class PendingSegment:
     shares: tuple[tuple[int, int], ...]
     min_timestamp_ms: int
     max_timestamp_ms: int
-    created_ms: int
+    modified_ms: int
     timed: bool = True
     as_of: int = 0
     statistics: tuple[ColumnStatistics, ...] = ()
+    rewritten: RewrittenRecords | None = None
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -341,7 +361,7 @@ def appended(
     log_append_time: bool,
     indexed: Sequence[str] = (),
 ) -> tuple[TopicHead, list[Action]]:
-    """Assign offsets to the rows of `segments` in entry `version`; the head after it and the actions to write.
+    """Assign offsets to the rows of `segments`, new records, in entry `version`; the head after it and the actions.
 
     `indexed` are the value columns that have statistics in this table.
     """
@@ -357,18 +377,22 @@ def appended(
             first += rows
         # The topic's timestamp type may have changed since the upload. Records without times take the commit's.
         stamped = log_append_time or not segment.timed
-        actions.append(_add(segment, batches, version, time_ms if stamped else None, indexed))
+        actions.append(add_action(segment, batches, version, indexed, time_ms if stamped else None))
     after = replace(head, next_offsets=tuple(offsets), time_ms=time_ms)
     return after, [*actions, after.action()]
 
 
-def _add(
+def add_action(
     segment: PendingSegment,
     batches: list[list[int]],
     version: int,
-    append_time_ms: int | None,
     indexed: Sequence[str],
+    append_time_ms: int | None = None,
 ) -> Add:
+    """The action that adds a segment with these batches, as the format writes them, of records up to entry `version`.
+
+    `append_time_ms`: the timestamp that the commit gives to all of its records.
+    """
     low, high = (
         (append_time_ms, append_time_ms)
         if append_time_ms is not None
@@ -383,24 +407,40 @@ def _add(
     }
     if append_time_ms is not None:
         about["append_time"] = append_time_ms
+    if segment.rewritten is not None:
+        about |= _kept(segment.rewritten)
     return Add(
         path=segment.path,
         size=segment.size,
-        modification_time=segment.created_ms,
-        data_change=True,
+        modification_time=segment.modified_ms,
+        data_change=segment.rewritten is None,
         stats=file_stats(segment.rows, _own_statistics(segment, batches), segment.statistics, indexed),
         tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
     )
 
 
+def _kept(records: RewrittenRecords) -> dict[str, object]:
+    about: dict[str, object] = {}
+    if records.log_append_time:
+        about["log_append_time"] = True
+    if records.clean is not None:
+        about["clean"] = records.clean
+    if records.decoded_bytes:
+        about["decoded"] = records.decoded_bytes
+    return about
+
+
 def _own_statistics(segment: PendingSegment, batches: list[list[int]]) -> list[ColumnStatistics]:
-    """Statistics of the columns in the file. Offsets, and times that the commit assigns, are null there."""
-    times = ColumnStatistics("_timestamp", segment.rows)
+    """Statistics of the columns in the file. Offsets and times that the commit assigns are null there."""
+    if not segment.rows:
+        return []
+    offsets = times = None
+    if segment.rewritten is not None:
+        offsets = segment.rewritten.offsets
     if segment.timed:
-        low, high = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
-        times = ColumnStatistics("_timestamp", 0, low, high)
+        times = delta_time(segment.min_timestamp_ms), delta_time(segment.max_timestamp_ms)
     return [
         ColumnStatistics("_partition", 0, batches[0][0], batches[-1][0]),
-        ColumnStatistics("_offset", segment.rows),
-        times,
+        ColumnStatistics("_offset", segment.rows) if offsets is None else ColumnStatistics("_offset", 0, *offsets),
+        ColumnStatistics("_timestamp", segment.rows) if times is None else ColumnStatistics("_timestamp", 0, *times),
     ]

@@ -42,8 +42,8 @@ from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import SharedTopicLog, StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic
-from deltaq.topics.rewrites import RewrittenSegment, Trimmed
-from deltaq.topics.state import TopicChange, TopicHead
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.state import PendingSegment, TopicChange, TopicHead
 from deltaq.work import Work, finish
 from tests.doubles.data_files import index_of, made_file
 from tests.doubles.reading import drain, next_message
@@ -211,7 +211,7 @@ def test_two_rounds_at_once_do_the_work_once(topic: WrittenTopic, monkeypatch: p
     others: list[int] = []
     write = Rewriter._write
 
-    def interrupted(self: Rewriter, *args: Any) -> Work[RewrittenSegment]:
+    def interrupted(self: Rewriter, *args: Any) -> Work[PendingSegment]:
         segment = yield from write(self, *args)
         if not others:
             others.append(0)

@@ -19,7 +19,6 @@ from deltaq.names import topic_log
 from deltaq.store import MemoryStore
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import (
-    RewrittenSegment,
     Trimmed,
     check_covered,
     check_rewrite,
@@ -28,7 +27,7 @@ from deltaq.topics.rewrites import (
     retained,
     rewritten,
 )
-from deltaq.topics.state import Batch, TopicHead, data_file
+from deltaq.topics.state import Batch, PendingSegment, RewrittenRecords, TopicHead, data_file
 from tests.doubles.data_files import Log, appended_logs, index_of, made_file
 from tests.doubles.written_topic import Row, WrittenTopic
 
@@ -239,7 +238,8 @@ def test_appends_cover_all_offsets_and_a_missing_file_leaves_a_hole(log: Log) ->
 def test_a_rewrite_changes_no_data_and_retention_only_removes() -> None:
     head = TopicHead("id", (4,), (1,), 50)
     batches = (Batch(0, 0, 4, 0, 2, True, "new"),)
-    segment = RewrittenSegment("new", 100, 2, 1, 2, 3, batches, (1, 3), 7, 10, 20, 15, True, 6, 99)
+    records = RewrittenRecords(((0, 4),), (1, 3), 7, log_append_time=True, clean=99)
+    segment = PendingSegment("new", 100, 2, 1, 2, 3, ((0, 2),), 10, 20, 15, as_of=6, rewritten=records)
     actions = [*rewritten(["a", "b"], [segment], 50), renewed(head, now_ms=40)]
     removes = [action for action in actions if isinstance(action, Remove)]
     adds = [action for action in actions if isinstance(action, Add)]
@@ -273,8 +273,8 @@ def test_a_file_that_is_gone_already_removes_nothing() -> None:
 
 def test_a_rewritten_file_without_bounds_does_not_pass_for_records_of_others() -> None:
     """It has the offsets of all that it was made of, which may be the very records that are looked for."""
-    batch = Batch(0, 0, 2, 0, 2, False, "new")
-    unbounded = RewrittenSegment("new", 100, 2, 1, 2, 3, (batch,), (0, 1), 7, 10, 20, 15, False, 6)
+    records = RewrittenRecords(((0, 2),), (0, 1), 7, log_append_time=False)
+    unbounded = PendingSegment("new", 100, 2, 1, 2, 3, ((0, 2),), 10, 20, 15, as_of=6, rewritten=records)
     add = next(a for a in rewritten(["old"], [unbounded], 50, ("ratio",)) if isinstance(a, Add))
     assert "minValues" not in (add.stats or "")
     before, after = TopicHead("id", (0,), (0,), 50), TopicHead("id", (2,), (0,), 50)

@@ -61,15 +61,6 @@ _REPLACED = (
 )
 
 
-class _SlotCleaned(Exception):
-    """The slot to be filled lies below the log's start. `maybe`: an earlier create may have filled it before the
-    clean-up."""
-
-    def __init__(self, maybe: bool) -> None:
-        super().__init__()
-        self.maybe = maybe
-
-
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The content of a commit, for the next slot.
@@ -110,6 +101,14 @@ class Committed:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _SlotCleaned:
+    """The slot to be filled lies below the log's start. `maybe`: an earlier create may have filled it before the
+    clean-up."""
+
+    maybe: bool
+
+
 class DeltaLog(LogReader):
     """A position in one log that commits entries. Not thread-safe: one owner at a time."""
 
@@ -146,10 +145,9 @@ class DeltaLog(LogReader):
             draft = write(self.state)
             if isinstance(draft, Abandoned):
                 return draft.outcome
-            try:
-                entry = self._fill(draft, deadline)
-            except _SlotCleaned as cleaned:
-                found = self._resolve_from_snapshot(draft, cleaned.maybe, deadline)
+            entry = self._fill(draft, deadline)
+            if isinstance(entry, _SlotCleaned):
+                found = self._resolve_from_snapshot(draft, entry.maybe, deadline)
                 if found is not None:
                     return Committed(found, lost_races, exposed_s)
                 continue
@@ -172,7 +170,7 @@ class DeltaLog(LogReader):
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _fill(self, draft: Draft, deadline: float) -> Entry:
+    def _fill(self, draft: Draft, deadline: float) -> Entry | _SlotCleaned:
         """Try to create the next slot until an entry in it is known; returns that entry, ours or another writer's."""
         version = self.state.version + 1
         key = self.entries.key(version)
@@ -182,7 +180,8 @@ class DeltaLog(LogReader):
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
         ours = parse_entry(body, version, key, draft.before)  # an entry that cannot be read back must not be written
-        self._check_before(token)
+        if not self._is_in_place_before(token):
+            return _SlotCleaned(maybe=False)
         after = self.entries.key(self.state.version) if version else ""
         first_tried_at = self.clock.uptime()
         while True:
@@ -194,11 +193,12 @@ class DeltaLog(LogReader):
                 entry = ours
                 if refusal is not None:
                     entry = self._read_slot(version, body, token, maybe)
+                may_exist = maybe or refusal is None
                 if not self._proof.holds_for(version):
                     # The entry may have been created before the clean-up, and the answer delayed until after it.
-                    raise _SlotCleaned(maybe or refusal is None)
-                if not self.store.is_remote:
-                    self._check_in_place(token, maybe=maybe or refusal is None)
+                    return _SlotCleaned(may_exist)
+                if not self.store.is_remote and not self._is_in_place(token, may_exist):
+                    return _SlotCleaned(may_exist)
                 if entry is not None and entry.txn_id == draft.info.txn_id and refusal is not None:
                     self.store.sync(self.entries.folder)  # it exists, but its create did not confirm that it is durable
             except StoreError as error:
@@ -230,18 +230,17 @@ class DeltaLog(LogReader):
             return StoreUnavailable("create", key, f"unexpected {type(error).__name__}: {error}")
         return None
 
-    def _check_before(self, token: str) -> None:
-        """Check, before anything is written, that the log was not removed or replaced.
+    def _is_in_place_before(self, token: str) -> bool:
+        """`_is_in_place`, before anything is written. Raises Corrupt.
 
-        A remote store, where the check costs a request, is checked at most once per `HEAD_PROOF_S`. Raises Corrupt,
-        _SlotCleaned.
+        A remote store, where the check costs a request, is checked at most once per `HEAD_PROOF_S`.
         """
         if self.store.is_remote and self.clock.uptime() - self._proof.in_place_at <= HEAD_PROOF_S:
-            return
+            return True
         try:
-            self._check_in_place(token, maybe=False)
+            return self._is_in_place(token, maybe=False)
         except StoreError:
-            pass  # the create that follows handles the error
+            return True  # the create that follows handles the error
 
     def _read_slot(self, version: int, sent: bytes, token: str, maybe: bool) -> Entry | None:
         """The entry in the slot after an attempt that did not succeed; None if the slot is still empty."""
@@ -340,17 +339,17 @@ class DeltaLog(LogReader):
             pass
         return self.state.version > before
 
-    def _check_in_place(self, token: str, *, maybe: bool) -> None:
-        """Check that the entry before a commit is still in its slot. `maybe`: the commit may have been written already.
+    def _is_in_place(self, token: str, maybe: bool) -> bool:
+        """Whether the entry before a commit is still in its slot; False if clean-up has freed it.
 
-        If the log was removed or replaced, raises OutcomeUnknown, or Corrupt if nothing was written. Also raises
-        _SlotCleaned, StoreError.
+        If the log was removed or replaced, raises Corrupt, or OutcomeUnknown with `maybe`: the commit may have been
+        written already. Also raises StoreError.
         """
         asked_at = self.clock.uptime()
         version = self.state.version
-        if version >= 0 and not (self._proof.is_in_place(self.state)):
+        if version >= 0 and not self._proof.is_in_place(self.state):
             if self.entries.start() > version:
-                raise _SlotCleaned(maybe)
+                return False
             path = self.entries.key(version)
             self._is_partial = True  # the next operation loads the log that is there now, if any
             self._restore(None)
@@ -359,6 +358,7 @@ class DeltaLog(LogReader):
                 raise OutcomeUnknown(_REPLACED, token=token)
             raise Corrupt(_REPLACED, path=path, version=version)
         self._proof.in_place_at = asked_at
+        return True
 
     def sync_or_unknown(self, token: str) -> None:
         """`sync` for a commit that is visible but perhaps not durable: raises OutcomeUnknown if it fails."""

@@ -61,7 +61,7 @@ def reports_an_unknown_outcome_as_failure(patch: pytest.MonkeyPatch) -> None:
 def trusts_slots_reopened_by_clean_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlotProof, "holds_for", lambda self, version: True)
     # The check of the entry before a commit notices most freed slots, too.
-    patch.setattr(DeltaLog, "_check_in_place", lambda self, token, *, maybe: None)
+    patch.setattr(DeltaLog, "_is_in_place", lambda self, token, maybe: True)
 
 
 def drops_a_record_of_each_file(patch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class _Held:
 
 
 @dataclass(slots=True, eq=False)
-class Batch(ABC):
+class AcceptedBatch(ABC):
     """`count` accepted messages from the fetcher's `item`. `row` is the first one that no `poll` has returned.
 
     `taken` is the last `consume` that took messages, and the row after them. They are returned once that call returns.
@@ -84,7 +84,7 @@ class Batch(ABC):
 
 
 @dataclass(slots=True, eq=False)
-class RecordBatch(Batch):
+class RecordBatch(AcceptedBatch):
     """Records of one partition."""
 
     held: _Held
@@ -105,11 +105,11 @@ class RecordBatch(Batch):
         place = self.place()
         if place is not None:
             self.held.place = place
-        Batch.fold(self)
+        AcceptedBatch.fold(self)
 
 
 @dataclass(slots=True, eq=False)
-class EventBatch(Batch):
+class EventBatch(AcceptedBatch):
     """An event, such as an error, as a batch of one message."""
 
     event: Message
@@ -124,7 +124,7 @@ class Taking:
 
     returned: bool = False
     count: int = 0
-    parts: list[tuple[Batch, list[Message]]] = field(default_factory=list)
+    parts: list[tuple[AcceptedBatch, list[Message]]] = field(default_factory=list)
     drops: int = 0  # the assignment's `_drops` when `parts` was last compared with the accepted batches
     passed: int = 0  # number of accepted batches, from the first, that this call has taken completely
 
@@ -147,7 +147,7 @@ class Assignment:
         self._store_on_delivery = store_on_delivery
         self._held: dict[_Key, _Held] = {}
         self.batch: RecordBatch | None = None
-        self._accepted: list[Batch] = []
+        self._accepted: list[AcceptedBatch] = []
         self._drops = 0  # how often the list of accepted batches was changed other than at its end
         self._to_assign: Mapping[_Key, int] | None = None
         # Partitions to set in the fetcher, and where; None for the first record that was not returned.
@@ -326,7 +326,7 @@ class Assignment:
                 return batch.records.offset_at(row), batch.records.topic_id
         return None
 
-    def _drop(self, is_dropped: Callable[[Batch], bool]) -> None:
+    def _drop(self, is_dropped: Callable[[AcceptedBatch], bool]) -> None:
         self.batch = None
         self._drops += 1
         for batch in self._accepted:
@@ -364,11 +364,11 @@ class Assignment:
         self._drops += 1  # so that a running `Taking` starts again at the first accepted batch
         self._accepted = [EventBatch(event, ("", -1), 1, event), *self._accepted]
 
-    def _accept(self, batch: Batch) -> None:
+    def _accept(self, batch: AcceptedBatch) -> None:
         if not self._accepted or self._accepted[-1].item is not batch.item:
             self._accepted.append(batch)
 
-    def first(self) -> Batch | None:
+    def first(self) -> AcceptedBatch | None:
         """The batch whose `row` is to be returned next. The caller increments `row` to mark it as returned."""
         self._apply_changes()
         self._forget_returned()
@@ -414,7 +414,7 @@ class Assignment:
         batch.taken = taking, end
         return taken
 
-    def _untaken(self, taking: Taking) -> Batch | None:
+    def _untaken(self, taking: Taking) -> AcceptedBatch | None:
         """The first accepted batch with messages that are neither returned nor taken."""
         self.drop_stale(taking)
         if not taking.passed:

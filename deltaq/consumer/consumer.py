@@ -12,7 +12,7 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.arguments import assignable, check_place, partition_list
-from deltaq.consumer.assignment import Assignment, Batch, RecordBatch, Taking
+from deltaq.consumer.assignment import AcceptedBatch, Assignment, RecordBatch, Taking
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
 from deltaq.consumer.lifecycle import Lifecycle
 from deltaq.consumer.offset_queries import OffsetQueries, watermarks
@@ -241,7 +241,7 @@ class Consumer:
         return reader.held.batch
 
     @exclusive
-    def _wait_for_one(self, timeout: float | None) -> Batch | None:
+    def _wait_for_one(self, timeout: float | None) -> AcceptedBatch | None:
         """The batch whose `row` is the next message. The caller increments `row` to mark the message as returned."""
         return self._wait_for(Assignment.first, self._deadline(timeout))
 
@@ -318,7 +318,7 @@ class Consumer:
         """Yield messages until the consumer is closed. An event other than the end of a partition is raised as a
         KafkaException."""
         while not self._calls.is_closed:
-            found: Batch | None = self._current_batch()
+            found: AcceptedBatch | None = self._current_batch()
             if found is None or found.row >= found.count:
                 found = self._wait_for_one(1.0)
             if found is None or self._calls.is_closed:

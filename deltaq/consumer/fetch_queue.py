@@ -49,14 +49,14 @@ class PartitionError:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreUnavailable:
+class StoreOutage:
     """The store is temporarily unavailable while reading a topic. The fetcher retries."""
 
     topic: str
     error: Unavailable
 
 
-FetchItem: TypeAlias = PartitionRecords | PartitionEnd | PartitionError | StoreUnavailable
+FetchItem: TypeAlias = PartitionRecords | PartitionEnd | PartitionError | StoreOutage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from deltaq.consumer.calls import CallGuard
 _log = logging.getLogger("deltaq.consumer")
 
 
-class Part(Protocol):
+class ThreadOwner(Protocol):
     """A part of a consumer that has threads."""
 
     def close(self) -> None:
@@ -30,17 +30,17 @@ class Lifecycle:
 
     def __init__(self, consumer: object, group: str, calls: CallGuard) -> None:
         self._calls = calls
-        self._parts: list[Part] = []
+        self._parts: list[ThreadOwner] = []
         _OPEN.add(self)
         self._dropped = finalize(consumer, _abandon, group, self._parts)
         self._dropped.atexit = False  # `_end_all` handles the exit of the process
 
-    def add(self, part: Part) -> None:
+    def add(self, part: ThreadOwner) -> None:
         """Add a part, before its first thread starts."""
         if part not in self._parts:
             self._parts.append(part)
 
-    def remove(self, part: Part) -> None:
+    def remove(self, part: ThreadOwner) -> None:
         """Forget a part that has ended."""
         if part in self._parts:
             self._parts.remove(part)
@@ -59,7 +59,7 @@ class Lifecycle:
         self._dropped.detach()
 
 
-def _abandon(group: str, parts: Sequence[Part]) -> None:
+def _abandon(group: str, parts: Sequence[ThreadOwner]) -> None:
     """End the threads of a consumer that was garbage-collected without `close`.
 
     This may run in any thread, including one of the consumer's own.

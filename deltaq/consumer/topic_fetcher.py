@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from deltaq import metrics
 from deltaq.clock import Clock, Condition
-from deltaq.consumer.fetch_queue import FetchQueue, PartitionEnd, PartitionError, PartitionRecords, StoreUnavailable
+from deltaq.consumer.fetch_queue import FetchQueue, PartitionEnd, PartitionError, PartitionRecords, StoreOutage
 from deltaq.consumer.offset_reset import OffsetReset
 from deltaq.consumer.read_ahead import Cursor, CursorState, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
@@ -101,7 +101,7 @@ class TopicFetcher:
         if not isinstance(error, Unavailable) or not error.error.retriable():
             self._queue.put_until_fixed(PartitionError(self._topic, -1, 0, error))
         elif self._failures == 1:
-            self._queue.put(StoreUnavailable(self._topic, error))
+            self._queue.put(StoreOutage(self._topic, error))
 
     # --- the topic ---
 

@@ -17,7 +17,7 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import TopicHead
 
-Action: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
+DueAction: TypeAlias = "Trimmed | FileRewrite | KeyCleaning"
 
 
 class Kind(Enum):
@@ -30,7 +30,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicSnapshot:
+class MaintainedTopic:
     """An existing topic at one version. `index` must not change while this is in use.
 
     `damaged` and `unmergeable` are paths: of files that cannot be read, and of files whose number a merge cannot
@@ -47,20 +47,20 @@ class TopicSnapshot:
 
 
 def plan(
-    snapshot: TopicSnapshot,
+    maintained: MaintainedTopic,
     settings: MaintenanceSettings,
     now_ms: int,
     decoded_max: int = DECODED_BYTES_AT_ONCE,
     yield_point: Callable[[], object] = lambda: None,
-) -> dict[Kind, Action]:
+) -> dict[Kind, DueAction]:
     """The actions that are due for the records and files of a topic, most urgent first.
 
     New files decode to at most about `decoded_max` bytes. `yield_point` is called between pieces of work. Each action
     invalidates the others: carry out the first one, then plan again.
     """
-    head, index, topic, damaged = snapshot.head, snapshot.index, snapshot.topic, snapshot.damaged
-    left_out = damaged | snapshot.unmergeable
-    rules: dict[Kind, Callable[[], Action | None]] = {
+    head, index, topic, damaged = maintained.head, maintained.index, maintained.topic, maintained.damaged
+    left_out = damaged | maintained.unmergeable
+    rules: dict[Kind, Callable[[], DueAction | None]] = {
         Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point),
         Kind.TRIM: lambda: plan_trim(index, head, damaged),
         Kind.CLEANING: lambda: plan_cleaning(index, topic, settings, now_ms, damaged),
@@ -69,7 +69,7 @@ def plan(
             head,
             topic.segment_bytes,
             settings,
-            until=snapshot.until,
+            until=maintained.until,
             decoded_max=decoded_max,
             left_out=left_out,
             yield_point=yield_point,

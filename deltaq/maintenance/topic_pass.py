@@ -24,7 +24,7 @@ from deltaq.maintenance.file_compaction import FileRewrite, count_waiting, plan_
 from deltaq.maintenance.key_compaction import KeyCleaner
 from deltaq.maintenance.log_maintenance import LogMaintenance
 from deltaq.maintenance.orphan_files import OrphanFileRemover, older_than
-from deltaq.maintenance.plan import Action, Kind, TopicSnapshot, plan
+from deltaq.maintenance.plan import DueAction, Kind, MaintainedTopic, plan
 from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S, Rewriter
 from deltaq.maintenance.row_cache import RowCache
@@ -53,7 +53,7 @@ STALE_PLANS_MAX = 5
 _NAME_STATISTICS = "name the columns that have statistics, for other engines"
 
 
-class _Outcome(Enum):
+class _ActionOutcome(Enum):
     """The outcome of one action on records or files."""
 
     DONE = auto()
@@ -201,11 +201,11 @@ class TopicPass:
             self._set_boost()
             self._throttle.step()
             outcome = self._do_next(until)
-            if outcome is None or outcome is _Outcome.FAILED:
+            if outcome is None or outcome is _ActionOutcome.FAILED:
                 return
-            stale_plans += outcome is _Outcome.STALE
+            stale_plans += outcome is _ActionOutcome.STALE
 
-    def _do_next(self, until: int | None) -> _Outcome | None:
+    def _do_next(self, until: int | None) -> _ActionOutcome | None:
         """Do the next planned action that changes the topic; None if there is none."""
         version = self._log.version
         for kind, action in self._queue.in_order(self._plan(until)):
@@ -214,42 +214,42 @@ class TopicPass:
             self._report.line(_words(action))
             self._queue.began(kind)
             outcome = self._attempt(action)
-            if outcome is not _Outcome.DONE:
+            if outcome is not _ActionOutcome.DONE:
                 return outcome
             self._throttle.step()
             if self._log.version != version:
                 return outcome  # the other plans were made for an earlier version
         return None  # the same plans would be made again, for ever
 
-    def _plan(self, until: int | None = None) -> dict[Kind, Action]:
+    def _plan(self, until: int | None = None) -> dict[Kind, DueAction]:
         self._excluded.forget_removed()
         about = self._log.live_head, self._log.index, self._log.settings
-        snapshot = TopicSnapshot(*about, self._excluded.damaged, self._excluded.unmergeable, until)
+        maintained = MaintainedTopic(*about, self._excluded.damaged, self._excluded.unmergeable, until)
         now_ms = expiry_ms(self._store, self._clock)
-        actions = plan(snapshot, self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step)
+        actions = plan(maintained, self._settings, now_ms, self._rewriter.bytes_max, self._throttle.step)
         if now_ms == NOTHING_EXPIRES_MS:  # key compaction stores the expiry of tombstones, from the wrong clock
             actions.pop(Kind.CLEANING, None)
         return actions
 
-    def _attempt(self, action: Action) -> _Outcome:
+    def _attempt(self, action: DueAction) -> _ActionOutcome:
         try:
             stale = self._do(action)
         except FileGone as error:
             self._log.load()
-            return _Outcome.REPLAN if self._exclude_cause(error) else _Outcome.STALE
+            return _ActionOutcome.REPLAN if self._exclude_cause(error) else _ActionOutcome.STALE
         except (Corrupt, Unavailable, OutcomeUnknown) as error:
             if self._exclude_cause(error):
-                return _Outcome.REPLAN
+                return _ActionOutcome.REPLAN
             if isinstance(error, Corrupt):
                 raise  # the log is damaged, on which all else depends
             self._report.failed(str(error))
-            return _Outcome.FAILED
+            return _ActionOutcome.FAILED
         if stale is None:
-            return _Outcome.DONE
+            return _ActionOutcome.DONE
         self._log.load()
-        return _Outcome.STALE
+        return _ActionOutcome.STALE
 
-    def _do(self, action: Action) -> StalePlan | None:
+    def _do(self, action: DueAction) -> StalePlan | None:
         counts, head = self._report.counts, self._log.live_head
         if isinstance(action, Trimmed):
             stale = self._retain(action, head)
@@ -408,7 +408,7 @@ class TopicPass:
         return self._log.settings.file_delete_delay_ms if wanted is None else wanted
 
 
-def _oldest(action: Action, index: OffsetIndex, head: TopicHead) -> int:
+def _oldest(action: DueAction, index: OffsetIndex, head: TopicHead) -> int:
     """The version of the oldest file that an action affects."""
     match action:
         case Trimmed():
@@ -422,7 +422,7 @@ def _oldest(action: Action, index: OffsetIndex, head: TopicHead) -> int:
     return min(file.segment.version for file in files)
 
 
-def _words(action: Action) -> str:
+def _words(action: DueAction) -> str:
     if isinstance(action, Trimmed):
         return f"remove expired records, and {len(action.paths)} files with them"
     return str(action)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deltaq.maintenance.file_compaction import MERGED_FILES_MAX
-from deltaq.maintenance.plan import Action, Kind
+from deltaq.maintenance.plan import DueAction, Kind
 
 HOUSEKEEPING_INTERVAL_S = 60.0
 """Run checkpointing, orphan removal and log clean-up at least this often, in seconds, even while merges are pending.
@@ -38,7 +38,7 @@ class WorkQueue:
     def housekeeping_done(self, now_s: float) -> None:
         self._housekeeping_at = now_s + HOUSEKEEPING_INTERVAL_S
 
-    def in_order(self, actions: Mapping[Kind, Action]) -> list[tuple[Kind, Action]]:
+    def in_order(self, actions: Mapping[Kind, DueAction]) -> list[tuple[Kind, DueAction]]:
         """The planned actions, next first."""
         return sorted(actions.items(), key=lambda planned: self._order.index(planned[0]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deltaq import Corrupt
-from deltaq.consumer.fetch_queue import PartitionEnd, StoreUnavailable
+from deltaq.consumer.fetch_queue import PartitionEnd, StoreOutage
 from deltaq.consumer.read_ahead import Cursor
 from deltaq.parquet import segment
 from deltaq.testing import Effect, Fault, FaultyStore, Rule
@@ -95,7 +95,7 @@ def test_a_store_outage_is_reported_once_until_it_ends():
             store.effects.clear()
             store.add(Rule("get", "*", Fault.error_before(), 3))
             item = fetching.next()
-            assert isinstance(item, StoreUnavailable)
+            assert isinstance(item, StoreOutage)
             assert item.error.args[0].retriable()
             eventually(lambda: store.effects[Effect.ERROR_BEFORE] == 3)
             eventually(lambda: fetching.fetcher._topics["t"]._failures == 0)

@@ -30,7 +30,7 @@ from deltaq.maintenance import topic_pass, work_queue
 from deltaq.maintenance.excluded_files import UNREAD_MAX
 from deltaq.maintenance.file_compaction import FileRewrite, cut
 from deltaq.maintenance.key_compaction import KeyCleaner
-from deltaq.maintenance.plan import Kind, TopicSnapshot, plan
+from deltaq.maintenance.plan import Kind, MaintainedTopic, plan
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.maintenance.throttle import Stopped, Throttle
@@ -95,8 +95,8 @@ def next_error(reader: Consumer) -> KafkaError:
 def test_expired_records_are_not_compacted_first(topic: WrittenTopic, clock: ManualClock) -> None:
     def planned() -> list[Kind]:
         topic.log.catch_up()
-        snapshot = TopicSnapshot(topic.log.live_head, topic.log.index, topic.log.settings)
-        return list(plan(snapshot, SMALL, clock.time_ms()))
+        maintained = MaintainedTopic(topic.log.live_head, topic.log.index, topic.log.settings)
+        return list(plan(maintained, SMALL, clock.time_ms()))
 
     assert planned() == [Kind.MERGE]
     clock.advance(2 * HOUR_S)
@@ -773,9 +773,9 @@ def test_a_large_plan_is_made_with_pauses() -> None:
     files = [made_file(f"{n}", n, [(p, n, n + 1) for p in range(partitions)]) for n in range(5)]
     head = TopicHead("id", (5,) * partitions, (0,) * partitions, 0)
     for config in ({}, {"deltaq.retention.bytes": "1"}):
-        snapshot = TopicSnapshot(head, index_of(files), TopicSettings.from_properties(config))
+        maintained = MaintainedTopic(head, index_of(files), TopicSettings.from_properties(config))
         pauses: list[None] = []
-        plan(snapshot, SMALL, 0, yield_point=lambda: pauses.append(None))  # noqa: B023 - it is called before the next one
+        plan(maintained, SMALL, 0, yield_point=lambda: pauses.append(None))  # noqa: B023 - it is called before the next one
         assert len(pauses) >= partitions
 
 

@@ -10,26 +10,6 @@ import builtins
 import operator
 from functools import total_ordering
 
-__all__ = [
-    "Corrupt",
-    "Fenced",
-    "GroupInUse",
-    "Incompatible",
-    "InvalidConfig",
-    "InvalidValue",
-    "KafkaError",
-    "KafkaException",
-    "MessageTooLarge",
-    "OffsetOutOfRange",
-    "OutcomeUnknown",
-    "QueueFull",
-    "TopicExists",
-    "Unavailable",
-    "UnknownTopic",
-    "UnsafeStore",
-    "WrongState",
-]
-
 _TEXTS: dict[int, str] = {}
 
 

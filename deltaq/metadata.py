@@ -172,7 +172,9 @@ def list_topics(
         return in_parallel(clock, lambda name: _topic_metadata(store, clock, name), wanted)
 
     found = within(clock, checked_timeout(timeout), read_all)
-    known = {entry.topic: entry for entry in found if topic is not None or not _does_not_exist(entry)}
+    # A folder may be that of a deleted topic.
+    missing = KafkaError.UNKNOWN_TOPIC_OR_PART
+    known = {entry.topic: entry for entry in found if topic is not None or entry.error != missing}
     broker = BrokerMetadata(BROKER_ID, store.url, 0)
     return ClusterMetadata(cluster_id(store), {BROKER_ID: broker}, known, orig_broker_name=str(broker))
 
@@ -219,7 +221,3 @@ def _topic_metadata(store: Store, clock: Clock, topic: str) -> TopicMetadata:
         return TopicMetadata(topic, {number: PartitionMetadata(number) for number in range(log.live_head.partitions)})
     except KafkaException as error:
         return TopicMetadata(topic, error=error.error)
-
-
-def _does_not_exist(topic: TopicMetadata) -> bool:
-    return topic.error is not None and topic.error == KafkaError.UNKNOWN_TOPIC_OR_PART

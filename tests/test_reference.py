@@ -96,8 +96,7 @@ raise `ValueError`, and a client that is used after `close()` raises `RuntimeErr
 
 def exceptions() -> list[type[errors.KafkaException]]:
     """The exceptions of deltaq, the common base first."""
-    found = [getattr(errors, name) for name in errors.__all__]
-    classes = [c for c in found if inspect.isclass(c) and issubclass(c, errors.KafkaException)]
+    classes = [c for c in vars(errors).values() if inspect.isclass(c) and issubclass(c, errors.KafkaException)]
     return sorted(classes, key=lambda c: (c is not errors.KafkaException, c.__name__))
 
 

@@ -281,9 +281,9 @@ class AdminClient:
             raise TypeError("isolation_level argument should be an IsolationLevel")
         self._deadline(request_timeout)
         # All partitions of a topic use one TopicLog, so the log is read once.
-        topics = {tp.topic: list[TopicPartition]() for tp in topic_partition_offsets}
+        topics: dict[str, list[TopicPartition]] = {}
         for tp in topic_partition_offsets:
-            topics[tp.topic].append(tp)
+            topics.setdefault(tp.topic, []).append(tp)
         futures: dict[TopicPartition, Future[ListOffsetsResultInfo]]
         futures = {tp: _running_future() for tp in topic_partition_offsets}
 
@@ -364,11 +364,11 @@ class AdminClient:
             logs.append(log)
 
         # Rewriting large files takes long, so it starts after the futures of all topics are done.
-        self._begin(delete, list(topics), lambda: self._trim(logs))
-        return futures
+        def trim_all() -> None:
+            in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._trims), logs)
 
-    def _trim(self, logs: list[MaintenanceLog]) -> None:
-        in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._trims), logs)
+        self._begin(delete, list(topics), trim_all)
+        return futures
 
     # --- the cluster ---
 
@@ -474,29 +474,22 @@ class AdminClient:
         thread = self._clock.start_thread(run, "deltaq-admin")
         self._threads = [*(older for older in self._threads if older.is_alive()), thread]
 
-    def _stop(self) -> None:
-        """At exit: stop rewriting files in the background."""
-        self._trims.stop()
-
-    def _wait(self, timeout_s: float) -> None:
-        deadline = self._clock.monotonic() + timeout_s
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - self._clock.monotonic()))
-
 
 _CLIENTS: WeakSet[AdminClient] = WeakSet()
 
 
 def _end_threads() -> None:
-    """At exit: wait for the clients' threads.
+    """At exit: stop rewriting files and wait for the clients' threads.
 
     A thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process.
     """
     clients = tuple(_CLIENTS)
     for client in clients:
-        client._stop()
+        client._trims.stop()
     for client in clients:
-        client._wait(EXIT_WAIT_S)
+        until = client._clock.monotonic() + EXIT_WAIT_S
+        for thread in client._threads:
+            thread.join(max(0.0, until - client._clock.monotonic()))
 
 
 atexit.register(_end_threads)

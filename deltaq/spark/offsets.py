@@ -49,14 +49,12 @@ SourceOffset: TypeAlias = "Mapping[str, TopicOffsets]"
 
 def as_json(offset: SourceOffset) -> dict[str, object]:
     """The offset as Spark stores it. Equal offsets give equal text, because Spark compares the text."""
-    return {topic: _topic_as_json(offset[topic]) for topic in sorted(offset)}
-
-
-def _topic_as_json(of_topic: TopicOffsets) -> dict[str, object]:
-    body: dict[str, object] = {"topic_id": of_topic.topic_id, "next_offsets": _by_number(of_topic.next_offsets)}
-    if of_topic.first_offsets is not None:
-        body["first_offsets"] = _by_number(of_topic.first_offsets)
-    return body
+    bodies: dict[str, dict[str, object]] = {}
+    for topic, of_topic in sorted(offset.items()):
+        body = bodies[topic] = {"topic_id": of_topic.topic_id, "next_offsets": _by_number(of_topic.next_offsets)}
+        if of_topic.first_offsets is not None:
+            body["first_offsets"] = _by_number(of_topic.first_offsets)
+    return dict(bodies)
 
 
 def _by_number(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -179,7 +179,7 @@ class _RowWriter:
     def _append(self, topic: str, parts: Sequence[_Written], txn: tuple[str, int] | None) -> None:
         client = self._options.client
         store = open_root(client, _CLOCK)
-        log = _logs(store).of(topic, client.client_id)
+        log = _log_of(store, topic, client.client_id)
         if not log.catch_up():
             raise UnknownTopic(topic, reason=f"topic {topic!r} was deleted during the write")
         segments = [segment for part in parts for segment in part.segments]
@@ -188,11 +188,10 @@ class _RowWriter:
         if isinstance(outcome, AlreadyCommitted):
             _log.info("batch is committed already topic=%s txn=%s", topic, txn)
         elif isinstance(outcome, UploadsExpired):
-            reason = (
+            raise Unavailable(
                 f"{len(outcome.paths)} files for topic {topic!r} waited for their commit longer than "
                 "file.delete.delay.ms and may have been removed: run the batch again"
             )
-            raise Unavailable(reason)
         elif client.maintenance_enable:
             checkpoint_if_due(store, log)
 
@@ -224,9 +223,9 @@ class _TaskWriter:
 
     def add(self, topic: str, rows: pa.Table) -> None:
         """Buffer rows for a topic. Raises InvalidValue, MessageTooLarge, UnknownTopic."""
-        waiting = self._topics.get(topic)
-        if waiting is None:
-            waiting = self._topics[topic] = _Waiting(*self._view(topic, rows.schema))
+        if topic not in self._topics:
+            self._topics[topic] = _Waiting(*self._view(topic, rows.schema))
+        waiting = self._topics[topic]
         view = waiting.view
         waiting.parts.append(
             columns_from_arrow(
@@ -271,7 +270,7 @@ class _TaskWriter:
     def _view(self, topic: str, columns: pa.Schema) -> tuple[TopicDefinition, int]:
         """The current definition of the topic, and its version. Creates the topic if the client may create topics."""
         client = self._options.client
-        log = _logs(self._store).of(topic, client.client_id)
+        log = _log_of(self._store, topic, client.client_id)
         if log.catch_up():
             view = definition_of(log)
         elif client.auto_create_topics_enable:
@@ -291,26 +290,15 @@ def _new_schema(columns: pa.Schema) -> TopicSchema | None:
     return None if own == VALUE_SCHEMA else schema_of(own)
 
 
-# --- topic logs that are kept between micro-batches ------------------------------------------------------------------
+_LOGS: dict[tuple[Store, str, str], TopicLog] = {}
 
 
-class _TopicLogs:
-    """The loaded logs of one store's topics. Not thread-safe: a worker has one thread."""
+def _log_of(store: Store, topic: str, client_id: str) -> TopicLog:
+    """The topic's log, kept loaded: Spark reuses processes but makes a new writer for every micro-batch.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._logs: dict[tuple[str, str], TopicLog] = {}
-
-    def of(self, topic: str, client_id: str) -> TopicLog:
-        log = self._logs.get((topic, client_id))
-        if log is None:
-            log = self._logs[topic, client_id] = TopicLog(self._store, topic, _CLOCK, client_id=client_id)
-        return log
-
-
-_LOGS: dict[Store, _TopicLogs] = {}
-
-
-def _logs(store: Store) -> _TopicLogs:
-    """The logs that this process has loaded. Spark reuses processes but makes a new writer for every micro-batch."""
-    return _LOGS.setdefault(store, _TopicLogs(store))
+    Not thread-safe: a worker has one thread.
+    """
+    key = store, topic, client_id
+    if key not in _LOGS:
+        _LOGS[key] = TopicLog(store, topic, _CLOCK, client_id=client_id)
+    return _LOGS[key]

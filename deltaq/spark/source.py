@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -139,14 +140,11 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._columns = ReadColumns(options.columns, schema)
-        self._kept: _Plans | None = None  # created lazily: the copies on executors plan nothing
         self._target: dict[str, TopicHead] | None = None
 
-    @property
-    def _plans(self) -> _Plans:
-        if self._kept is None:
-            self._kept = _Plans(self._options, self._columns)
-        return self._kept
+    @cached_property
+    def _plans(self) -> _Plans:  # created when used: the copies on executors plan nothing
+        return _Plans(self._options, self._columns)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as all below
         """`NOT_BEGUN`. The start of the query is chosen once, together with the end of its first micro-batch."""

@@ -18,21 +18,6 @@ PARTITIONERS = ("random", "consistent", "consistent_random", "murmur2", "murmur2
 _UINT32 = 0xFFFFFFFF
 
 
-def consistent(key: bytes, partition_count: int) -> int:
-    """CRC-32 of the key modulo the count: librdkafka's default for keyed messages."""
-    return crc32(key) % _positive(partition_count)
-
-
-def murmur2(key: bytes, partition_count: int) -> int:
-    """MurmurHash2 of the key modulo the count: the Java client's default for keyed messages."""
-    return _murmur2(key) % _positive(partition_count)
-
-
-def fnv1a(key: bytes, partition_count: int) -> int:
-    """FNV-1a of the key modulo the count, as in the Go client Sarama (absolute value of the signed hash)."""
-    return _fnv1a(key) % _positive(partition_count)
-
-
 def assign_partitions(
     partitioner: str, keys: Sequence[bytes | None], count: int, sticky: int, *, spread: bool = False
 ) -> list[int]:
@@ -45,7 +30,9 @@ def assign_partitions(
 
     InvalidConfig for an unknown partitioner; ValueError if `sticky` is not a partition.
     """
-    if not 0 <= sticky < _positive(count):
+    if count <= 0:
+        raise ValueError(f"the number of partitions must be positive, not {count}")
+    if not 0 <= sticky < count:
         raise ValueError(f"sticky partition {sticky} is outside 0..{count - 1}")
     if partitioner == "consistent_random" and not spread:
         # The default partitioner is the hot path.
@@ -69,14 +56,8 @@ def assign_partitions(
     return [partition_of[key] for key in keys]
 
 
-def _positive(partition_count: int) -> int:
-    if partition_count <= 0:
-        raise ValueError(f"the number of partitions must be positive, not {partition_count}")
-    return partition_count
-
-
 def _murmur2(key: bytes) -> int:
-    """MurmurHash2, 32 bits, with the seed of the Java client and its sign bit cleared."""
+    """MurmurHash2, 32 bits, with the seed of the Java client and its sign bit cleared: that client's default."""
     multiplier = 0x5BD1E995
     size = len(key)
     hashed = 0x9747B28C ^ size
@@ -92,7 +73,7 @@ def _murmur2(key: bytes) -> int:
 
 
 def _fnv1a(key: bytes) -> int:
-    """The absolute value of FNV-1a, 32 bits, read as a signed integer."""
+    """The absolute value of FNV-1a, 32 bits, read as a signed integer: the default of the Go client Sarama."""
     hashed = 0x811C9DC5
     for byte in key:
         hashed = (hashed ^ byte) * 0x01000193 & _UINT32

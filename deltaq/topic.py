@@ -24,6 +24,9 @@ from deltaq.topics.time_lookup import offset_for_time
 Position: TypeAlias = "int | datetime"
 """A place in a partition: an offset, or a datetime with a time zone for the first record of that time or later."""
 
+Bound: TypeAlias = "Position | Mapping[int, Position] | None"
+"""A position for all partitions, or one for each partition."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -128,12 +131,7 @@ class Topic:
 
     # --- the topic as a table ---
 
-    def to_arrow(
-        self,
-        partitions: Iterable[int] | None = None,
-        start: Position | Mapping[int, Position] | None = None,
-        end: Position | Mapping[int, Position] | None = None,
-    ) -> pa.Table:
+    def to_arrow(self, partitions: Iterable[int] | None = None, start: Bound = None, end: Bound = None) -> pa.Table:
         """The records from `start` (inclusive) to `end` (exclusive), ordered by partition and offset.
 
         `start` and `end` are offsets or datetimes with a time zone: one for all partitions, or a dict by partition.
@@ -149,10 +147,7 @@ class Topic:
         return pa.Table.from_batches([part.rows.cast(schema) for part in parts], schema)
 
     def to_batches(
-        self,
-        partitions: Iterable[int] | None = None,
-        start: Position | Mapping[int, Position] | None = None,
-        end: Position | Mapping[int, Position] | None = None,
+        self, partitions: Iterable[int] | None = None, start: Bound = None, end: Bound = None
     ) -> Iterator[pa.RecordBatch]:
         """Like `to_arrow`, one file of the topic at a time, for topics larger than memory.
 
@@ -164,10 +159,7 @@ class Topic:
         return (part.rows.cast(schema) for part in read_ranges(store, log, ranges) if part.rows.num_rows)
 
     def _ranges(
-        self,
-        partitions: Iterable[int] | None,
-        start: Position | Mapping[int, Position] | None,
-        end: Position | Mapping[int, Position] | None,
+        self, partitions: Iterable[int] | None, start: Bound, end: Bound
     ) -> tuple[Store, TopicLog, dict[int, tuple[int, int]]]:
         """The store, the loaded log, and the [start, end) offsets to read by partition."""
         store = self._opened()
@@ -223,7 +215,7 @@ def _not_chosen(topic: str, partition: int, chosen: list[int]) -> str | None:
     return f"partition {partition!r} of topic {topic!r} has a start or an end but is not among the partitions to read"
 
 
-def _bound(bound: Position | Mapping[int, Position] | None, partition: int) -> Position | None:
+def _bound(bound: Bound, partition: int) -> Position | None:
     return bound.get(partition) if isinstance(bound, Mapping) else bound
 
 

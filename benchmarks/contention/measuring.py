@@ -22,7 +22,7 @@ from benchmarks.machine import OthersLoad
 from benchmarks.payload import TimedPayloads
 from benchmarks.suite import Report
 from deltaq import Topic
-from deltaq.partitioner import consistent
+from deltaq.partitioner import assign_partitions
 
 __all__ = ["judge_spread", "keys_of", "measure_contention"]
 
@@ -103,7 +103,7 @@ def keys_of(partitions: int) -> tuple[bytes, ...]:
         if len(found) == partitions:
             break
         key = b"%d" % number
-        found.setdefault(consistent(key, partitions), key)
+        found.setdefault(assign_partitions("consistent", [key], partitions, 0)[0], key)
     return tuple(found[partition] for partition in range(partitions))
 
 

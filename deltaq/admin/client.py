@@ -331,7 +331,9 @@ class AdminClient:
         Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic that is only
         compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown, Unavailable.
         """
-        _check_partitions(topic_partition_offsets)
+        _check_list(topic_partition_offsets, (TopicPartition,), "TopicPartition", may_be_empty=True)
+        if any(tp.partition < 0 for tp in topic_partition_offsets):
+            raise ValueError("'partition' cannot be negative")
         deadline = self._deadline(request_timeout, operation_timeout)
         futures: dict[TopicPartition, Future[DeletedRecords]]
         futures = {tp: _running_future() for tp in topic_partition_offsets}
@@ -517,24 +519,14 @@ def _unsupported(reason: str) -> Future[Any]:
     return future
 
 
-def _check_list(items: object, types: tuple[type, ...], what: str) -> None:
+def _check_list(items: object, types: tuple[type, ...], what: str, *, may_be_empty: bool = False) -> None:
     if not isinstance(items, list):
         raise TypeError(f"expected a list of {what} objects, not {type(items).__name__}")
-    if not items:
+    if not items and not may_be_empty:
         raise ValueError(f"Expected non-empty list of {what} objects")
     for item in items:
         if not isinstance(item, types):
             raise TypeError(f"expected a list of {what} objects, found {type(item).__name__}")
-
-
-def _check_partitions(request: object) -> None:
-    if not isinstance(request, list):
-        raise TypeError(f"expected a list of TopicPartition objects, not {type(request).__name__}")
-    for tp in request:
-        if not isinstance(tp, TopicPartition):
-            raise TypeError(f"expected a list of TopicPartition objects, found {type(tp).__name__}")
-        if tp.partition < 0:
-            raise ValueError("'partition' cannot be negative")
 
 
 def _check_offset_request(request: object) -> None:

@@ -1,4 +1,4 @@
-"""Rules for removing and rewriting the files of a topic. Pure; `topics/log.py` does the I/O.
+"""Rules for removing and rewriting the files of a topic. Pure; `topics/maintenance_log.py` commits.
 
 In each partition, the live batches cover each offset from the partition's start to its end once; a sparse batch covers
 its gaps, too. Offsets that an entry removes must therefore be below the new start, or be covered by a file that the

@@ -1,7 +1,7 @@
-"""Decodes Parquet into Arrow within a limit of memory, whatever a file says of itself.
+"""Decodes Parquet into Arrow within a limit of memory.
 
-A data file may be hostile: a few bytes can decode to very many. The decoded size is computed from the page headers, and
-must not exceed `DECODED_BYTES_MAX`, before anything is decoded.
+A data file may be hostile: a few bytes (compressed pages, runs of one value, one long dictionary value to which every
+row refers) can decode to very many. So the decoded size is first computed from the page headers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ The limit also applies to the parsed footer alone.
 """
 
 VALUE_BITS = {"BOOLEAN": 1, "INT32": 32, "INT64": 64, "FLOAT": 32, "DOUBLE": 64, "BYTE_ARRAY": 64}
-"""Bits that Arrow stores per value, by physical type: a number, or the end offset of a string. For decimals and other
-types they are 128, or the value's size in the file if that is larger."""
+"""Bits that Arrow stores per value, by physical type: a number, or the end offset of a string."""
 
 LIST_BITS = 40
 """Bits that Arrow stores per value for each enclosing list: an end offset and a validity flag."""
 
 DICTIONARY_VALUE_BYTES = 16
 """Bytes per dictionary value that Arrow allocates during decoding, in addition to the value itself."""
+
+# Without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the process. `pre_buffer` uses
+# such a thread, and reads the gaps between the fetched parts.
+_OPTIONS = {"page_checksum_verification": True, "pre_buffer": False}
 
 
 def read_table(data: bytes, key: str) -> pa.Table:
@@ -45,24 +48,10 @@ def read_table(data: bytes, key: str) -> pa.Table:
         raise Corrupt(f"cannot be read as Parquet: {error}", path=key) from error
 
 
-def _open(
-    source: pa.NativeFile, dictionaries: Iterable[str] = (), metadata: pq.FileMetaData | None = None
-) -> pq.ParquetFile:
-    # Read without Arrow's threads: a thread that holds Python bytes while Python finalizes aborts the process.
-    # No `pre_buffer`: it uses such a thread, and reads the gaps between the fetched parts.
-    return pq.ParquetFile(
-        source,
-        metadata=metadata,
-        page_checksum_verification=True,
-        pre_buffer=False,
-        read_dictionary=list(dictionaries) or None,
-    )
-
-
 def open_footer(data: bytes) -> pq.ParquetFile:
     """Open a file, or a part that ends with its footer. ValueError if the footer would take too much memory."""
     check_footer(footer_of(data), DECODED_BYTES_MAX)
-    return _open(pa.BufferReader(data))
+    return pq.ParquetFile(pa.BufferReader(data), **_OPTIONS)
 
 
 def decode_row_groups(
@@ -70,9 +59,8 @@ def decode_row_groups(
 ) -> pa.Table:
     """Decode columns of row groups. ValueError, before the memory is allocated, if they exceed `DECODED_BYTES_MAX`.
 
-    A few bytes can decode to very many: compressed pages, runs of one value, one long dictionary value to which every
-    row refers. The page headers give the decoded size except for dictionary references. If the worst case of these
-    would exceed the limit, the columns are first read as references to compute the actual size, and then read again.
+    The page headers give the decoded size except for dictionary references. If the worst case of these would exceed the
+    limit, the columns are first read as references to compute the actual size, and then read again.
     """
     metadata = parquet.metadata
     size, worst, dictionaries = _decoded_bytes(parts, metadata, groups, leaves)
@@ -89,12 +77,9 @@ def decode_row_groups(
 
 def open_parts(parts: FileParts, metadata: pq.FileMetaData, dictionaries: Iterable[str] = ()) -> pq.ParquetFile:
     """Open the fetched parts of a file by its parsed footer. The columns `dictionaries` are read as references."""
-    return _open(_source(parts), dictionaries, metadata)
-
-
-def _source(parts: FileParts) -> pa.NativeFile:
     whole = parts.whole
-    return pa.PythonFile(parts, mode="r") if whole is None else pa.BufferReader(whole)
+    source = pa.PythonFile(parts, mode="r") if whole is None else pa.BufferReader(whole)
+    return pq.ParquetFile(source, metadata=metadata, read_dictionary=list(dictionaries) or None, **_OPTIONS)
 
 
 def _decoded_bytes(
@@ -114,7 +99,11 @@ def _decoded_bytes(
             chunk, before = group.column(leaf), content.values
             content.add(parts.part(*chunk_place(chunk)))
             _check_values(column, content.values - before, chunk.num_values, group.num_rows)
-        bits = _value_bits(column) + LIST_BITS * repetition + definition
+        if column.physical_type in VALUE_BITS and column.converted_type != "DECIMAL":
+            bits = VALUE_BITS[column.physical_type]
+        else:
+            bits = max(8 * int(column.length), 128)
+        bits += LIST_BITS * repetition + definition
         size += content.values * bits // 8 + content.page_bytes
         levels = 2 * content.values * ((repetition > 0) + (definition > 0))
         transient = max(transient, levels + content.dictionary_values * DICTIONARY_VALUE_BYTES)
@@ -130,13 +119,6 @@ def _check_values(column: pq.ColumnSchema, values: int, in_footer: int, rows: in
         raise ValueError(
             f"column {column.path!r} has {values} values in its pages and {in_footer} in the footer, for {rows} rows"
         )
-
-
-def _value_bits(column: pq.ColumnSchema) -> int:
-    physical = column.physical_type
-    if physical in VALUE_BITS and column.converted_type != "DECIMAL":
-        return VALUE_BITS[physical]
-    return max(8 * int(column.length), 128)
 
 
 def _expanded(array: pa.Array) -> int:

@@ -12,9 +12,8 @@ from deltaq.serde.columns import SAME_VALUES, is_required
 def check_columns(found: pa.Schema, wanted: pa.Schema) -> list[int]:
     """The numbers of the file's columns to read for the `wanted` columns of the table, in the order of the file.
 
-    Columns that the table does not have are skipped. A file may lack a value column, because it may have been added to
-    the table later. It must have deltaq's own columns, all required columns, and at least one value column. ValueError,
-    with the column's name, otherwise.
+    A file may lack a value column that was added to the table later. ValueError, with the column's name, if it lacks
+    one of deltaq's own columns, a required column, or all value columns, or if a type does not fit.
     """
     places: dict[str, list[int]] = {}
     for number, name in enumerate(found.names):

@@ -6,10 +6,7 @@ from collections.abc import Sequence
 
 
 class FileParts:
-    """A file of `size` bytes of which only `parts`, (start, bytes), can be read. OSError for other ranges.
-
-    A buffer of the file's size with holes would cost as much as the whole file, because its memory must be cleared.
-    """
+    """A file of `size` bytes of which only `parts`, (start, bytes), can be read. OSError for other ranges."""
 
     closed = False
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
+from itertools import takewhile
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -27,14 +28,13 @@ from deltaq.serde.json_text import compact_json
 STATISTICS_PROPERTY = "delta.dataSkippingStatsColumns"
 """Delta's table property: the columns with statistics, separated by commas."""
 
-_OWN_COLUMNS = ("_partition", "_offset", "_timestamp")
-
 INDEXED_COLUMNS_MAX = 32
 """Maximum number of columns with statistics, including deltaq's own: Delta's default. It keeps log entries small."""
 
 TEXT_CHARS_MAX = 32
 """Maximum characters of a string in a bound: Delta's default."""
 
+_OWN_COLUMNS = ("_partition", "_offset", "_timestamp")
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 """Names that need no quotes in the property. Engines differ in how they read quoted names."""
 
@@ -61,9 +61,6 @@ class ColumnStatistics:
     high: Bound = None
 
 
-# --- which columns ---------------------------------------------------------------------------------------------------
-
-
 def indexable_fields(schema: pa.Schema) -> list[pa.Field]:
     """The value columns of a topic's table that get statistics: the first ones of types by which engines skip files."""
     fields = [field for field in schema if _PLAIN_NAME.fullmatch(field.name) and _is_indexable(field.type)]
@@ -88,9 +85,6 @@ def indexed_columns(configuration: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name in names if name and name not in _OWN_COLUMNS)
 
 
-# --- what they say ---------------------------------------------------------------------------------------------------
-
-
 def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int | None) -> ColumnStatistics:
     """Statistics of an integer, boolean, date or timestamp column. Bounds as in Parquet: in days or microseconds."""
     if low is None or high is None:
@@ -98,7 +92,7 @@ def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int |
     bounds: tuple[Bound, Bound] = low, high
     try:
         if pa.types.is_date32(field.type):
-            bounds = _date_text(low), _date_text(high)
+            bounds = date.fromordinal(_EPOCH_DAY + low).isoformat(), date.fromordinal(_EPOCH_DAY + high).isoformat()
         elif pa.types.is_timestamp(field.type):
             # Delta's bounds are in milliseconds, so round outwards to include every microsecond.
             bounds = delta_time(low // 1000), delta_time(-(-high // 1000))
@@ -107,18 +101,13 @@ def integer_statistics(field: pa.Field, nulls: int, low: int | None, high: int |
     return ColumnStatistics(field.name, nulls, *bounds)
 
 
-def _date_text(days: int) -> str:
-    return date.fromordinal(_EPOCH_DAY + days).isoformat()
-
-
 def delta_time(epoch_ms: int) -> str:
     """A time in the format of Delta's statistics. OverflowError outside the years 1 to 9999."""
     return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def text_statistics(name: str, nulls: int, low: bytes | None, high: bytes | None) -> ColumnStatistics:
-    """Statistics of a string column from its lowest and highest value, cut to `TEXT_CHARS_MAX`; the highest is rounded
-    up."""
+    """Statistics of a string column: its lowest and highest value, cut to `TEXT_CHARS_MAX`, the highest rounded up."""
     try:
         below, above = _cut((low or b"").decode()), _rounded_up((high or b"").decode())
     except UnicodeDecodeError:  # Arrow does not validate strings that a caller passes as Arrow data
@@ -144,9 +133,7 @@ def _rounded_up(text: str) -> str | None:
 
 def _cut(text: str) -> str:
     """The longest prefix of `text` that is allowed in a bound."""
-    cut = text[:TEXT_CHARS_MAX]
-    above = (place for place, character in enumerate(cut) if ord(character) > _CODE_POINT_MAX)
-    return cut if cut.isascii() else cut[: next(above, TEXT_CHARS_MAX)]
+    return "".join(takewhile(lambda character: ord(character) <= _CODE_POINT_MAX, text[:TEXT_CHARS_MAX]))
 
 
 def float_statistics(name: str, column: pa.Array | pa.ChunkedArray) -> ColumnStatistics:
@@ -177,22 +164,18 @@ def _has_zero(column: pa.Array | pa.ChunkedArray, *, negative: bool) -> bool:
 def file_stats(
     rows: int, own: Sequence[ColumnStatistics], values: Sequence[ColumnStatistics], indexed: Sequence[str]
 ) -> str:
-    """The JSON text of `add.stats`. `own` are the statistics of deltaq's columns, `values` those of value columns,
-    `indexed` the value columns that the table's property names.
+    """The JSON text of `add.stats`: of deltaq's `own` columns, and of the value columns that the property names.
 
     Unless all of these columns have bounds, the file gets no bounds, so that no engine skips it.
     """
     known = {column.name: column for column in values}
     columns = [*own, *(known[name] for name in indexed if name in known)]
     stats: dict[str, object] = {"numRecords": rows}
-    if rows and len(columns) == len(own) + len(indexed) and all(_is_bounded(column, rows) for column in columns):
+    is_complete = len(columns) == len(own) + len(indexed)
+    if rows and is_complete and all(column.low is not None or column.nulls == rows for column in columns):
         bounded = [column for column in columns if column.low is not None]
         stats["minValues"] = {column.name: column.low for column in bounded}
         stats["maxValues"] = {column.name: column.high for column in bounded}
     if rows:
         stats["nullCount"] = {column.name: column.nulls for column in columns}
     return compact_json(stats)
-
-
-def _is_bounded(column: ColumnStatistics, rows: int) -> bool:
-    return column.low is not None or column.nulls == rows

@@ -1,11 +1,12 @@
 """Bounds the memory that Arrow allocates when it parses a Parquet footer.
 
 A footer is a Thrift struct in the compact protocol. Three bytes can encode a column chunk that takes 700 bytes in
-memory, so a footer of 10 MB can take gigabytes. Only footers large enough to exceed the limit are scanned, value by
-value.
+memory, so a footer of 10 MB can take gigabytes. Only footers large enough to exceed the limit are scanned.
 """
 
 from __future__ import annotations
+
+from deltaq.parquet.page_headers import varint
 
 STRUCT_BYTES = 720
 """Memory of the largest struct of a footer, that of a column chunk."""
@@ -30,8 +31,7 @@ def footer_of(data: bytes | memoryview) -> memoryview:
 
 
 def check_footer(footer: memoryview, bytes_max: int) -> None:
-    """ValueError if the footer would take more than `bytes_max` bytes of memory or cannot be read. Call it before Arrow
-    parses the footer."""
+    """ValueError if the footer cannot be read, or if Arrow would need more than `bytes_max` bytes to parse it."""
     if len(footer) * GROWTH <= bytes_max:
         return
     try:
@@ -56,27 +56,28 @@ class _Walk:
         while kind := (head := data[at]) & 15:
             at += 1
             if head < 16:
-                _, at = self._varint(at)  # the field's number in long form
+                _, at = varint(data, at, 64, "its footer")  # the field's number in long form
             if kind > _FALSE:  # boolean fields have no further bytes
                 at = self._value(kind, at, depth)
         return at + 1
 
     def _value(self, kind: int, at: int, depth: int) -> int:
+        data = self._data
         if kind in (_I16, _I32, _I64):
-            return self._varint(at)[1]
+            return varint(data, at, 64, "its footer")[1]
         if kind == _BINARY:
-            length, at = self._varint(at)
+            length, at = varint(data, at, 64, "its footer")
             self._take(length)
             return at + length
         if kind == _STRUCT:
             return self.struct(at, depth + 1)
         if kind in (_LIST, _SET):
-            head = self._data[at]
-            count, at = self._varint(at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
+            head = data[at]
+            count, at = varint(data, at + 1, 64, "its footer") if head >> 4 == 15 else (head >> 4, at + 1)
             return self._elements(count, (head & 15,), at, depth)
         if kind == _MAP:
-            count, at = self._varint(at)
-            return self._elements(count, (self._data[at] >> 4, self._data[at] & 15), at + 1, depth) if count else at
+            count, at = varint(data, at, 64, "its footer")
+            return self._elements(count, (data[at] >> 4, data[at] & 15), at + 1, depth) if count else at
         if kind in _FIXED_BYTES:
             return at + _FIXED_BYTES[kind]
         raise ValueError(f"its footer has a value of the type {kind}")
@@ -89,21 +90,6 @@ class _Walk:
             for kind in kinds:
                 at = at + 1 if kind <= _FALSE else self._value(kind, at, depth + 1)
         return at
-
-    def _varint(self, at: int) -> tuple[int, int]:
-        """The unsigned number at `at`, and its end."""
-        data = self._data
-        if (number := data[at]) < 128:
-            return number, at + 1
-        number, shift, more = 0, 0, 128
-        while more > 127:
-            if shift > 63:
-                raise ValueError("its footer has a number of more than 64 bits")
-            more = data[at]
-            at += 1
-            number |= (more & 127) << shift
-            shift += 7
-        return number, at
 
     def _take(self, count: int) -> None:
         self._left -= count

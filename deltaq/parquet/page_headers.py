@@ -1,8 +1,8 @@
 """Reads the page headers of a Parquet column chunk to compute its decoded size.
 
-Arrow decodes the content of the pages and allocates memory by their headers, whatever the footer says. So a limit on
-memory must use the page headers. Source: the Parquet format, `parquet.thrift`; the headers are in Thrift's compact
-protocol. Headers that Thrift parsers may read differently (fields repeated or out of order) are refused.
+Arrow allocates memory by these headers, whatever the footer says. They are in Thrift's compact protocol (source: the
+Parquet format, `parquet.thrift`). Headers that Thrift parsers may read differently (fields repeated or out of order)
+are refused.
 """
 
 from __future__ import annotations
@@ -24,33 +24,26 @@ _ENCODING_AT: Final = {_DATA: (5, 2), _DICTIONARY: (7, 2), _DATA_V2: (8, 4)}
 """Kind of page -> (the field with the header of that kind, the field with the encoding in that header)."""
 
 _BY_DICTIONARY = frozenset({2, 8})
-_ENCODINGS = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 5: "DELTA_BINARY_PACKED", 8: "RLE_DICTIONARY"} | {
-    9: "BYTE_STREAM_SPLIT"
-}
+_ENCODINGS = {0: "PLAIN", 2: "PLAIN_DICTIONARY", 3: "RLE", 5: "DELTA_BINARY_PACKED", 8: "RLE_DICTIONARY"}
+_ENCODINGS[9] = "BYTE_STREAM_SPLIT"
 """Encodings whose decoded size follows from the headers. DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY are refused: a
-page of a few hundred bytes can decode to gigabytes. deltaq writes the first three and RLE_DICTIONARY."""
+page of a few hundred bytes can decode to gigabytes."""
 
 
 @dataclass(slots=True)
 class ColumnContent:
-    """The content of a column's pages according to their headers. Sizes are in bytes.
+    """The content of a column's pages according to their headers."""
 
-    `values` includes nulls. `page_bytes` is the uncompressed size of all pages. `dictionary_values` is the number of
-    values in the largest dictionary. `expanded_bytes` is the maximum size of all references when expanded: each may
-    refer to a value as large as the dictionary.
-    """
-
-    values: int = 0
-    page_bytes: int = 0
-    dictionary_values: int = 0
-    expanded_bytes: int = 0
+    values: int = 0  # with nulls
+    page_bytes: int = 0  # uncompressed size of all pages
+    dictionary_values: int = 0  # of the largest dictionary
+    expanded_bytes: int = 0  # maximum size of all references: each may refer to a value as large as the dictionary
 
     def add(self, chunk: memoryview) -> None:
         """Count the pages of a column chunk. ValueError for an unreadable header or an encoding that is not allowed."""
         at = references = dictionary_bytes = 0
-        end = len(chunk)
         try:
-            while at < end:
+            while at < len(chunk):
                 fields, at = _struct(chunk, at, 1)
                 kind, size = _number(fields, _KIND), _number(fields, _UNCOMPRESSED)
                 at += _number(fields, _COMPRESSED)
@@ -65,8 +58,8 @@ class ColumnContent:
                     self.values += count
                     references += count if encoding in _BY_DICTIONARY else 0
         except IndexError:
-            at = end + 1
-        if at > end:
+            at = len(chunk) + 1
+        if at > len(chunk):
             raise ValueError("a page does not end where its column ends")
         self.expanded_bytes += references * dictionary_bytes
 
@@ -104,33 +97,30 @@ def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
         field += head >> 4
         kind = head & 15
         if kind == _I32:
-            if (number := data[at]) < 128:
-                fields[field], at = (number >> 1) ^ -(number & 1), at + 1
-            else:
-                fields[field], at = _varint(data, at, 32)
+            number, at = varint(data, at, 32, "a page header")
+            fields[field] = (number >> 1) ^ -(number & 1)
         elif kind == _STRUCT:
             fields[field], at = _struct(data, at, depth + 1)
         elif kind == _BINARY:
-            length, at = _varint(data, at, 32, signed=False)
+            length, at = varint(data, at, 32, "a page header")
             at += length
         elif kind == _I64:
-            _, at = _varint(data, at, 64)
+            _, at = varint(data, at, 64, "a page header")
         elif kind not in (_TRUE, _FALSE):
             raise ValueError(f"a page header has a field of the type {kind}")
     return fields, at + 1
 
 
-def _varint(data: memoryview, at: int, bits: int, *, signed: bool = True) -> tuple[int, int]:
-    """The number at `at`, and its end."""
-    number = shift = 0
-    more = 128
-    while more > 127:
-        if shift >= bits:
-            raise ValueError(f"a number in a page header has more than {bits} bits")
+def varint(data: memoryview, at: int, bits: int, place: str) -> tuple[int, int]:
+    """The unsigned number at `at`, and its end. ValueError, with its `place`, if it has more than `bits` bits."""
+    if (number := data[at]) < 128:
+        return number, at + 1
+    number, shift, more = 0, 0, 128
+    while more > 127 and shift < bits:
         more = data[at]
         at += 1
         number |= (more & 127) << shift
         shift += 7
-    if number >> bits:
-        raise ValueError(f"a number in a page header has more than {bits} bits")
-    return ((number >> 1) ^ -(number & 1) if signed else number), at
+    if more > 127 or number >> bits:
+        raise ValueError(f"{place} has a number of more than {bits} bits")
+    return number, at

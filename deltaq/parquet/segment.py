@@ -4,11 +4,7 @@ A segment's rows are sorted by partition. A partition with a large share gets ro
 packed together. Every page has a checksum. The log entry has CRC-32 checksums of the footer, which Parquet does not
 protect, and of the whole file. So a flipped bit is never returned as a value.
 
-The cost of reading a part of a file depends on the size of that part. A reader fetches the footer, whose statistics
-describe each row group, and then the columns it needs of the row groups it needs.
-
-Before a data file is decoded, its columns must match those of the table (`file_columns`), and their decoded size must
-be bounded (`bounded_decoding`).
+A reader of a part of a file fetches the footer, and then the columns it needs of the row groups it needs.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -41,8 +38,7 @@ COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4"
 format requires."""
 
 ROW_GROUP_SHARE_BYTES = 64 * 1024
-"""Minimum share of a partition, in bytes, for row groups of its own: its transfer takes about as long as one request
-takes to be answered."""
+"""Minimum share of a partition, in bytes, for row groups of its own: its transfer takes about as long as a request."""
 
 ROW_GROUP_ROWS_MAX = 256 * 1024
 
@@ -64,9 +60,9 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class EncodedSegment:
-    """A segment ready for upload. `footer_bytes` counts the Parquet footer with its length and magic number.
+    """A segment ready for upload, with the statistics of its value columns.
 
-    `statistics` are those of the value columns, by which other engines skip files.
+    `footer_bytes` counts the Parquet footer with its length and magic number.
     """
 
     data: memoryview
@@ -121,16 +117,11 @@ class SegmentLayout:
     def bounds(self, group: int, column: str) -> tuple[int, int] | None:
         """The lowest and highest value of a column in a row group, times in microseconds; None without statistics."""
         if (group, column) not in self._bounds:
-            self._bounds[group, column] = self._statistics(group, column)
+            number = self._columns.get(column)
+            found = None if number is None else self.metadata.row_group(group).column(number).statistics
+            low, high = (found.min_raw, found.max_raw) if found is not None and found.has_min_max else (None, None)
+            self._bounds[group, column] = (low, high) if isinstance(low, int) and isinstance(high, int) else None
         return self._bounds[group, column]
-
-    def _statistics(self, group: int, column: str) -> tuple[int, int] | None:
-        number = self._columns.get(column)
-        statistics = None if number is None else self.metadata.row_group(group).column(number).statistics
-        if statistics is None or not statistics.has_min_max:
-            return None
-        low, high = statistics.min_raw, statistics.max_raw
-        return (low, high) if isinstance(low, int) and isinstance(high, int) else None
 
 
 def encode_segment(
@@ -143,10 +134,9 @@ def encode_segment(
 ) -> EncodedSegment:
     """Encode `batch`, whose rows are sorted by partition, as Parquet. The chunks of a table are joined per row group.
 
-    `shares` are the row counts of the partitions in order; their sum is the number of rows. With `row_group_bytes`
-    each row group decodes to about that many bytes, so that small parts of a large file can be read. Without it, only
-    the number of rows per row group is limited. InvalidConfig for an unknown compression, or a level that the codec
-    does not have.
+    `shares` are the row counts of the partitions in order. With `row_group_bytes` each row group decodes to about that
+    many bytes, so that small parts of a large file can be read; without it, only the number of rows per row group is
+    limited. InvalidConfig for an unknown compression, or a level that the codec does not have.
     """
     return finish(encode_by_row_groups(batch, shares, compression, level, row_group_bytes=row_group_bytes))
 
@@ -160,7 +150,7 @@ def encode_by_row_groups(
     row_group_bytes: int | None = None,
 ) -> Work[EncodedSegment]:
     """As `encode_segment`, as work in pieces of one row group."""
-    sink = pa.BufferOutputStream()
+    codec, codec_level = _codec(compression, level)
     # The size of the rows of a single partition is not needed: without `row_group_bytes`, only their number counts.
     is_simple = len(shares) == 1 and row_group_bytes is None
     row_bytes = 0.0 if is_simple else batch.nbytes / max(1, batch.num_rows)
@@ -168,8 +158,25 @@ def encode_by_row_groups(
     if row_group_bytes is not None:
         rows_max = min(rows_max, max(1, int(row_group_bytes / max(1, row_bytes))))
     indexed = indexable_fields(batch.schema)
+    # Floating-point columns have no bounds in the footer: these exclude NaN, so that a reader could not tell whether
+    # NaN occurs. Typed string columns get a dictionary, since they often repeat values; for payloads it costs more than
+    # it saves.
+    in_footer = [field.name for field in indexed if not pa.types.is_floating(field.type)]
+    repeating = [field.name for field in batch.schema if field.name == "_partition" or pa.types.is_string(field.type)]
+    sink = pa.BufferOutputStream()
     footer: list[pq.FileMetaData] = []
-    with _writer(sink, batch.schema, compression, level, indexed, footer) as writer:
+    with pq.ParquetWriter(
+        sink,
+        batch.schema,
+        version="2.6",
+        compression=codec,
+        compression_level=codec_level,
+        use_dictionary=repeating,
+        write_statistics=["_partition", "_offset", "_timestamp", *in_footer],
+        write_page_checksum=True,
+        store_schema=False,
+        metadata_collector=footer,
+    ) as writer:
         for first, count in _row_groups(shares, row_bytes, rows_max):
             part = batch.slice(first, count)
             for rows in _halved(_one_batch(part) if isinstance(part, pa.Table) else part, row_group_bytes):
@@ -187,39 +194,16 @@ def encode_by_row_groups(
     )
 
 
-def _writer(
-    sink: pa.NativeFile,
-    schema: pa.Schema,
-    compression: str,
-    level: int | None,
-    indexed: Sequence[pa.Field],
-    footer: list[pq.FileMetaData],
-) -> pq.ParquetWriter:
-    """A writer of segments with statistics for the columns `indexed`. On close it appends its metadata to `footer`."""
+def _codec(compression: str, level: int | None) -> tuple[str, int | None]:
+    """Parquet's name of the codec, and its level. None is the default level, as is -1 in librdkafka."""
     if compression not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise InvalidConfig(
             f'Invalid value "{compression}" for configuration property "compression.type": expected one of {known}',
             key="compression.type",
         )
-    return pq.ParquetWriter(
-        sink,
-        schema,
-        version="2.6",
-        compression=COMPRESSIONS[compression],
-        compression_level=_checked_level(compression, level),
-        use_dictionary=_dictionary_columns(schema),
-        write_statistics=["_partition", "_offset", "_timestamp", *_names_in_footer(indexed)],
-        write_page_checksum=True,
-        store_schema=False,
-        metadata_collector=footer,
-    )
-
-
-def _checked_level(compression: str, level: int | None) -> int | None:
-    """The level for a codec that has levels. None, the codec's default, for -1 as in librdkafka."""
     if level is None or level < 0 or compression not in ("gzip", "zstd"):
-        return None
+        return COMPRESSIONS[compression], None
     lowest, highest = pa.Codec.minimum_compression_level(compression), pa.Codec.maximum_compression_level(compression)
     if not lowest <= level <= highest:
         raise InvalidConfig(
@@ -227,20 +211,7 @@ def _checked_level(compression: str, level: int | None) -> int | None:
             f"{compression} has {lowest} to {highest}",
             key="compression.level",
         )
-    return level
-
-
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    # Typed string columns often repeat values. Payloads rarely do, and a dictionary for them costs more than it saves.
-    return [field.name for field in schema if field.name == "_partition" or pa.types.is_string(field.type)]
-
-
-def _names_in_footer(indexed: Sequence[pa.Field]) -> list[str]:
-    """The value columns for which the footer has statistics.
-
-    Floating-point columns are left out: their bounds do not include NaN, so a reader cannot tell whether NaN occurs.
-    """
-    return [field.name for field in indexed if not pa.types.is_floating(field.type)]
+    return COMPRESSIONS[compression], level
 
 
 def _column_statistics(
@@ -304,8 +275,8 @@ def read_layout(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> Se
     if zlib.crc32(footer) != file.footer_crc32:
         raise _corrupt(file, "its footer does not match its checksum")
     # The footer can be parsed without the file: its positions are used only when rows are read.
-    metadata = _decoding(file, lambda: _checked(file, open_footer(footer))).metadata
-    layout = SegmentLayout(metadata)
+    with _decoding(file):
+        layout = SegmentLayout(_checked(file, open_footer(footer)).metadata)
     if layout.firsts[-1] != file.rows:
         raise _corrupt(file, f"its row groups have {layout.firsts[-1]} rows instead of {file.rows}")
     return layout
@@ -322,11 +293,9 @@ def read_rows(
 ) -> list[pa.RecordBatch]:
     """The wanted row ranges of a segment, verified, each as one record batch with only these columns of the table.
 
-    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole. So is a file of
-    which more than half is wanted, unless `layout` is given. Of other files, the row groups with the wanted rows are
-    fetched, and without `layout` the footer too.
-
-    Raises Corrupt, also if the file's columns do not match the table; exceptions of the callbacks are passed on.
+    `get()` fetches the whole file, `get_range(start, length)` a part. A small file is fetched whole, and so is a file
+    of which more than half is wanted, unless `layout` is given. Of other files, the needed row groups are fetched, and
+    without `layout` the footer. Raises Corrupt, and what the callbacks raise.
     """
     share = sum(part.count for part in wanted) / max(1, file.rows)
     if file.is_small or (layout is None and share > 0.5):
@@ -336,10 +305,7 @@ def read_rows(
 
 
 def codec_of(file: SegmentFile, get_range: Callable[[int, int], bytes]) -> str:
-    """The `compression.type` of a segment; "none" if it has no rows.
-
-    `get_range(start, length)` fetches a part of it; its exceptions are passed on. Raises Corrupt.
-    """
+    """The `compression.type` of a segment; "none" if it has no rows. Raises Corrupt, and what `get_range` raises."""
     metadata = read_layout(file, get_range).metadata
     if not metadata.num_row_groups:
         return "none"
@@ -354,13 +320,11 @@ def _read_whole(file: SegmentFile, data: bytes, columns: pa.Schema) -> pa.Table:
     if zlib.crc32(data) != file.crc32:
         raise _corrupt(file, "it does not match its checksum")
 
-    def decode() -> pa.Table:
+    with _decoding(file):
         parquet = _checked(file, open_footer(data))
         leaves = _leaves(parquet.metadata, columns)
         groups = range(parquet.metadata.num_row_groups)
         return conformed(decode_row_groups(parquet, FileParts(len(data), [(0, data)]), groups, leaves), columns)
-
-    return _decoding(file, decode)
 
 
 def _read_parts(
@@ -371,20 +335,15 @@ def _read_parts(
     columns: pa.Schema,
 ) -> list[pa.RecordBatch]:
     needed = sorted({group for part in wanted for group in layout.groups(part)})
-    leaves = _decoding(file, lambda: _leaves(layout.metadata, columns))
+    with _decoding(file):
+        leaves = _leaves(layout.metadata, columns)
     extents = _merged(_extent(layout.metadata.row_group(group), leaves) for group in needed)
     parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
-
-    def decode() -> pa.Table:
+    with _decoding(file):
         parquet = open_parts(parts, layout.metadata)
-        return conformed(decode_row_groups(parquet, parts, needed, leaves), columns)
-
-    table = _decoding(file, decode)
-    at: dict[int, int] = {}  # row group -> its first row in the table
-    rows = 0
-    for group in needed:
-        at[group] = rows
-        rows += layout.firsts[group + 1] - layout.firsts[group]
+        table = conformed(decode_row_groups(parquet, parts, needed, leaves), columns)
+    sizes = [layout.firsts[group + 1] - layout.firsts[group] for group in needed]
+    at = dict(zip(needed, accumulate(sizes, initial=0), strict=False))  # row group -> its first row in the table
     batches = []
     for part in wanted:
         groups = layout.groups(part)
@@ -394,10 +353,7 @@ def _read_parts(
 
 
 def _apart(table: pa.Table, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The parts of a table, copied if they are less than half of it.
-
-    A slice keeps the whole table in memory, but a caller that keeps the slice counts only the slice's size.
-    """
+    """The parts of a table, copied if they are less than half of it: a slice would keep the whole table in memory."""
     if 2 * sum(part.nbytes for part in parts) >= table.nbytes:
         return parts
     return [pa.concat_batches([part]) for part in parts]
@@ -411,10 +367,7 @@ def _fetched(file: SegmentFile, start: int, length: int, get_range: Callable[[in
 
 
 def _leaves(metadata: pq.FileMetaData, columns: pa.Schema) -> Sequence[int]:
-    """The numbers of the Parquet columns to read for these columns of a table.
-
-    ValueError, with the column's name, if the file's columns do not match the table.
-    """
+    """The numbers of the Parquet columns to read for these columns of a table. ValueError if they do not match."""
     found = metadata.schema.to_arrow_schema()
     if found.equals(columns):
         return range(metadata.num_columns)
@@ -443,11 +396,9 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _extent(group: pq.RowGroupMetaData, leaves: Iterable[int] | None = None) -> tuple[int, int]:
     """(start, length) of the part of the file that contains the row group, or these columns of it."""
-    first, end = None, 0
-    for leaf in range(group.num_columns) if leaves is None else leaves:
-        start, length = chunk_place(group.column(leaf))
-        first, end = start if first is None else min(first, start), max(end, start + length)
-    return first or 0, end - (first or 0)
+    places = [chunk_place(group.column(leaf)) for leaf in (range(group.num_columns) if leaves is None else leaves)]
+    first = min((start for start, _ in places), default=0)
+    return first, max((start + length for start, length in places), default=0) - first
 
 
 def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -468,9 +419,10 @@ def _checked(file: SegmentFile, parquet: pq.ParquetFile) -> pq.ParquetFile:
     return parquet
 
 
-def _decoding(file: SegmentFile, decode: Callable[[], pa.Table]) -> pa.Table:
+@contextmanager
+def _decoding(file: SegmentFile) -> Iterator[None]:
     try:
-        return decode()
+        yield
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _corrupt(file, f"it cannot be decoded: {error}") from error
 

@@ -83,7 +83,7 @@ def prefixes_called_plain() -> bytes:
 def pages_called_small() -> bytes:
     """Compressed pages of which the footer says that they decompress to very little."""
     data = long_values(compression="zstd", write_statistics=False)
-    size = bounded_decoding._open(pa.BufferReader(data)).metadata.row_group(0).column(6).total_uncompressed_size
+    size = bounded_decoding.open_footer(data).metadata.row_group(0).column(6).total_uncompressed_size
     return in_footer(data, varint(2 * size), varint(2 * size % 128 + (1 << (7 * (len(varint(2 * size)) - 1)))))
 
 

@@ -256,7 +256,7 @@ LIMITS = {
         Limit("store.object_options.RETRY_TIMEOUT_MS", "ms", "Time for a request including its retries"),
         Limit("store.probe.PROBE_ATTEMPTS", "", "Attempts to verify that a store honours create-if-absent"),
         Limit(
-            "store.unfinished.UNFINISHED_AGE_MS",
+            "store.folders.UNFINISHED_AGE_MS",
             "ms",
             "Age at which maintenance removes the temporary file of a killed process",
         ),

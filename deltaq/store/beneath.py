@@ -1,10 +1,8 @@
 """Opens paths below a folder without following symbolic links.
 
-Linux does this in one system call (`openat2`, since 5.6). On other systems, and where a sandbox forbids that call, the
-path is opened folder by folder. One call is preferred because each call releases the interpreter lock, and the number
-of releases is the main cost.
-
-Source: openat2(2), linux/openat2.h. The system call number is the same on all processors named here.
+Linux does this in one system call (`openat2`, since 5.6; source: openat2(2), linux/openat2.h). Elsewhere, and where a
+sandbox forbids that call, the path is opened folder by folder. One call is preferred because the main cost is that each
+call releases the interpreter lock.
 """
 
 from __future__ import annotations
@@ -15,13 +13,14 @@ import os
 import platform
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 """Flags for opening a folder."""
 
-_OPENAT2 = 437
+_OPENAT2 = 437  # on all processors named here
 _PROCESSORS = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x"}
 _NO_MAGIC_LINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _AT_CWD = -100
@@ -63,6 +62,16 @@ def child_folder(folder: int, name: str) -> int:
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
+
+
+@contextmanager
+def opened_child(folder: int, name: str) -> Iterator[int]:
+    """`child_folder` within the block."""
+    child = child_folder(folder, name)
+    try:
+        yield child
+    finally:
+        os.close(child)
 
 
 def _openat2(folder: int, path: str, flags: int) -> int:

@@ -1,14 +1,21 @@
-"""Folders below the root of a local store: opening them, syncing the entries that lead to them, listing them."""
+"""Folders below the root of a local store: opening, syncing, listing and cleaning them."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from deltaq.store.beneath import FOLDER, child_folder, open_beneath
-from deltaq.store.keys import is_key
+from deltaq.clock import Clock
+from deltaq.store.beneath import FOLDER, child_folder, open_beneath, opened_child
+from deltaq.store.keys import RESERVED_PREFIX, is_key
+
+UNFINISHED_AGE_MS = 24 * 3600 * 1000
+"""Age, by the file system's clock, above which an unfinished file counts as left by an interrupted write."""
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Flags for creating a file."""
 
 _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 """Flags for opening the root, which may be a link."""
@@ -17,8 +24,7 @@ _ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 class Folders:
     """The folders below `path`, the absolute path of a root. `parts` are the names on the way to a folder.
 
-    A folder is opened without following links below the root, and no descriptor is kept. So none becomes stale when a
-    folder is removed and created again.
+    A folder is opened without following links below the root, and no descriptor is kept.
     """
 
     def __init__(self, path: str) -> None:
@@ -66,7 +72,11 @@ class Folders:
                 child, made = _child_or_new(folder, part) if make else (child_folder(folder, part), False)
                 parent, folder = folder, child
                 try:
-                    self._sync_parent(parent, child, made)
+                    # Also for a folder that existed: the process that created it may not have synced its entry yet.
+                    identity = _identity(child)
+                    if made or identity not in self._synced:
+                        os.fsync(parent)
+                        self._synced.add(identity)
                 finally:
                     os.close(parent)
             self._synced_paths[tuple(parts)] = _identity(folder)
@@ -107,19 +117,10 @@ class Folders:
             missing.append(path)
             path = os.path.dirname(path)
         for path in reversed(missing):
-            try:
+            with suppress(FileExistsError):
                 os.mkdir(path)
-            except FileExistsError:
-                pass
             _sync_entry(path)
         self._root_is_synced = True
-
-    def _sync_parent(self, parent: int, child: int, made: bool) -> None:
-        # Also for a folder that existed already: the process that created it may not have synced its entry yet.
-        identity = _identity(child)
-        if made or identity not in self._synced:
-            os.fsync(parent)
-            self._synced.add(identity)
 
 
 def _identity(folder: int) -> tuple[int, int]:
@@ -133,12 +134,11 @@ def _child_or_new(folder: int, name: str) -> tuple[int, bool]:
     try:
         return child_folder(folder, name), False
     except FileNotFoundError:
-        pass
-    try:
+        made = False
+    with suppress(FileExistsError):
         os.mkdir(name, dir_fd=folder)
-    except FileExistsError:
-        return child_folder(folder, name), False
-    return child_folder(folder, name), True
+        made = True
+    return child_folder(folder, name), made
 
 
 def _sync_entry(path: str) -> None:
@@ -193,12 +193,8 @@ def _kinds(folder: int, names: Iterable[str]) -> Iterator[str]:
 
 def holds_an_object(parent: int, name: str) -> bool:
     """Whether the folder holds an object, directly or below. Stops at the first one."""
-    try:
-        folder = child_folder(parent, name)
-    except FileNotFoundError:
-        return False
-    try:
-        below = []
+    below = []
+    with suppress(FileNotFoundError), opened_child(parent, name) as folder:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
@@ -206,5 +202,50 @@ def holds_an_object(parent: int, name: str) -> bool:
                 elif is_key(entry.name) and entry.is_file(follow_symlinks=False):
                     return True
         return any(is_key(name) and holds_an_object(folder, name) for name in below)
-    finally:
-        os.close(folder)
+    return False
+
+
+def remove_unfinished(folder: int, clock: Clock) -> Iterator[int]:
+    """Remove old unfinished files of interrupted writes from the open `folder` and all folders below it.
+
+    Yields the number of files removed from each folder. Raises OSError.
+    """
+    names = names_in(folder)
+    has_some = any(name.startswith(RESERVED_PREFIX) and not name.endswith("/") for name in names)
+    yield _removed_from(folder, clock) if has_some else 0
+    for name in names:
+        if name.endswith("/") and is_key(name[:-1]):
+            try:
+                child = child_folder(folder, name[:-1])
+            except OSError:
+                continue  # removed in the meantime, or no permission
+            try:
+                yield from remove_unfinished(child, clock)
+            finally:
+                os.close(child)
+
+
+def _removed_from(folder: int, clock: Clock) -> int:
+    """Remove old unfinished files from the open folder; returns their number.
+
+    Their age is measured against a file that is written now. The file system sets both times, so a wrong clock of
+    a machine that mounts it has no effect.
+    """
+    fresh = RESERVED_PREFIX + clock.unique_id()
+    removed = 0
+    with suppress(OSError):  # finished or removed in the meantime, or no permission: the next run tries again
+        file = os.open(fresh, NEW_FILE, 0o666, dir_fd=folder)
+        try:
+            os.write(file, b"x")
+            os.fsync(file)  # on a network file system, makes the server set the time
+            now_ns = os.fstat(file).st_mtime_ns
+        finally:
+            os.close(file)
+            os.unlink(fresh, dir_fd=folder)
+        for name in os.listdir(folder):
+            if name.startswith(RESERVED_PREFIX):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_mtime_ns < now_ns - UNFINISHED_AGE_MS * 1_000_000:
+                    os.unlink(name, dir_fd=folder)
+                    removed += 1
+    return removed

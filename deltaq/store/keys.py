@@ -1,7 +1,7 @@
 """The grammar of keys. It is the same for every store, so that data can be moved between stores.
 
-The grammar is narrower than that of any store. Keys are printable ASCII, because file systems normalise, case-fold or
-refuse other characters. A backslash is not allowed, because some clients treat it as a separator.
+Keys are printable ASCII, because file systems normalise, case-fold or refuse other characters. A backslash is not
+allowed, because some clients treat it as a separator.
 """
 
 from __future__ import annotations
@@ -48,6 +48,12 @@ def check_folder(operation: str, folder: str) -> None:
     check_prefix(operation, folder)
     if folder and not folder.endswith("/"):
         raise StoreRefused(operation, folder, "not a folder: it must end in '/'")
+
+
+def check_range(key: str, start: int, length: int) -> None:
+    """ValueError for a negative start or length."""
+    if start < 0 or length < 0:
+        raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
 
 
 def _fault(text: str) -> str:

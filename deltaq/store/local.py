@@ -3,9 +3,8 @@
 Durable: a write returns after the content *and* the directory entries on its path have been synced. How far `fsync`
 reaches depends on the system; on macOS it reaches only the drive's cache.
 
-Confined: every folder below the root is opened from its parent's descriptor without following symbolic links. No link
-leads out of the root, not even one that is created during an operation. A link below the root is refused; to keep a
-topic on another disk, mount that disk there. The root itself may be a link.
+Confined: a symbolic link below the root is refused, even one that is created during an operation; to keep a topic on
+another disk, mount that disk there. The root itself may be a link.
 
 No descriptor stays open between two operations. So none becomes stale when a folder is removed and created again, and
 none is shared with a forked child.
@@ -19,12 +18,12 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from urllib.parse import quote
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, SystemClock
 from deltaq.store import inotify
-from deltaq.store.beneath import child_folder
+from deltaq.store.beneath import opened_child
 from deltaq.store.contract import (
     CreateUnsupported,
     ObjectEntry,
@@ -36,37 +35,51 @@ from deltaq.store.contract import (
     StoreUnavailable,
     Watch,
 )
-from deltaq.store.folders import Folders, holds_an_object, in_order, names_in
-from deltaq.store.keys import RESERVED_PREFIX, check_folder, check_key, check_prefix, is_key
-from deltaq.store.local_errors import NO_HARD_LINKS, NoHardLinksError, store_error
-from deltaq.store.unfinished import remove_unfinished
+from deltaq.store.folders import NEW_FILE, Folders, holds_an_object, in_order, names_in, remove_unfinished
+from deltaq.store.keys import RESERVED_PREFIX, check_folder, check_key, check_prefix, check_range, is_key
 from deltaq.store.watch import SignalWatch
 
 POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.02)
 """A poll that finds nothing costs a few microseconds."""
 
 POLL_INTERVAL_WITH_INOTIFY = PollInterval(busy_s=0.0005, idle_s=0.1)
-"""The kernel wakes the reader. Polling while idle finds changes that the kernel does not report: those made by other
-machines on a network file system.
-
-The kernel rounds a busy wait up to its unit of 1 ms, unless an event ends it earlier."""
+"""The kernel wakes the reader; idle polls find the changes of other machines on a network file system. The kernel
+rounds a busy wait up to 1 ms, unless an event ends it earlier."""
 
 MAKE_ATTEMPTS = 10
 """Maximum number of attempts of a write whose empty folder another client removes."""
 
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Maximum bytes synced at once when a large file is written. A file system may delay the syncs of all other files
-during one sync, and among them are the commits of writers."""
+"""Maximum bytes synced at once: during a sync, a file system may delay those of all other files, such as commits."""
 
 _SMALL_PIECE_BYTES = 256 * 1024
 """The same for a background write, which pauses between two pieces."""
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: a named pipe must not block us
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+_REFUSALS = {
+    errno.ENOSPC: "the disk is full; free space or enlarge it",
+    errno.EDQUOT: "the disk quota is used up; free space or raise it",
+    errno.EFBIG: "larger than this process or file system allows a file to be (see `ulimit -f`)",
+    errno.EACCES: "permission denied; check the owner and mode of the files under the root",
+    errno.EPERM: "operation not permitted; check the owner, mode and attributes of the files under the root",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.ELOOP: "a symbolic link below the root is not followed; mount the other disk there instead",
+    errno.ENOTDIR: "a file exists where a folder is needed",
+    errno.EISDIR: "a folder exists where the object should go",
+    errno.ENAMETOOLONG: "the path is longer than the file system allows",
+    errno.ENXIO: "a device, pipe or socket, not a file",
+}
+_HINTS = {
+    errno.EMFILE: "too many open files; raise `ulimit -n`",
+    errno.EIO: "the disk reports an error; see the system's log",
+}
 
 
 class LocalStore:
     """Objects as files under the folder `root` (absolute, relative or with `~`), which the first write creates."""
+
+    is_remote = False
 
     def __init__(self, root: str, clock: Clock = SYSTEM_CLOCK) -> None:
         if os.open not in os.supports_dir_fd:
@@ -77,25 +90,24 @@ class LocalStore:
         self._clock = clock
         self._wakes = inotify.is_supported() and isinstance(clock, SystemClock)
         self._folders = Folders(self._root)
-        self._case_sensitive: bool | None = None
+        self.url = "file://" + quote(self._root)
+        self.poll_interval = POLL_INTERVAL_WITH_INOTIFY if self._wakes else POLL_INTERVAL
 
-    @property
-    def url(self) -> str:
-        return "file://" + quote(self._root)
-
-    @property
-    def poll_interval(self) -> PollInterval:
-        return POLL_INTERVAL_WITH_INOTIFY if self._wakes else POLL_INTERVAL
-
-    @property
-    def is_remote(self) -> bool:
-        return False
-
-    @property
+    @cached_property
     def case_sensitive(self) -> bool:
-        if self._case_sensitive is None:
-            self._case_sensitive = self._is_case_sensitive()
-        return self._case_sensitive
+        lower = f"{RESERVED_PREFIX}case{self._clock.unique_id()}"
+        try:
+            with self._folders.synced(()) as root:
+                os.close(os.open(lower, NEW_FILE, 0o666, dir_fd=root))
+                try:
+                    os.stat(lower.upper(), dir_fd=root, follow_symlinks=False)
+                except FileNotFoundError:
+                    return True
+                finally:
+                    os.unlink(lower, dir_fd=root)
+        except OSError:
+            return True  # not writable: no names are created here, so none can clash
+        return False
 
     def get(self, key: str) -> bytes:
         return self._read("get", key, 0, None)
@@ -104,8 +116,7 @@ class LocalStore:
         return self.get(key)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        if start < 0 or length < 0:
-            raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        check_range(key, start, length)
         return self._read("get_range", key, start, length)
 
     def put(self, key: str, data: bytes | memoryview) -> None:
@@ -143,7 +154,7 @@ class LocalStore:
             self._refuse_file_as_root("list_folders", prefix, error)
             return []
         except OSError as error:
-            raise store_error("list_folders", prefix, error) from error
+            raise _store_error("list_folders", prefix, error) from error
 
     def delete(self, key: str) -> None:
         """As the contract says. Not synced, so a power failure may undo the deletion."""
@@ -156,7 +167,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         except OSError as error:
-            raise store_error("delete", key, error) from error
+            raise _store_error("delete", key, error) from error
 
     def sync(self, folder: str) -> None:
         check_folder("sync", folder)
@@ -166,7 +177,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectMissing("sync", folder, "there is no such folder") from None
         except OSError as error:
-            raise store_error("sync", folder, error) from error
+            raise _store_error("sync", folder, error) from error
 
     def remove_unfinished(self) -> Iterator[int]:
         try:
@@ -175,7 +186,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise store_error("remove_unfinished", "", error) from error
+            raise _store_error("remove_unfinished", "", error) from error
 
     def watch(self) -> Watch:
         if self._wakes:
@@ -187,21 +198,6 @@ class LocalStore:
 
     def __repr__(self) -> str:
         return f"<LocalStore {self.url}>"
-
-    def _is_case_sensitive(self) -> bool:
-        lower = f"{RESERVED_PREFIX}case{self._clock.unique_id()}"
-        try:
-            with self._folders.synced(()) as root:
-                os.close(os.open(lower, _WRITE, 0o666, dir_fd=root))
-                try:
-                    os.stat(lower.upper(), dir_fd=root, follow_symlinks=False)
-                except FileNotFoundError:
-                    return True
-                finally:
-                    os.unlink(lower, dir_fd=root)
-        except OSError:
-            return True  # not writable: no names are created here, so none can clash
-        return False
 
     def _refuse_file_as_root(self, operation: str, prefix: str, error: NotADirectoryError) -> None:
         """StoreRefused if the root itself is not a folder. An empty listing would hide that."""
@@ -226,7 +222,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ObjectMissing(operation, key, "there is no such object") from None
         except OSError as error:
-            raise store_error(operation, key, error) from error
+            raise _store_error(operation, key, error) from error
 
     def _list(self, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         base = prefix[: prefix.rfind("/") + 1]
@@ -238,7 +234,7 @@ class LocalStore:
         except NotADirectoryError as error:
             self._refuse_file_as_root("list", prefix, error)
         except OSError as error:
-            raise store_error("list", prefix, error) from error
+            raise _store_error("list", prefix, error) from error
 
     def _walk(self, folder: int, base: str, prefix: str, start_after: str) -> Iterator[ObjectEntry]:
         """Objects under the open folder `base`, in key order. A folder sorts as its name plus `/`, like its keys."""
@@ -248,44 +244,27 @@ class LocalStore:
                 continue
             elif name.endswith("/"):
                 if key > start_after or start_after.startswith(key):
-                    yield from self._walk_child(folder, name, base, start_after)
+                    with suppress(FileNotFoundError), opened_child(folder, name[:-1]) as child:
+                        yield from self._walk(child, key, key, start_after)
             elif key > start_after:
-                try:
+                with suppress(FileNotFoundError):
                     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                yield ObjectEntry(key, status.st_size, status.st_mtime_ns // 1_000_000)
-
-    def _walk_child(self, folder: int, name: str, base: str, start_after: str) -> Iterator[ObjectEntry]:
-        try:
-            child = child_folder(folder, name[:-1])
-        except FileNotFoundError:
-            return
-        try:
-            yield from self._walk(child, base + name, base + name, start_after)
-        finally:
-            os.close(child)
+                    yield ObjectEntry(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
     # Writing
 
     def _write(
-        self,
-        operation: str,
-        key: str,
-        data: bytes | memoryview,
-        *,
-        after: str = "",
-        piece_bytes: int = _PIECE_BYTES,
+        self, operation: str, key: str, data: bytes | memoryview, *, after: str = "", piece_bytes: int = _PIECE_BYTES
     ) -> Generator[None, None, None]:
         """Write the object; yields after each piece that is followed by another."""
         check_key(operation, key)
-        *folders, name = key.split("/")
-        publish = _replace if operation == "put" else partial(_link, after.rpartition("/")[2])
+        folders = key.split("/")[:-1]
+        publish = _replace if operation == "put" else partial(self._link, after)
         published = False
-        for attempt in range(1, MAKE_ATTEMPTS + 1):
+        for _ in range(MAKE_ATTEMPTS):
             try:
                 with self._folders.synced(folders, make=not after) as folder:
-                    yield from self._stage(folder, data, piece_bytes, partial(publish, folder, name))
+                    yield from self._stage(folder, data, piece_bytes, partial(publish, key, folder))
                     published = True
                     os.fsync(folder)
                 return
@@ -293,40 +272,27 @@ class LocalStore:
                 raise ObjectExists(operation, key, "the key is taken") from None
             except OSError as error:
                 if published:
-                    raise StoreUnavailable(
-                        operation, key, f"written, but not proven durable: {error.strerror}"
-                    ) from error
-                if error.errno == errno.ENOENT and after and not os.path.lexists(f"{self._root}/{after}"):
+                    reason = f"written, but not proven durable: {error.strerror}"
+                    raise StoreUnavailable(operation, key, reason) from error
+                if error.errno != errno.ENOENT:
+                    raise _store_error(operation, key, error) from error
+                if after and not os.path.lexists(f"{self._root}/{after}"):
                     raise ObjectMissing(operation, after, "the object that the new one was to follow is gone") from None
                 # Another client removed the empty folder, or the unfinished file, which became old while this machine
                 # was suspended. The content is written again.
-                if error.errno != errno.ENOENT or attempt == MAKE_ATTEMPTS:
-                    raise self._write_outcome(operation, key, error) from error
-
-    def _write_outcome(self, operation: str, key: str, error: OSError) -> StoreError:
-        if error.errno == errno.ENOENT:
-            reason = "its folder or its unfinished file was removed repeatedly during the write"
-            return StoreUnavailable(operation, key, reason)
-        if isinstance(error, NoHardLinksError):
-            reason = f"the file system of {self._root} has no hard links; put the root on one that has"
-            return CreateUnsupported(operation, key, reason)
-        return store_error(operation, key, error)
+        reason = "its folder or its unfinished file was removed repeatedly during the write"
+        raise StoreUnavailable(operation, key, reason)
 
     def _stage(
-        self,
-        folder: int,
-        data: bytes | memoryview,
-        piece_bytes: int,
-        publish: Callable[[str], None],
+        self, folder: int, data: bytes | memoryview, piece_bytes: int, publish: Callable[[str], None]
     ) -> Generator[None, None, None]:
-        """Write the content to a synced, unfinished file in `folder`, pass its name to `publish`, and remove that name
-        if it still exists.
+        """Write the content to a synced, unfinished file in `folder`, and pass its name to `publish`.
 
         Not a context manager: after an interrupt by the user, which may come between any two steps, the second half of
         one could run when the folder is already closed.
         """
         name = RESERVED_PREFIX + self._clock.unique_id()
-        file = os.open(name, _WRITE, 0o666, dir_fd=folder)
+        file = os.open(name, NEW_FILE, 0o666, dir_fd=folder)
         try:
             try:
                 left = memoryview(data).cast("B")
@@ -342,6 +308,17 @@ class LocalStore:
         finally:
             with suppress(OSError):  # it was renamed, or it stays until `remove_unfinished`: the write has succeeded
                 os.unlink(name, dir_fd=folder)
+
+    def _link(self, after: str, key: str, folder: int, staged: str) -> None:
+        if after:  # checked as late as possible: syncing the content takes long
+            os.stat(_name(after), dir_fd=folder, follow_symlinks=False)
+        try:
+            os.link(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            reason = f"the file system of {self._root} has no hard links; put the root on one that has"
+            raise CreateUnsupported("create", key, reason) from None
 
 
 # On systems without fdatasync (macOS), the whole content is synced at once.
@@ -366,16 +343,17 @@ def _content(file: int, start: int, length: int | None) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _replace(folder: int, name: str, staged: str) -> None:
-    os.rename(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
+def _replace(key: str, folder: int, staged: str) -> None:
+    os.rename(staged, _name(key), src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _link(after: str, folder: int, name: str, staged: str) -> None:
-    if after:
-        os.stat(after, dir_fd=folder, follow_symlinks=False)  # as late as possible: syncing the content takes long
-    try:
-        os.link(staged, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except OSError as error:
-        if error.errno in NO_HARD_LINKS:
-            raise NoHardLinksError(error.errno, error.strerror) from None
-        raise
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _store_error(operation: str, key: str, error: OSError) -> StoreError:
+    """What a failed system call means."""
+    code = error.errno or 0
+    if code in _REFUSALS:
+        return StoreRefused(operation, key, f"{_REFUSALS[code]} ({errno.errorcode[code]})")
+    return StoreUnavailable(operation, key, _HINTS.get(code) or error.strerror or type(error).__name__)

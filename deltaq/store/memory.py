@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.store.contract import ObjectEntry, ObjectExists, ObjectMissing, PollInterval, Store
-from deltaq.store.keys import check_folder, check_key, check_prefix
+from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
 from deltaq.store.watch import SignalWatch
 
 POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.1)
@@ -19,29 +19,17 @@ POLL_INTERVAL = PollInterval(busy_s=0.0005, idle_s=0.1)
 class MemoryStore:
     """Objects in a dictionary. All operations are atomic; the objects are lost when the process ends."""
 
+    poll_interval = POLL_INTERVAL
+    is_remote = False
+    case_sensitive = True
+
     def __init__(self, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._url = f"memory://{name}"
+        self.url = f"memory://{name}"
         self._clock = clock
         self._lock = clock.lock()
         self._objects: dict[str, tuple[bytes, int]] = {}  # key -> content, time of change in epoch ms
         self._keys: list[str] = []  # sorted; exactly the keys of `_objects`
         self._watches: WeakSet[SignalWatch] = WeakSet()
-
-    @property
-    def url(self) -> str:
-        return self._url
-
-    @property
-    def poll_interval(self) -> PollInterval:
-        return POLL_INTERVAL
-
-    @property
-    def is_remote(self) -> bool:
-        return False
-
-    @property
-    def case_sensitive(self) -> bool:
-        return True
 
     def get(self, key: str) -> bytes:
         check_key("get", key)
@@ -52,8 +40,7 @@ class MemoryStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_key("get_range", key)
-        if start < 0 or length < 0:
-            raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        check_range(key, start, length)
         return self._content("get_range", key)[start : start + length]
 
     def put(self, key: str, data: bytes | memoryview) -> None:
@@ -106,7 +93,7 @@ class MemoryStore:
         return watch
 
     def __repr__(self) -> str:
-        return f"<MemoryStore {self._url}>"
+        return f"<MemoryStore {self.url}>"
 
     def _content(self, operation: str, key: str) -> bytes:
         # A single dictionary lookup needs no lock.

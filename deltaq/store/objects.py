@@ -13,7 +13,7 @@ import obstore
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.store.contract import ObjectEntry, PollInterval, StoreRefused, StoreUnavailable
-from deltaq.store.keys import check_folder, check_key, check_prefix
+from deltaq.store.keys import check_folder, check_key, check_prefix, check_range
 from deltaq.store.object_connection import IMPATIENT_TIMEOUT_S, Client, Connection, connect
 from deltaq.store.object_errors import outcome
 from deltaq.store.object_listing import ObjectListing
@@ -114,8 +114,7 @@ class ObjectStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         check_key("get_range", key)
-        if start < 0 or length < 0:
-            raise ValueError(f"get_range of {key!r}: start={start} and length={length} must not be negative")
+        check_range(key, start, length)
         # An empty range is not a valid request; one byte shows whether the object exists.
         return self._connection.get_range(key, start, max(length, 1))[:length]
 

@@ -169,11 +169,7 @@ class TimedStore(MemoryStore):
         self.at_the_gate = threading.Event()
         self.puts = 0
         self._time = clock
-        self._is_remote = is_remote
-
-    @property
-    def is_remote(self) -> bool:
-        return self._is_remote
+        self.is_remote = is_remote
 
     def put(self, key, data):
         if key.endswith(".parquet"):

@@ -178,9 +178,7 @@ def test_a_typed_topic_shows_its_schema_to_a_handle_that_does_not_know_it(root):
 class FoldingStore(MemoryStore):
     """A store that, like some file systems, takes keys that differ in case for the same."""
 
-    @property
-    def case_sensitive(self) -> bool:
-        return False
+    case_sensitive = False
 
     def get(self, key: str) -> bytes:
         return super().get(key.lower())

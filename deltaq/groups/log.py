@@ -150,11 +150,7 @@ class GroupLog:
             self._catch_up()
 
     def forget_offsets(
-        self,
-        app_ids: Sequence[str] | None,
-        deadline: float,
-        dead: Sequence[str] = (),
-        at_version: int | None = None,
+        self, app_ids: Sequence[str] | None, deadline: float, dead: Sequence[str] = (), at_version: int | None = None
     ) -> None:
         """Delete committed offsets (all if `app_ids` is None), and put the members in `dead` out of the group.
 

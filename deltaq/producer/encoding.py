@@ -29,21 +29,12 @@ def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float,
     times, time_bounds = _times(rows, epoch_ms)
     try:
         columns = columns_of_rows(
-            partitions,
-            times,
-            [row[1] for row in rows],
-            [row[4] for row in rows],
-            [row[0] for row in rows],
-            schema,
+            partitions, times, [row[1] for row in rows], [row[4] for row in rows], [row[0] for row in rows], schema
         )
     except (pa.ArrowException, TypeError, AttributeError) as error:
         kind = "bytes" if schema is None else "dicts or model instances"
         raise InvalidValue(f"the topic holds {kind}: {error}") from error
-    return replace(
-        columns,
-        partition_bounds=(min(partitions), max(partitions)),
-        timestamp_bounds=time_bounds,
-    )
+    return replace(columns, partition_bounds=(min(partitions), max(partitions)), timestamp_bounds=time_bounds)
 
 
 def _times(rows: Sequence[Row], epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:

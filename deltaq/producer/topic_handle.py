@@ -90,13 +90,7 @@ class TopicHandle:
 
 
 def check_before_io(
-    topic: str | Topic,
-    value: object,
-    key: object,
-    partition: int,
-    timestamp: int,
-    headers: object,
-    size_max: int,
+    topic: str | Topic, value: object, key: object, partition: int, timestamp: int, headers: object, size_max: int
 ) -> None:
     """Refuse what no topic accepts, before the first `produce` to a topic looks it up or creates it.
 

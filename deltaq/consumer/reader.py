@@ -149,7 +149,7 @@ def open_reader(
         topic_now,
         held.stored,
         weakly(events.committed, None),
-        interval_ms / 1000 if interval_ms else None,
+        interval_ms / 1000 if interval_ms else float("inf"),
         clock,
     )
     return Reader(fetcher, held, committer, events)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaq import names
 from deltaq.clock import Clock
@@ -21,16 +21,13 @@ _log = logging.getLogger("deltaq.groups")
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The result of one check: members whose heartbeat has changed since the previous check, and members that are
-    dead.
-
-    A member that is in neither set has to be checked again.
-    """
+    """Members whose heartbeat has changed since the check before, and dead ones. Others have to be checked again."""
 
     alive: frozenset[str]
     dead: frozenset[str]
 
 
+@dataclass(eq=False)
 class HeartbeatWatch:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
 
@@ -39,11 +36,11 @@ class HeartbeatWatch:
     longer. A member that was silent for its session time-out ends its own session (`Membership`), so "dead" is final.
     """
 
-    def __init__(self, store: Store, group: str, clock: Clock) -> None:
-        self._store = store
-        self._group = group
-        self._clock = clock
-        self._seen: dict[str, tuple[bytes | None, float]] = {}  # by member: its object's content, and when first seen
+    _store: Store
+    _group: str
+    _clock: Clock
+    _seen: dict[str, tuple[bytes | None, float]] = field(default_factory=dict)
+    """By member: its object's content, and when first seen."""
 
     def check(self, members: Mapping[str, Member]) -> Sighting:
         """Check the heartbeats of these members, and forget all others. Raises Unavailable."""

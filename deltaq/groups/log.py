@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -30,6 +30,7 @@ from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 
 R = TypeVar("R")
+Plan: TypeAlias = "Callable[[TableState, int], list[Action]]"
 
 CHECK_INTERVAL_S = 1.0
 """Longest time between two checks of a member's heartbeat while a commit waits for their result."""
@@ -122,9 +123,8 @@ class GroupLog:
         group has committed, and the group would skip the next record written at the same offset.
 
         Without a `member_id` the commit is refused while the group has a living member. Each such call checks the
-        members' heartbeats once. The first call starts the measurement; a call after the session time-out puts dead
-        members out of the group, in the same entry. With `wait` the call checks until each member is known to live or
-        to be dead, so that a program that commits once and ends gets past a killed member, too.
+        members' heartbeats once, and puts out those seen dead, in the same entry. With `wait` it checks until each
+        member is known to live or to be dead: a program that commits once and ends gets past a killed member, too.
         """
         for topic in sorted({offset.topic for offset in offsets}):
             self._sync(names.topic_log(topic))
@@ -163,20 +163,20 @@ class GroupLog:
                 raise GroupChanged(self.group)
             return forget_actions(state, self._head(state), self.group, app_ids, dead, now)
 
-        with self._lock:
-            self._catch_up()
-            if plan(self._log.state, 0):
-                self._commit("FORGET OFFSETS", plan, deadline)
+        self._forget(plan, deadline)
 
     def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
         """Delete committed offsets of topic ids that no longer exist. The group may have members.
 
         Raises what `DeltaLog.commit` raises.
         """
+        self._forget(lambda state, now: forget_over_actions(state, app_ids, now), deadline)
+
+    def _forget(self, plan: Plan, deadline: float) -> None:
         with self._lock:
             self._catch_up()
-            if forget_over_actions(self._log.state, app_ids, 0):
-                self._commit("FORGET OFFSETS", lambda state, now: forget_over_actions(state, app_ids, now), deadline)
+            if plan(self._log.state, 0):
+                self._commit("FORGET OFFSETS", plan, deadline)
 
     def _sync(self, folder: str) -> None:
         try:
@@ -186,7 +186,7 @@ class GroupLog:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _commit(self, operation: str, plan: Callable[[TableState, int], list[Action]], deadline: float) -> None:
+    def _commit(self, operation: str, plan: Plan, deadline: float) -> None:
         txn_id = self._clock.unique_id()
 
         def write(state: TableState) -> Draft:

@@ -1,11 +1,9 @@
 """A consumer's membership in its group: joining, heartbeats and leaving, on a thread.
 
-A group has one member at a time. A consumer that finds another member watches its heartbeat object
-(`deltaq/groups/liveness.py`). If the object changes, the member is alive and the consumer is refused. If it does not
-change for the member's `session.timeout.ms`, the member is dead, and the consumer replaces it.
-
-A member that was silent for its `session.timeout.ms` ends its own session and joins again with a new id. So a watcher
-never puts out a living member, however late it acts.
+A group has one member at a time. A consumer that finds another member is refused if that one's heartbeat object
+changes, and replaces it if it does not change for the member's `session.timeout.ms` (`deltaq/groups/liveness.py`).
+A member that was silent for that long ends its own session and joins again with a new id: a watcher never puts out a
+living member, however late it acts.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
@@ -54,6 +52,7 @@ class _SessionExpired(Exception):
     """This member was silent for its `session.timeout.ms`, so another consumer may have replaced it."""
 
 
+@dataclass(eq=False)
 class Membership:
     """Keeps one consumer in its group from `begin` to `close`.
 
@@ -61,45 +60,37 @@ class Membership:
     `on_change()` is called when `session` or the result of `take_error` changes.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        log: GroupLog,
-        member: Member,
-        settings: GroupSettings,
-        clock: Clock,
-        on_change: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._log = log
-        self._member = member
-        self._settings = settings
-        self._clock = clock
-        self._on_change = on_change
-        self._changed = clock.condition()
+    _store: Store
+    _log: GroupLog
+    _member: Member
+    _settings: GroupSettings
+    _clock: Clock
+    _on_change: Callable[[], None]
+    _session: Session | None = None
+    _proven_at: float = float("inf")  # `uptime` before the last heartbeat; infinite before the first
+    _error: KafkaException | None = None
+    _logged: str = ""  # the last error that was logged since the last session
+    _waited_for: str = ""  # the members last logged as waited for since the last session
+    _closing: bool = False
+    _poll_exceeded: bool = False
+    _beats: int = 0
+    _is_running: bool = False
+    _thread: Thread | None = None
+    _ended: set[str] = field(default_factory=set)  # ids of ended sessions that may still be members in the log
+
+    def __post_init__(self) -> None:
+        self._changed = self._clock.condition()
         self._id = self._new_id()
-        self._ended: set[str] = set()  # ids of ended sessions that may still be members in the log
-        self._watch = HeartbeatWatch(store, log.group, clock)
-        self._session: Session | None = None
-        self._session_timeout_s = member.session_timeout_s
-        self._proven_at = float("inf")  # `uptime` before the last heartbeat; infinite before the first
-        self._error: KafkaException | None = None
-        self._logged = ""  # the last error that was logged since the last session
-        self._waited_for = ""  # the members last logged as waited for since the last session
-        self._closing = False
-        self._poll_at = clock.monotonic()
-        self._poll_exceeded = False
-        self._beats = 0
-        self._is_running = False
-        self._thread: Thread | None = None
+        self._watch = HeartbeatWatch(self._store, self._log.group, self._clock)
+        self._session_timeout_s = self._member.session_timeout_s
+        self._poll_at = self._clock.monotonic()
 
     # --- what the consumer calls ---
 
     def begin(self) -> None:
         """Start the thread that joins the group, unless it is running.
 
-        Call this after the consumer holds a reference to the membership: otherwise an interrupted start leaves a
-        member that nothing ends.
+        The consumer must hold the membership before, so that it can end the thread of an interrupted start.
         """
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
@@ -108,8 +99,8 @@ class Membership:
     def session(self) -> Session | None:
         """The session in which this consumer may deliver records; None while it is not a member.
 
-        Also None once its last heartbeat is `session.timeout.ms` old, because another consumer may have replaced it.
-        Time during which the machine is suspended counts.
+        Also None once its last heartbeat is `session.timeout.ms` old, suspensions of the machine included, because
+        another consumer may have replaced it.
         """
         proven_at = self._proven_at  # read before the session: the end of a session resets it
         session = self._session
@@ -124,10 +115,8 @@ class Membership:
         return not self._poll_exceeded
 
     def polled(self) -> bool:
-        """Record a poll. True, once, if the consumer has left its group because `max.poll.interval.ms` was
-        exceeded."""
-        self._poll_at = self._clock.monotonic()
-        if not self._poll_exceeded:
+        """Record a poll. True, once, if the consumer has left its group by `max.poll.interval.ms`."""
+        if self.polled_in_time():
             return False
         with self._changed:
             self._poll_exceeded = False
@@ -144,8 +133,7 @@ class Membership:
     def close(self) -> None:
         """Leave the group and end the thread. If the store is unavailable, the next member has to wait for the session
         time-out."""
-        thread = self.abandon()
-        if thread is not None:
+        if (thread := self.abandon()) is not None:
             thread.join()
 
     def abandon(self) -> Thread | None:

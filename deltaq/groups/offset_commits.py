@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaq.clock import Clock, Thread, this_thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
@@ -29,44 +29,36 @@ class ToCommit:
     topic_id: str | None
 
 
+@dataclass(eq=False)
 class OffsetCommitter:
     """Commits offsets for one consumer, in the order of the calls.
 
     `member_id()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and number of
     partitions, or None if it does not exist. `on_result(error, partitions)` gets the result of every asynchronous and
-    periodic commit.
+    periodic commit; `interval_s` is infinite without periodic commits.
     """
 
-    def __init__(
-        self,
-        log: GroupLog,
-        member_id: Callable[[], str | None],
-        topic: Callable[[str], tuple[str, int] | None],
-        stored: Callable[[], list[ToCommit]],
-        on_result: Callable[[KafkaError | None, list[TopicPartition]], None],
-        interval_s: float | None,
-        clock: Clock,
-    ) -> None:
-        self._log = log
-        self._member_id = member_id
-        self._topic = topic
-        self._stored = stored
-        self._on_result = on_result
-        self._interval_s = interval_s
-        self._clock = clock
-        self._changed = clock.condition()
-        self._commit_lock = clock.lock()  # held while committing
-        self._queue: deque[tuple[Sequence[ToCommit], str | None]] = deque()
-        self._last: dict[tuple[str, int], tuple[str | None, int]] = {}
-        self._closing = False
-        self._own_thread: int | None = None
-        self._thread: Thread | None = None
+    _log: GroupLog
+    _member_id: Callable[[], str | None]
+    _topic: Callable[[str], tuple[str, int] | None]
+    _stored: Callable[[], list[ToCommit]]
+    _on_result: Callable[[KafkaError | None, list[TopicPartition]], None]
+    _interval_s: float
+    _clock: Clock
+    _queue: deque[tuple[Sequence[ToCommit], str | None]] = field(default_factory=deque)
+    _last: dict[tuple[str, int], tuple[str | None, int]] = field(default_factory=dict)
+    _closing: bool = False
+    _own_thread: int | None = None
+    _thread: Thread | None = None
+
+    def __post_init__(self) -> None:
+        self._changed = self._clock.condition()
+        self._commit_lock = self._clock.lock()  # held while committing
 
     def begin(self) -> None:
         """Start the thread that commits in the background, unless it is running.
 
-        Call this after the consumer holds a reference to the committer: otherwise an interrupted start leaves a thread
-        that nothing ends.
+        The consumer must hold the committer before, so that it can end the thread of an interrupted start.
         """
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._log.group}")
@@ -94,8 +86,7 @@ class OffsetCommitter:
         """
         with self._commit_lock:
             self._commit_queued()
-            new = self.uncommitted()
-            if new:
+            if new := self.uncommitted():
                 self._commit_and_report(new, self._member_id(), wait=wait)
 
     def finish_queued(self) -> None:
@@ -115,8 +106,7 @@ class OffsetCommitter:
 
     def close(self) -> None:
         """Make all queued commits, end the thread and wait for it."""
-        thread = self.abandon()
-        if thread is not None:
+        if (thread := self.abandon()) is not None:
             thread.join()
 
     def abandon(self) -> Thread | None:
@@ -126,9 +116,7 @@ class OffsetCommitter:
             self._changed.notify_all()
         return self._thread
 
-    def _commit(
-        self, offsets: Sequence[ToCommit], member_id: str | None, *, wait: bool = False
-    ) -> list[TopicPartition]:
+    def _commit(self, offsets: Sequence[ToCommit], member_id: str | None, *, wait: bool) -> list[TopicPartition]:
         results, known = [], []
         failure: UnknownTopic | None = None
         for entry in offsets:
@@ -184,8 +172,7 @@ class OffsetCommitter:
             if self._own_thread is not None:
                 return  # an interrupted `begin` has already started a thread
             self._own_thread = this_thread()
-        interval_s = float("inf") if self._interval_s is None else self._interval_s
-        due_at = self._clock.monotonic() + interval_s
+        due_at = self._clock.monotonic() + self._interval_s
         while not self._closing or self._queue:
             with self._changed:
                 left = due_at - self._clock.monotonic()
@@ -194,7 +181,7 @@ class OffsetCommitter:
                 due = self._clock.monotonic() >= due_at and not self._closing
             if due:
                 self.commit_stored()
-                due_at = self._clock.monotonic() + interval_s
+                due_at = self._clock.monotonic() + self._interval_s
             else:
                 self.finish_queued()
 

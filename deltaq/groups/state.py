@@ -171,12 +171,9 @@ def commit_actions(
     """
     _check_may_commit(head, group, member_id, dead)
     after_head = GroupHead(head.generation + 1) if member_id is None and head.members else head
-    actions: list[Action] = [Txn(offset.app_id, offset.offset, now_ms) for offset in offsets]
-    notes = _notes(state)
-    after = {key: text for key, text in notes.items() if key not in {offset.app_id for offset in offsets}}
-    after |= {offset.app_id: offset.metadata for offset in offsets if offset.metadata}
-    if after != notes:
-        actions.append(DomainMetadata(METADATA_DOMAIN, compact_json(after)))
+    txns = {offset.app_id: offset.offset for offset in offsets}
+    notes = {offset.app_id: offset.metadata for offset in offsets if offset.metadata}
+    actions = _offset_actions(state, txns, notes, now_ms)
     table = _table(state, group, now_ms)
     return [*table, after_head.action(), *actions] if table or after_head is not head else actions
 
@@ -219,11 +216,16 @@ def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) 
 
     If the group has members, use this only for topic ids that no longer exist, whose offsets no consumer reads.
     """
-    forgotten = [app_id for app_id in app_ids if app_id in state.txns]
-    actions: list[Action] = [Txn(app_id, FORGOTTEN_VERSION, now_ms) for app_id in forgotten]
-    notes = _notes(state)
-    after = {key: text for key, text in notes.items() if key not in forgotten}
-    if after != notes:
+    forgotten = {app_id: FORGOTTEN_VERSION for app_id in app_ids if app_id in state.txns}
+    return _offset_actions(state, forgotten, {}, now_ms)
+
+
+def _offset_actions(state: TableState, txns: Mapping[str, int], notes: dict[str, str], now_ms: int) -> list[Action]:
+    """Set the versions of app ids, and replace their metadata texts by `notes`."""
+    actions: list[Action] = [Txn(app_id, version, now_ms) for app_id, version in txns.items()]
+    before = _notes(state)
+    after = {app_id: text for app_id, text in before.items() if app_id not in txns} | notes
+    if after != before:
         actions.append(DomainMetadata(METADATA_DOMAIN, compact_json(after)))
     return actions
 

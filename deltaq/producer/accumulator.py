@@ -1,19 +1,17 @@
 """Record accumulators: the records that wait between `produce` and their upload, one buffer per client and topic.
 
 `produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and code that removes entries holds
-the sender's lock. Besides that, `produce` only compares with four thresholds: two wake the sender, and two limit how
-much may be added before the client's limits are checked again.
+the sender's lock. Two thresholds wake the sender; two more limit what is added before the client's limits are checked.
 
-A row and its callback are two consecutive entries of the queue. Python's garbage collector does not track a tuple of
-bytes and numbers. It would traverse a tuple that holds a callback again and again while it waits, which at a million
-messages per second costs more than the rest of `produce`.
+A row and its callback are two consecutive entries of the queue: the garbage collector does not track a tuple of bytes
+and numbers, but would traverse one that holds a callback again and again, at more cost than the rest of `produce`.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaException
@@ -118,65 +116,37 @@ class Flush:
     is_over: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class RecordAccumulator:
     """Records of one client for one topic that wait to be written, and the count of those that are being written.
 
-    `report(buffer, result)` is called with the result of records, `seen(definition)` whenever the topic has changed,
-    and `wake()` when a threshold is crossed. `plan` says how to create a missing topic, None if that is disabled.
+    `on_result(buffer, result)` is called with the result of records, `seen(definition)` whenever the topic has changed,
+    and `wake_sender()` when a threshold is crossed. `plan` says how to create a missing topic; None if not allowed.
     `unchecked` is set when records were accepted before the topic's schema and limits were known.
     """
 
-    __slots__ = (
-        "_report",
-        "_sealed",
-        "_sticky",
-        "_sticky_until",
-        "_wake",
-        "abandoned",
-        "bytes",
-        "flushes",
-        "plan",
-        "queue",
-        "reported_bytes",
-        "reported_rows",
-        "room_bytes",
-        "room_length",
-        "seen",
-        "settings",
-        "taken_bytes",
-        "taken_rows",
-        "unchecked",
-        "wake_bytes",
-        "wake_length",
-    )
-
-    def __init__(
-        self,
-        settings: AccumulatorSettings,
-        report: Callable[[RecordAccumulator, BatchResult], None],
-        wake: Callable[[], None],
-        seen: Callable[[TopicDefinition], None],
-        plan: NewTopicPlan | None = None,
-        flushes: list[Flush] | None = None,
-    ) -> None:
-        self.settings = settings
-        self.seen = seen
-        self.plan = plan
-        self.unchecked = False
-        self.queue: list[Any] = []  # row, callback, row, callback ...
-        self.bytes = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken
-        self.wake_length, self.wake_bytes = 1, _NEVER  # lengths are those of `queue`
-        self.room_length, self.room_bytes = 0, 0
-        # The sender's lock guards taken_*, the client's reported_*: separate counters, so that no update is lost.
-        self.taken_rows = self.taken_bytes = 0
-        self.reported_rows = self.reported_bytes = 0
-        self.flushes = [] if flushes is None else flushes
-        self.abandoned = False  # the client adds no more records
-        self._report = report
-        self._wake = wake
-        self._sealed: deque[tuple[Records, int]] = deque()
-        self._sticky = -1
-        self._sticky_until = 0.0
+    settings: AccumulatorSettings
+    on_result: Callable[[RecordAccumulator, BatchResult], None]
+    wake_sender: Callable[[], None]
+    seen: Callable[[TopicDefinition], None]
+    plan: NewTopicPlan | None = None
+    flushes: list[Flush] = field(default_factory=list)
+    unchecked: bool = False
+    abandoned: bool = False  # the client adds no more records
+    queue: list[Any] = field(default_factory=list)  # row, callback, row, callback ...
+    bytes: int = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken
+    wake_length: int = 1  # lengths are those of `queue`
+    wake_bytes: int = _NEVER
+    room_length: int = 0
+    room_bytes: int = 0
+    # The sender's lock guards taken_*, the client's reported_*: separate counters, so that no update is lost.
+    taken_rows: int = 0
+    taken_bytes: int = 0
+    reported_rows: int = 0
+    reported_bytes: int = 0
+    _sealed: deque[tuple[Records, int]] = field(default_factory=deque)
+    _sticky: int = -1
+    _sticky_until: float = 0.0
 
     # --- counting ---
 
@@ -199,17 +169,13 @@ class RecordAccumulator:
         """Whether records must be written without lingering."""
         return self.abandoned or any(not flush.is_over for flush in self.flushes)
 
-    def report(self, report: BatchResult) -> None:
-        """Report the result of taken records to the client."""
-        self._report(self, report)
-
     # --- waking the sender ---
 
     def wake(self) -> None:
         """Wake the sender, once until it has checked the buffer."""
         self.wake_length = self.wake_bytes = _NEVER
         try:
-            self._wake()
+            self.wake_sender()
         except BaseException:  # from a signal handler: the sender may not have been woken
             self.wake_length, self.wake_bytes = 1, _NEVER
             raise
@@ -217,9 +183,8 @@ class RecordAccumulator:
     def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
         """Seconds until the records should be taken; None while there are none.
 
-        They linger `linger_of(produced_at, linger_s)` seconds; its arguments are when the oldest was produced and how
-        long it may wait by the client's settings. The wake thresholds are set before the buffer is read, so that a
-        change after the read wakes the sender.
+        They linger `linger_of(produced_at, linger_s)` seconds, by when the oldest was produced and by the setting.
+        The wake thresholds are set before the buffer is read, so that a change after the read wakes the sender.
         """
         self.wake_length, self.wake_bytes = 1, _NEVER
         produced_at = self.first_produced_at()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
-from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, RowBlock
+from deltaq.producer.accumulator import ArrowBlock, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch, SharedFilePlace, by_encoding
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
@@ -25,18 +27,18 @@ from deltaq.topics.upload import NothingSent, upload_segment
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
+Uploaded: TypeAlias = "tuple[PendingSegment, pa.RecordBatch]"
 
+
+@dataclass(eq=False)
 class BatchUpload:
     """Uploads batches of one topic, from any thread."""
 
-    def __init__(
-        self, store: Store, topic: SenderTopic, clock: Clock, batches: InFlightBatches, reports: DeliveryReports
-    ) -> None:
-        self._store = store
-        self._topic = topic
-        self._clock = clock
-        self._batches = batches
-        self._reports = reports
+    _store: Store
+    _topic: SenderTopic
+    _clock: Clock
+    _batches: InFlightBatches
+    _reports: DeliveryReports
 
     def first(self, batch: ProduceBatch) -> None:
         """Encode and upload a new batch. It has no segments afterwards if none of its rows can be written.
@@ -126,8 +128,9 @@ class BatchUpload:
             found |= {at: error for at, row in enumerate(rows) if row[1] is None}
         if unchecked and definition.schema is not None:
             columns = set(definition.schema.arrow.names)
+            fits = [row[0] is None or (isinstance(row[0], dict) and row[0].keys() == columns) for row in rows]
             misfit = self._misfit(definition.schema.arrow)
-            found |= {at: misfit for at, row in enumerate(rows) if row[0] is not None and _fields(row[0]) != columns}
+            found |= {at: misfit for at, row_fits in enumerate(fits) if not row_fits}
         if unchecked:
             limit = definition.settings.max_message_bytes
             sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
@@ -146,39 +149,35 @@ class BatchUpload:
         Raises Unavailable and what a codec raises. The segments of the batch are then unchanged, unless it `is_shared`:
         a shared file may be in the store after an error.
         """
-        segments: list[PendingSegment] = []
+        segments = []
         groups = list(by_encoding(batch.parts))
         for group in groups:
-            settings: AccumulatorSettings = group[0].buffer.settings
+            settings = group[0].buffer.settings
             as_of = self._topic.log.version  # read before the upload, since orphan removal compares it
             whole = joined([part.columns for part in group if part.columns])
             # For bytes without headers, the sizes that `produce` counted are exact; columns need not be measured.
             is_plain = definition.schema is None and whole.headers.null_count == len(whole)
             is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
             pieces: Sequence[Columns] = [whole] if is_small else list(in_segments(whole, SEGMENT_BYTES_MAX))
+            about = definition.settings, settings.compression, settings.compression_level, deadline, self._clock
             alone = len(pieces) == len(groups) == 1
             for piece in pieces:
+                upload = partial(upload_segment, self._store, self._topic.name, piece, *about)
                 if alone and batch.place is not None:
-                    segment, rows = self._put_shared(batch, batch.place, piece, definition, settings, deadline)
+                    segment, rows = self._put_shared(batch, batch.place, definition.topic_id, upload)
                 else:
-                    segment, rows = self._put(piece, definition, settings, deadline, as_of)
+                    segment, rows = upload(as_of)
                 segments.append(segment)
                 if self._topic.maintenance is not None:
                     self._topic.maintenance.uploaded(segment.path, rows)
         batch.segments = segments
 
     def _put_shared(
-        self,
-        batch: ProduceBatch,
-        place: SharedFilePlace,
-        piece: Columns,
-        definition: TopicDefinition,
-        settings: AccumulatorSettings,
-        deadline: float,
-    ) -> tuple[PendingSegment, pa.RecordBatch]:
+        self, batch: ProduceBatch, place: SharedFilePlace, topic_id: str, upload: Callable[..., Uploaded]
+    ) -> Uploaded:
         def shared_name(segment: PendingSegment) -> str | None:
             mine = SharedFileId(self._topic.log.writer, place.number)
-            path = shared_file_path(mine, segment, definition.topic_id, follows=place.follows)
+            path = shared_file_path(mine, segment, topic_id, follows=place.follows)
             if path is not None:
                 self._topic.log.pending_shared.expect(path, place.as_of)  # before other processes can see the file
                 if not self._batches.share(batch, replace(segment, path=path)):
@@ -187,26 +186,9 @@ class BatchUpload:
             return path
 
         try:
-            return self._put(piece, definition, settings, deadline, place.as_of, shared_name)
+            return upload(place.as_of, shared_name)
         except NothingSent:
             for segment in batch.segments:
                 self._topic.log.pending_shared.forget(segment.path)
             batch.segments, batch.is_shared = [], False
             raise
-
-    def _put(
-        self,
-        piece: Columns,
-        definition: TopicDefinition,
-        settings: AccumulatorSettings,
-        deadline: float,
-        as_of: int,
-        named: Callable[[PendingSegment], str | None] = lambda _: None,
-    ) -> tuple[PendingSegment, pa.RecordBatch]:
-        about = definition.settings, settings.compression, settings.compression_level
-        return upload_segment(self._store, self._topic.name, piece, *about, deadline, self._clock, as_of, named)
-
-
-def _fields(value: object) -> set[str] | None:
-    """The fields of an accepted value of a typed topic; None for bytes."""
-    return set(value) if isinstance(value, dict) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown
 from deltaq.message import (
@@ -23,20 +23,11 @@ _log = logging.getLogger("deltaq.producer")
 _PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
-class Due(Protocol):
-    """Callbacks that are due. An exception of a signal handler can end `call` between any two steps."""
-
-    def __len__(self) -> int:
-        """The number of messages with these callbacks, until all of them have been called."""
-
-    def call(self) -> tuple[int, Exception | None]:
-        """Call those not called yet. Returns the number of messages served and the first exception raised."""
-
-
 class PendingCallbacks:
-    """The callbacks that are due for one report.
+    """The callbacks that are due for one report. Its length is the number of its messages.
 
-    A callback is marked as called just before its call, so an interrupted one is not called again.
+    A callback is marked as called just before its call, so that none is called again after an exception of a signal
+    handler, which can end `call` between any two steps.
     """
 
     def __init__(self, report: BatchResult) -> None:
@@ -47,7 +38,7 @@ class PendingCallbacks:
         return len(self.report)
 
     def call(self) -> tuple[int, Exception | None]:
-        """See `Due`."""
+        """Call those not called yet. Returns the number of messages served and the first exception raised."""
         report, records = self.report, self.report.records
         error = None if report.error is None else report.error.error
         if isinstance(records, ArrowBlock):
@@ -118,7 +109,7 @@ class ErrorNotice:
         return 0
 
     def call(self) -> tuple[int, Exception | None]:
-        """See `Due`."""
+        """Call it, once. Returns 0 and the exception raised."""
         if not self._is_called:
             self._is_called = True
             try:
@@ -126,6 +117,9 @@ class ErrorNotice:
             except Exception as raised:  # noqa: BLE001 - raised by `poll`
                 return 0, raised
         return 0, None
+
+
+Due: TypeAlias = "PendingCallbacks | ErrorNotice"
 
 
 class _Outcome:

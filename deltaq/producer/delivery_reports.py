@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable
@@ -20,13 +21,13 @@ def defect(error: Exception, doing: str, topic: str) -> KafkaException:
     return KafkaException(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"))
 
 
+@dataclass(eq=False)
 class DeliveryReports:
     """Reports to the producers of one topic."""
 
-    def __init__(self, topic: str, clock: Clock, batches: InFlightBatches) -> None:
-        self._topic = topic
-        self._clock = clock
-        self._batches = batches
+    _topic: str
+    _clock: Clock
+    _batches: InFlightBatches
 
     def delivered(self, batches: Sequence[ProduceBatch], committed: Sequence[DataFile]) -> None:
         """Report batches whose files are in the topic. `committed` has these files with their offsets."""
@@ -44,15 +45,16 @@ class DeliveryReports:
                 offsets.setdefault(share.partition, share.base_offset)
         append_time = files[-1].append_time_ms
         for part in batch.parts:
-            self._notify(part, dict(offsets), append_time, None, now)
+            if (result := self._result(part, dict(offsets), append_time, None, now)) is not None:
+                part.buffer.on_result(part.buffer, result)
             if len(batch.parts) > 1 and part.columns is not None:
                 for count in part.columns.partitions.value_counts():
                     offsets[count["values"].as_py()] += count["counts"].as_py()
 
     def failed(self, parts: Sequence[BatchPart], error: KafkaException) -> None:
         """Report parts that were not written, or whose outcome is unknown."""
-        for buffer, report in self.claim(parts, error):
-            buffer.report(report)
+        for buffer, result in self.claim(parts, error):
+            buffer.on_result(buffer, result)
 
     def claim(self, parts: Sequence[BatchPart], error: KafkaException) -> list[tuple[RecordAccumulator, BatchResult]]:
         """The results of failed parts, for the caller to report: no other thread reports these parts from now on."""
@@ -60,8 +62,8 @@ class DeliveryReports:
             # The parts are not retried any more: for the client, this is the end of `message.timeout.ms`.
             error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, error.error.str(), retriable=True))
         now = self._clock.monotonic()
-        reports = [(part.buffer, self._report(part, {}, None, error, now)) for part in parts]
-        return [(buffer, report) for buffer, report in reports if report is not None]
+        results = [(part.buffer, self._result(part, {}, None, error, now)) for part in parts]
+        return [(buffer, result) for buffer, result in results if result is not None]
 
     def refused(self, part: BatchPart, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
         """Report the rows of a part that `refusals` names by number, and remove them. Returns the rows that are left.
@@ -89,20 +91,7 @@ class DeliveryReports:
             self.failed([part], refusals[0])  # no rows are left, but bytes remain from rounding
         return left
 
-    def _notify(
-        self,
-        part: BatchPart,
-        next_offsets: Mapping[int, int],
-        append_time_ms: int | None,
-        error: KafkaException | None,
-        now: float,
-    ) -> None:
-        """Report a part, unless it has been reported already."""
-        report = self._report(part, next_offsets, append_time_ms, error, now)
-        if report is not None:
-            part.buffer.report(report)
-
-    def _report(
+    def _result(
         self,
         part: BatchPart,
         next_offsets: Mapping[int, int],
@@ -116,8 +105,5 @@ class DeliveryReports:
                 return None
             part.is_reported = True
             self._batches.under_way.pop(part, None)
-            records, partitions = part.records, part.partitions
-            if not partitions and isinstance(records, RowBlock):
-                partitions = [row[2] for row in records.rows]
             about = append_time_ms, error, now, self._topic, part.bytes, part.epoch_ms
-            return BatchResult(records, partitions, part.columns, next_offsets, *about)
+            return BatchResult(part.records, part.partitions, part.columns, next_offsets, *about)

@@ -1,8 +1,7 @@
 """Expiry: keeps each producer's `message.timeout.ms` while the writing threads are busy with another producer's batch.
 
-The upload and commit threads keep the limit of the batch that they work on. With one limit for all producers, records
-behind a batch are younger, so only a store call that hangs makes their report late. Where producers of a topic have
-different limits, the expiry thread reports messages whose limit is over.
+The upload and commit threads keep the limit of the batch that they work on. Where all producers of a topic have the
+same limit, records behind it are younger. Where limits differ, the expiry thread reports messages whose limit is over.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ class Expiry:
                 return None
             now = self._clock.monotonic()
             over = [batch for batch in batches.open if self._over_at(batch) <= now]
-            reports = [report for batch in over for report in self._given_up(batch)] + self._queued(now)
+            results = [result for batch in over for result in self._given_up(batch)] + self._queued(now)
             wait_s = self._wait_s(now)
-            if reports:
+            if results:
                 batches.changed.notify_all()
-        for buffer, report in reports:
-            buffer.report(report)
+        for buffer, result in results:
+            buffer.on_result(buffer, result)
         return wait_s
 
     def _wait_s(self, now: float) -> float:
@@ -99,16 +98,14 @@ class Expiry:
     def _given_up(self, batch: ProduceBatch) -> list[tuple[RecordAccumulator, BatchResult]]:
         """Expire a batch and exclude it from further attempts: failed, or unknown if an attempt may have succeeded."""
         batches = self._batches
-        token = batch.token
-        if batch.is_shared:
-            token = self._topic.log.shared_file_token(batch.segments[0])
+        token = self._topic.log.shared_file_token(batch.segments[0]) if batch.is_shared else batch.token
         if batch in batches.waiting:
             batches.waiting.remove(batch)
         batches.finished([batch])
+        if token is None:
+            return self._reports.claim(batch.parts, self._too_late())
         reason = "no answer about the commit before message.timeout.ms"
-        return self._reports.claim(
-            batch.parts, self._too_late() if token is None else OutcomeUnknown(reason, token=token)
-        )
+        return self._reports.claim(batch.parts, OutcomeUnknown(reason, token=token))
 
     def _too_late(self) -> KafkaException:
         return Unavailable(

@@ -264,11 +264,11 @@ class Producer:
             if (handle := self._handles.get(topic)) is not None:
                 return handle
             sender = topic_sender(self._store, name, self._clock, self._config.client_id)
-            if self._config.maintenance_enable and sender.maintenance is None:
+            if self._config.maintenance_enable and sender.topic.maintenance is None:
                 from deltaq.maintenance.background import BackgroundTopicMaintenance  # noqa: PLC0415
 
                 retention_ms = self._config.offsets_retention_minutes * 60_000
-                sender.maintenance = BackgroundTopicMaintenance(
+                sender.topic.maintenance = BackgroundTopicMaintenance(
                     self._store, name, self._clock, sender.log, offsets_retention_ms=retention_ms
                 )
             # A topic used by name and by `Topic` shares one buffer, which keeps the order of its messages.
@@ -302,7 +302,7 @@ class Producer:
     def _find_topic(self, sender: Sender, plan: NewTopicPlan | None) -> TopicDefinition | None:
         """The topic; None if it does not exist, or if the store is temporarily unavailable."""
         try:
-            return sender.view(plan, _FIND_TOPIC_S, anew=True)
+            return sender.topic.get(plan, _FIND_TOPIC_S, anew=True)
         except OutcomeUnknown:  # of creating the topic
             return None
         except Unavailable as error:

@@ -15,58 +15,33 @@ from deltaq.producer.batches import BATCH_ROWS_MAX, BatchPart, InFlightBatches
 from deltaq.producer.committer import Committer
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.expiry import Expiry
-from deltaq.producer.sender_topic import BackgroundMaintenance, SenderTopic
+from deltaq.producer.sender_topic import SenderTopic
 from deltaq.producer.uploader import Uploader
 from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, TopicLog
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 
 EXIT_WAIT_S = 2.0
 """Seconds for which the exit of the process waits for a sender's threads."""
 
 
 class Sender:
-    """Writes one topic on behalf of all producers of this process.
-
-    `log` is its position in the topic's log.
-    """
+    """Writes one topic on behalf of all producers of this process. `log` is its position in the topic's log."""
 
     def __init__(self, store: Store, topic: str, clock: Clock, client_id: str = "") -> None:
-        self.topic = topic
         self._store = store
         self._clock = clock
         self.log = SharedTopicLog(TopicLog(store, topic, clock, indexed=True, client_id=client_id), clock)
         self._batches = batches = InFlightBatches(clock, self.log.pending_shared)
         self._reports = reports = DeliveryReports(topic, clock, batches)
-        self._topic = SenderTopic(topic, self.log, clock, batches)
-        self._expiry = Expiry(self._topic, clock, batches, reports)
-        upload = BatchUpload(store, self._topic, clock, batches, reports)
-        self._uploads = Uploader(self._topic, clock, batches, upload, reports, is_remote=store.is_remote)
-        self._commits = Committer(self._topic, clock, batches, upload, reports, self._uploads)
+        self.topic = SenderTopic(topic, self.log, clock, batches)
+        self._expiry = Expiry(self.topic, clock, batches, reports)
+        upload = BatchUpload(store, self.topic, clock, batches, reports)
+        self._uploads = Uploader(self.topic, clock, batches, upload, reports, is_remote=store.is_remote)
+        self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
         self._is_running = False
         self._threads: list[Thread] = []
 
-    @property
-    def maintenance(self) -> BackgroundMaintenance | None:
-        """The background maintenance of the topic; None if this process does none."""
-        return self._topic.maintenance
-
-    @maintenance.setter
-    def maintenance(self, maintenance: BackgroundMaintenance) -> None:
-        self._topic.maintenance = maintenance
-
     # --- what producers call ---
-
-    def view(
-        self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0, *, anew: bool = False
-    ) -> TopicDefinition | None:
-        """The cached definition of the topic; None if the topic does not exist.
-
-        The first call reads it from the store, and creates a missing topic by `plan` within `timeout_s` seconds. `anew`
-        reads it again, unless batches are under way: their commit refreshes the cache too, and would hold up this call.
-        Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
-        """
-        return self._topic.get(plan, timeout_s, anew=anew)
 
     def attach(self, buffer: RecordAccumulator) -> None:
         """Write what is put into `buffer` from now on. Raises RuntimeError if the system cannot start a thread."""
@@ -84,7 +59,7 @@ class Sender:
         if self._batches.is_expiring:
             self._expiry.wake()
         elif self._expiry.is_wanted_with(buffer):
-            self._threads.append(self._clock.start_thread(self._expiry_loop, f"deltaq-expiry-{self.topic}"))
+            self._threads.append(self._clock.start_thread(self._expiry_loop, f"deltaq-expiry-{self.topic.name}"))
             self._batches.is_expiring = True
 
     def _start(self) -> None:
@@ -93,7 +68,7 @@ class Sender:
         started: list[Thread] = []
         try:
             for name, loop in loops.items():
-                started.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic}"))
+                started.append(self._clock.start_thread(loop, f"deltaq-{name}-{self.topic.name}"))
         finally:
             # If only one has started, it finds no buffer and ends.
             self._uploads.is_running = len(started) > 0
@@ -149,7 +124,7 @@ class Sender:
     def resolve(self, token: str, timeout_s: float) -> bool:
         """Resolve an OutcomeUnknown: whether its append is in the log. Raises OutcomeUnknown if that takes longer than
         `timeout_s` seconds."""
-        log = TopicLog(self._store, self.topic, self._clock)
+        log = TopicLog(self._store, self.topic.name, self._clock)
         return log.resolve(token, self._clock.monotonic() + timeout_s) is not None
 
     # --- the threads: they reference the sender, so that `topic_sender` finds it while they run ---
@@ -180,7 +155,7 @@ class Sender:
 
     def _maintain(self) -> float | None:
         """Start due maintenance between commits. Seconds until more is due; None without maintenance."""
-        maintenance = self._topic.maintenance
+        maintenance = self.topic.maintenance
         if maintenance is None:
             return None
         if maintenance.due_in_s() <= 0:

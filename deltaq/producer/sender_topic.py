@@ -46,19 +46,29 @@ class SenderTopic:
         self._batches = batches
         self._newest: TopicDefinition | None = None
 
-    def get(self, plan: NewTopicPlan | None, timeout_s: float, *, anew: bool = False) -> TopicDefinition | None:
-        """See `Sender.view`."""
+    def get(
+        self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0, *, anew: bool = False
+    ) -> TopicDefinition | None:
+        """The cached definition of the topic; None if the topic does not exist.
+
+        The first call reads it from the store, and creates a missing topic by `plan` within `timeout_s` seconds. `anew`
+        reads it again, unless batches are under way: their commit refreshes the cache too, and would hold up this call.
+        Raises Unavailable, Corrupt, Incompatible, UnsafeStore.
+        """
         definition = self._newest
         if definition is None or (anew and not (self._batches.open or self._batches.is_committing)):
-            with self.log.lock:
-                log = self.log.log
-                if log.load() if definition is None else log.catch_up():
-                    definition = definition_of(log)
-                elif plan is not None:
-                    definition = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
-                else:
-                    definition = None
-                self.saw(definition)
+            return self._read(plan, timeout_s)
+        return definition
+
+    def _read(self, plan: NewTopicPlan | None, timeout_s: float) -> TopicDefinition | None:
+        definition = None
+        with self.log.lock:
+            log = self.log.log
+            if log.load() if self._newest is None else log.catch_up():
+                definition = definition_of(log)
+            elif plan is not None:
+                definition = create_topic(log, plan, self._clock.monotonic() + timeout_s, exist_ok=True)
+            self.saw(definition)
         return definition
 
     def saw(self, definition: TopicDefinition | None) -> None:
@@ -75,33 +85,19 @@ class SenderTopic:
 
         Raises Unavailable, UnknownTopic.
         """
-
-        def look() -> TopicDefinition:
-            definition = self.get(plan, max(0.0, deadline - self._clock.monotonic()))
-            if definition is None:
-                raise UnknownTopic(self.name)
-            return definition
-
-        return self._asked_again(look, deadline)
+        return self._asked_again(lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline)
 
     def newest(self, deadline: float) -> TopicDefinition:
         """The topic read anew, with retries until the deadline. Raises Unavailable, UnknownTopic."""
+        return self._asked_again(lambda: self._read(None, 0.0), deadline)
 
-        def look() -> TopicDefinition:
-            with self.log.lock:
-                log = self.log.log
-                log.catch_up()
-                definition = definition_of(log)
-                self.saw(definition)
-                return definition
-
-        return self._asked_again(look, deadline)
-
-    def _asked_again(self, look: Callable[[], TopicDefinition], deadline: float) -> TopicDefinition:
+    def _asked_again(self, look: Callable[[], TopicDefinition | None], deadline: float) -> TopicDefinition:
         failures = 0
         while True:
             try:
-                return look()
+                if (definition := look()) is None:
+                    raise UnknownTopic(self.name)
+                return definition
             except OutcomeUnknown:
                 # The unknown outcome is that of creating the topic, not of the messages.
                 reason = "no answer yet whether the topic was created"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, MessageTooLarge, UnknownTopic
@@ -26,56 +27,40 @@ class _NoPlainValue:
     """A type without instances: it marks topics whose every value must be converted."""
 
 
+@dataclass(slots=True, eq=False)
 class TopicHandle:
     """What one producer knows of one topic. Values of type `plain` need no conversion."""
 
-    __slots__ = (
-        "_client_limit",
-        "_client_schema",
-        "_refusal",
-        "buffer",
-        "keyed",
-        "name",
-        "partitions",
-        "plain",
-        "schema",
-        "sender",
-        "size_max",
-    )
+    name: str
+    sender: Sender
+    buffer: RecordAccumulator
+    client_limit: int
+    client_schema: TopicSchema | None
+    partitions: int | None = None
+    keyed: bool = False
+    size_max: int = field(init=False)
+    plain: type[Any] = field(init=False)
+    schema: TopicSchema | None = field(init=False)
+    _refusal: InvalidConfig | None = None
 
-    def __init__(
-        self, name: str, sender: Sender, buffer: RecordAccumulator, limit: int, schema: TopicSchema | None
-    ) -> None:
-        self.name = name
-        self.sender = sender
-        self.buffer = buffer
-        self.size_max = limit
-        self.partitions: int | None = None
-        self.plain: type[Any] = bytes if schema is None else _NoPlainValue
-        self.schema = schema
-        self.keyed = False
-        self._client_limit = limit
-        self._client_schema = schema
-        self._refusal: InvalidConfig | None = None
+    def __post_init__(self) -> None:
+        self.size_max, self.schema = self.client_limit, self.client_schema
+        self.plain = bytes if self.schema is None else _NoPlainValue
 
     def saw(self, definition: TopicDefinition) -> None:
         """Apply the topic's partitions, schema, size limit and clean-up policy."""
-        self._refusal = self._contradiction(definition)
+        conflict = self.client_schema and schema_conflict(self.name, self.client_schema, definition.schema)
+        self._refusal = InvalidConfig(conflict, key="schema") if conflict else None
         self.partitions = definition.partitions
-        self.schema = self._client_schema or definition.schema
+        self.schema = self.client_schema or definition.schema
         self.plain = bytes if self.schema is None and self._refusal is None else _NoPlainValue
-        self.size_max = min(self._client_limit, definition.settings.max_message_bytes)
+        self.size_max = min(self.client_limit, definition.settings.max_message_bytes)
         self.keyed = "compact" in definition.settings.cleanup_policy
 
     def check(self) -> None:
         """Raises InvalidConfig if the client's schema is not the topic's."""
         if self._refusal is not None:
             raise self._refusal
-
-    def _contradiction(self, definition: TopicDefinition) -> InvalidConfig | None:
-        wanted = self._client_schema
-        conflict = wanted and schema_conflict(self.name, wanted, definition.schema)
-        return InvalidConfig(conflict, key="schema") if conflict else None
 
     def accepted(self, value: object) -> tuple[object, int]:
         """Convert a value that is not plain; with its size in bytes. Raises TypeError, InvalidValue, InvalidConfig."""

@@ -238,7 +238,7 @@ def test_a_producer_with_maintenance_disabled_never_begins() -> None:
     store = MemoryStore("test")
     with Producer({**CONF, "maintenance.enable": False}, store=store) as producer:
         assert produce(producer, 25) == list(range(25))
-        assert topic_sender(store, "t", SYSTEM_CLOCK).maintenance is None
+        assert topic_sender(store, "t", SYSTEM_CLOCK).topic.maintenance is None
     assert len(WrittenTopicFiles(store)()) == 25
     assert not [entry.key for entry in store.list("") if "checkpoint" in entry.key]
 
@@ -388,7 +388,7 @@ with Producer({"bootstrap.servers": sys.argv[1], "linger.ms": 0}) as producer:
     producer.produce("t", b"x")
     producer.flush()
     writer = next(handle.sender for handle in producer._handles.values())
-    writer.maintenance.start_due()
+    writer.topic.maintenance.start_due()
     with begun:
         while not ended:
             begun.wait()

@@ -48,10 +48,8 @@ class GroupChanged(Exception):
 
 
 class GroupLog:
-    """A client of one group's log. Thread-safe: every method runs under one lock.
-
-    `maintenance` is notified of commits; None if this process does not maintain the log.
-    """
+    """A client of one group's log. Thread-safe: every method runs under one lock. `maintenance` is notified of commits;
+    None if this process does not maintain the log."""
 
     def __init__(
         self,
@@ -85,19 +83,15 @@ class GroupLog:
             return self._log.state.copy()
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
-        """Read the committed offset of each (topic, topic id, partition); None if there is none.
-
-        Raises Unavailable, Corrupt, Incompatible.
-        """
+        """Read the committed offset of each (topic, topic id, partition); None if there is none. Raises Unavailable,
+        Corrupt, Incompatible."""
         with self._lock:
             self._catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
     def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> int:
-        """Become the only member, putting out those in `dead`. Returns the group's new generation.
-
-        Raises GroupInUse if another member lives, and what `DeltaLog.commit` raises.
-        """
+        """Become the only member, putting out those in `dead`. Returns the group's new generation. Raises GroupInUse if
+        another member lives, and what `DeltaLog.commit` raises."""
         with self._lock:
             self._catch_up()
             self._commit(
@@ -166,10 +160,8 @@ class GroupLog:
         self._forget(plan, deadline)
 
     def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
-        """Delete committed offsets of topic ids that no longer exist. The group may have members.
-
-        Raises what `DeltaLog.commit` raises.
-        """
+        """Delete committed offsets of topic ids that no longer exist. The group may have members. Raises what
+        `DeltaLog.commit` raises."""
         self._forget(lambda state, now: forget_over_actions(state, app_ids, now), deadline)
 
     def _forget(self, plan: Plan, deadline: float) -> None:

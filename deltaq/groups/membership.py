@@ -88,10 +88,8 @@ class Membership:
     # --- what the consumer calls ---
 
     def begin(self) -> None:
-        """Start the thread that joins the group, unless it is running.
-
-        The consumer must hold the membership before, so that it can end the thread of an interrupted start.
-        """
+        """Start the thread that joins the group, unless it is running. The consumer must hold the membership before, so
+        that it can end the thread of an interrupted start."""
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
 
@@ -237,11 +235,8 @@ class Membership:
             )
 
     def _stay(self) -> None:
-        """Send heartbeats until the session ends.
-
-        Any error ends it, except a store that is unavailable for less than the session time-out: a consumer that can
-        neither read nor prove its membership must not deliver records.
-        """
+        """Send heartbeats until the session ends. Any error ends it, except a store that is unavailable for less than
+        the session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
         while not self._closing and self._session is not None:
             try:
                 self._show_life()

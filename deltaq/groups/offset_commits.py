@@ -56,19 +56,14 @@ class OffsetCommitter:
         self._commit_lock = self._clock.lock()  # held while committing
 
     def begin(self) -> None:
-        """Start the thread that commits in the background, unless it is running.
-
-        The consumer must hold the committer before, so that it can end the thread of an interrupted start.
-        """
+        """Start the thread that commits in the background, unless it is running. The consumer must hold the committer
+        before, so that it can end the thread of an interrupted start."""
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._log.group}")
 
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
-        """Commit synchronously, after all queued commits.
-
-        A result has its `error` set if its topic or partition does not exist. Raises UnknownTopic if none of them
-        exists, Fenced, Unavailable, OutcomeUnknown.
-        """
+        """Commit synchronously, after all queued commits. A result has its `error` set if its topic or partition does
+        not exist. Raises UnknownTopic if none of them exists, Fenced, Unavailable, OutcomeUnknown."""
         with self._commit_lock:
             self._commit_queued()
             return self._commit(offsets, self._member_id(), wait=True)
@@ -80,10 +75,8 @@ class OffsetCommitter:
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
-        """Commit the stored offsets that are not committed yet, synchronously. The result goes to `on_result`.
-
-        `wait` is that of `GroupLog.commit`.
-        """
+        """Commit the stored offsets that are not committed yet, synchronously. The result goes to `on_result`. `wait`
+        is that of `GroupLog.commit`."""
         with self._commit_lock:
             self._commit_queued()
             if new := self.uncommitted():

@@ -62,10 +62,8 @@ class GroupHead:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read of a partition, with the metadata text of the commit.
-
-    `topic_id` keeps it from applying to a later topic of the same name.
-    """
+    """The next offset to read of a partition, with the metadata text of the commit. `topic_id` keeps it from applying
+    to a later topic of the same name."""
 
     topic: str
     topic_id: str
@@ -199,10 +197,8 @@ def _check_may_commit(head: GroupHead, group: str, member_id: str | None, dead: 
 def forget_actions(
     state: TableState, head: GroupHead, group: str, app_ids: Sequence[str] | None, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
-    """Delete the committed offsets with these app ids (None: all), and remove the members in `dead`.
-
-    Raises GroupInUse if the group has other members: they would lose their commits and start again.
-    """
+    """Delete the committed offsets with these app ids (None: all), and remove the members in `dead`. Raises GroupInUse
+    if the group has other members: they would lose their commits and start again."""
     others = [(name, member) for name, member in head.members.items() if name not in dead]
     if others:
         reason = f"{_holder(*others[0])} is subscribed with group.id {group!r}, so its committed offsets stay"
@@ -212,10 +208,8 @@ def forget_actions(
 
 
 def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) -> list[Action]:
-    """Delete the committed offsets with these app ids.
-
-    If the group has members, use this only for topic ids that no longer exist, whose offsets no consumer reads.
-    """
+    """Delete the committed offsets with these app ids. If the group has members, use this only for topic ids that no
+    longer exist, whose offsets no consumer reads."""
     forgotten = {app_id: FORGOTTEN_VERSION for app_id in app_ids if app_id in state.txns}
     return _offset_actions(state, forgotten, {}, now_ms)
 

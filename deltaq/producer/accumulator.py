@@ -26,11 +26,8 @@ _NEVER = 2**63
 
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
-    """A client's settings for writing a topic. Fields that end in `_s` are seconds.
-
-    With `sticky_s` 0, records without a key are spread over the partitions. With `group_commit`, processes may commit
-    each other's uploads.
-    """
+    """A client's settings for writing a topic. Fields that end in `_s` are seconds. With `sticky_s` 0, records without
+    a key are spread over the partitions. With `group_commit`, processes may commit each other's uploads."""
 
     linger_s: float
     batch_bytes: int

@@ -41,10 +41,8 @@ class BatchUpload:
     _reports: DeliveryReports
 
     def first(self, batch: ProduceBatch) -> None:
-        """Encode and upload a new batch. It has no segments afterwards if none of its rows can be written.
-
-        Raises what `put` raises.
-        """
+        """Encode and upload a new batch. It has no segments afterwards if none of its rows can be written. Raises what
+        `put` raises."""
         plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
         definition = self._topic.known(plan, batch.deadline)
         # Purged parts are skipped: refusals of their rows could no longer be reported.
@@ -88,10 +86,7 @@ class BatchUpload:
 
     def _check_block(self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
         """Check a table for what `produce_arrow` could not know yet. Its rows are committed together, so one bad row
-        refuses the whole table.
-
-        Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException.
-        """
+        refuses the whole table. Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException."""
         wanted = VALUE_SCHEMA if definition.schema is None else definition.schema.arrow
         if columns.values.schema != wanted:
             raise self._misfit(wanted)

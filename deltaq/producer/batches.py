@@ -40,10 +40,7 @@ class BatchPart:
 @dataclass(frozen=True, slots=True)
 class SharedFilePlace:
     """The position of a batch among its sender's shared files, fixed before other processes can see the file or a later
-    one.
-
-    `follows`: an earlier batch was still open then. `as_of`: a version that the log was known to have reached.
-    """
+    one. `follows`: an earlier batch was still open then. `as_of`: a version that the log was known to have reached."""
 
     number: int
     follows: bool
@@ -115,8 +112,7 @@ class InFlightBatches:
 
     def take(self, now: float, *, as_of: int) -> ProduceBatch:
         """Take a batch from the buffers. Under contention it gets a place as a shared file, unless an earlier open
-        batch is not shared: other writers could not commit it in order.
-        """
+        batch is not shared: other writers could not commit it in order."""
         parts = list(_oldest(self.buffers))
         batch = ProduceBatch(
             parts, now, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)

@@ -25,10 +25,8 @@ class _CallbackBatch:
 
 
 class CallbackQueue:
-    """Callbacks that are due, those being run, and the calls of `flush` that wait for them.
-
-    `changed` guards the fields: threads that report results and threads that run callbacks hold it.
-    """
+    """Callbacks that are due, those being run, and the calls of `flush` that wait for them. `changed` guards the
+    fields: threads that report results and threads that run callbacks hold it."""
 
     def __init__(self, clock: Clock) -> None:
         self.changed = clock.condition()
@@ -53,13 +51,13 @@ class CallbackQueue:
         with self.changed:
             self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
 
-    def serve(self, deadline: float | None, is_empty: Callable[[], bool]) -> int:
+    def serve(self, deadline: float | None, queued: Callable[[], int]) -> int:
         """Run all due callbacks, waiting for the first until the deadline; returns the number of messages served.
-        During a flush, the wait ends once nothing is queued. Raises the first exception that a callback raised."""
+        During a flush, the wait ends once `queued()` is 0. Raises the first exception that a callback raised."""
         batch = _CallbackBatch(this_thread())
         try:
             with self.changed:
-                if not self._wait_for_due(deadline, is_empty):
+                if not self._wait_for_due(deadline, queued):
                     return 0
                 # Signal handlers run between calls only, so no exception can split this exchange.
                 self.running.append(batch)
@@ -70,7 +68,7 @@ class CallbackQueue:
             if self.running:
                 self.take_back()
 
-    def _wait_for_due(self, deadline: float | None, is_empty: Callable[[], bool]) -> bool:
+    def _wait_for_due(self, deadline: float | None, queued: Callable[[], int]) -> bool:
         """Wait until callbacks are due; False if none are by the deadline. The caller holds `changed`."""
         while True:
             if self.running:
@@ -78,7 +76,7 @@ class CallbackQueue:
             if self.due:
                 return True
             left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
-            if left <= 0 or (self._is_flushing and is_empty()):
+            if left <= 0 or (self._is_flushing and not queued()):
                 return False
             self.changed.wait(left)
 

@@ -62,24 +62,16 @@ class _Attempt:
         return all(batch.is_shared for batch in self.taken)
 
 
+@dataclass(eq=False)
 class Committer:
     """Commits the batches of one topic. Used by the commit thread only."""
 
-    def __init__(
-        self,
-        topic: SenderTopic,
-        clock: Clock,
-        batches: InFlightBatches,
-        upload: BatchUpload,
-        reports: DeliveryReports,
-        uploader: Uploader,
-    ) -> None:
-        self._topic = topic
-        self._clock = clock
-        self._batches = batches
-        self._upload = upload
-        self._reports = reports
-        self._uploader = uploader
+    _topic: SenderTopic
+    _clock: Clock
+    _batches: InFlightBatches
+    _upload: BatchUpload
+    _reports: DeliveryReports
+    _uploader: Uploader
 
     def next(self) -> None:
         """Commit the uploaded batches in front, or resolve and report those whose upload failed."""
@@ -123,10 +115,8 @@ class Committer:
     # --- appending ---
 
     def _append(self, attempt: _Attempt) -> AppendOutcome:
-        """Append the uploaded batches, and upload files again that have expired or were not shared.
-
-        Raises what `TopicLog.append` raises.
-        """
+        """Append the uploaded batches, and upload files again that have expired or were not shared. Raises what
+        `TopicLog.append` raises."""
         with self._topic.log.lock:
             log = self._topic.log.log
             try:
@@ -158,10 +148,8 @@ class Committer:
         return log.append(take, attempt.topic_id, attempt.deadline, shared=shared, tries=tries, trying=attempt.trying)
 
     def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
-        """The segments to append; None if nothing is left.
-
-        Called again after each lost race: batches uploaded meanwhile join, and batches reported meanwhile leave.
-        """
+        """The segments to append; None if nothing is left. Called again after each lost race: batches uploaded
+        meanwhile join, and batches reported meanwhile leave."""
         batches = self._batches
         with batches.changed:
             attempt.taken += batches.take_uploaded(attempt.topic_id)
@@ -184,10 +172,8 @@ class Committer:
     # --- group commit ---
 
     def _append_in_group(self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy) -> AppendOutcome:
-        """Append, with the shared files of peers, unless the group-commit leader commits ours first.
-
-        A leader can commit only shared files. After a lost race, others are uploaded again as such.
-        """
+        """Append, with the shared files of peers, unless the group-commit leader commits ours first. A leader can
+        commit only shared files. After a lost race, others are uploaded again as such."""
         is_shared = attempt.is_shared
         if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
             return found
@@ -239,14 +225,11 @@ class Committer:
             self._fail(missed, Unavailable(reason, retriable=False))
 
     def _share_again(self, taken: list[ProduceBatch], definition: TopicDefinition) -> bool:
-        """After a lost race, upload small files again as shared files, so that the leader can commit them.
-
-        False if an upload fails: the batches have then been put back.
-        """
+        """After a lost race, upload small files again as shared files, so that the leader can commit them. False if an
+        upload fails: the batches have then been put back."""
         for batch in taken:
-            if batch.topic_id != definition.topic_id or batch.is_late or len(batch.segments) != 1:
-                return True
-            if batch.segments[0].size > RESHARE_BYTES_MAX:
+            is_one_file = batch.topic_id == definition.topic_id and not batch.is_late and len(batch.segments) == 1
+            if not is_one_file or batch.segments[0].size > RESHARE_BYTES_MAX:
                 return True
         with self._batches.changed:
             is_first = self._batches.open[: len(taken)] == taken
@@ -282,26 +265,23 @@ class Committer:
 
     def not_appended(self, taken: list[ProduceBatch], error: KafkaException) -> None:
         """Put back batches that still have time, and fail the rest."""
-        now = self._clock.monotonic()
-        again = []
         with self._batches.changed:
             if not taken and (front := self._batches.front()) is not None:
                 # The append failed before it took a batch: the topic does not exist any more.
                 self._batches.waiting.popleft()
                 taken.append(front)
-        if isinstance(error, Unavailable) and error.error.retriable():
-            again = [batch for batch in taken if batch.deadline > now]
-            for batch in again:
-                batch.token = None  # nothing was written
+        now = self._clock.monotonic()
+        may_retry = isinstance(error, Unavailable) and error.error.retriable()
+        again = [batch for batch in taken if may_retry and batch.deadline > now]
+        for batch in again:
+            batch.token = None  # nothing was written
         self._fail([batch for batch in taken if batch not in again], error)
         with self._batches.changed:
             self._batches.put_back(again)
 
     def _fail(self, batches: Sequence[ProduceBatch], error: KafkaException | None = None) -> None:
-        """Report batches as failed. Shared files are revoked first; if that fails, their outcome is unknown.
-
-        `error` applies to all batches; None if each has its own `failure`.
-        """
+        """Report batches as failed. Shared files are revoked first; if that fails, their outcome is unknown. `error`
+        applies to all batches; None if each has its own `failure`."""
         # No writer commits to a deleted topic, so nothing has to be revoked.
         shared = [batch for batch in batches if batch.is_shared and not isinstance(error, UnknownTopic)]
         outcome = self._revoked(shared) if shared else None

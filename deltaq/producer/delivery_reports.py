@@ -66,10 +66,8 @@ class DeliveryReports:
         return [(buffer, result) for buffer, result in results if result is not None]
 
     def refused(self, part: BatchPart, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
-        """Report the rows of a part that `refusals` names by number, and remove them. Returns the rows that are left.
-
-        A thread that reports the part meanwhile reports all of its rows or those that are left.
-        """
+        """Report the rows of a part that `refusals` names by number, and remove them. Returns the rows that are left. A
+        thread that reports the part meanwhile reports all of its rows or those that are left."""
         alike: dict[int, list[int]] = {}
         for at, error in refusals.items():
             alike.setdefault(id(error), []).append(at)

@@ -23,9 +23,7 @@ batch more than the kernel saves."""
 
 def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
     """Rows as columns. A row without a timestamp gets the time at which it was produced: `epoch_ms` + monotonic time.
-
-    Raises InvalidValue if a value does not fit the topic's schema.
-    """
+    Raises InvalidValue if a value does not fit the topic's schema."""
     times, time_bounds = _times(rows, epoch_ms)
     try:
         columns = columns_of_rows(
@@ -52,9 +50,7 @@ def produced_ms(row: Row, epoch_ms: float) -> int:
     return int(row[5] * 1000 + epoch_ms)
 
 
-def chosen_partitions(
-    rows: Sequence[Row], partitioner: str, count: int, sticky: int, *, spread: bool = False
-) -> list[int]:
+def chosen_partitions(rows: Sequence[Row], partitioner: str, count: int, sticky: int, *, spread: bool) -> list[int]:
     """The partition of each row: the one it names, or the partitioner's choice among `count`."""
     named = [row[2] for row in rows]
     if min(named) >= 0:
@@ -68,10 +64,8 @@ def chosen_partitions(
 
 
 def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, *, spread: bool = False) -> Columns:
-    """A table's columns with every partition of -1 replaced by the partitioner's choice.
-
-    Each distinct key is hashed once, so the Python work does not grow with the rows, unless they are spread.
-    """
+    """A table's columns with every partition of -1 replaced by the partitioner's choice. Each distinct key is hashed
+    once, so the Python work does not grow with the rows, unless they are spread."""
     unset = pc.less(columns.partitions, 0)
     if not pc.any(unset).as_py():
         return columns
@@ -128,9 +122,6 @@ def in_segments(columns: Columns, bytes_max: int) -> Iterator[Columns]:
         return
     for first in range(0, len(columns), rows):
         piece = slice_columns(columns, first, min(rows, len(columns) - first))
-        yield from in_segments(piece, bytes_max) if _much_larger(piece, bytes_max) else (piece,)
-
-
-def _much_larger(columns: Columns, bytes_max: int) -> bool:
-    """Whether uneven rows left this piece far above the limit."""
-    return len(columns) > 1 and columns.values.nbytes + columns.keys.nbytes > 2 * bytes_max
+        # Uneven rows may leave a piece far above the limit.
+        is_large = len(piece) > 1 and piece.values.nbytes + piece.keys.nbytes > 2 * bytes_max
+        yield from in_segments(piece, bytes_max) if is_large else (piece,)

@@ -6,6 +6,8 @@ same limit, records behind it are younger. Where limits differ, the expiry threa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from deltaq.clock import Clock
 from deltaq.errors import KafkaException, OutcomeUnknown, Unavailable
 from deltaq.producer.accumulator import BatchResult, RecordAccumulator
@@ -20,16 +22,18 @@ _CHECK_S = 3600.0
 """Longest wait of the expiry thread in seconds, where messages have no limit."""
 
 
+@dataclass(eq=False)
 class Expiry:
     """Reports messages of one topic once their limit is over, even if the other threads wait for the store."""
 
-    def __init__(self, topic: SenderTopic, clock: Clock, batches: InFlightBatches, reports: DeliveryReports) -> None:
-        self._topic = topic
-        self._clock = clock
-        self._batches = batches
-        self._reports = reports
-        self._soon = clock.condition()
-        self._is_woken = False
+    _topic: SenderTopic
+    _clock: Clock
+    _batches: InFlightBatches
+    _reports: DeliveryReports
+    _is_woken: bool = False
+
+    def __post_init__(self) -> None:
+        self._soon = self._clock.condition()
 
     def is_wanted_with(self, buffer: RecordAccumulator) -> bool:
         """Whether limits differ once this buffer is added. The caller holds the sender's lock."""
@@ -70,11 +74,8 @@ class Expiry:
         """Seconds until the first message expires. Messages not produced yet have at least the shortest limit."""
         batches = self._batches
         limits = [buffer.settings.timeout_s for buffer in batches.buffers]
-        queued = [
-            at + buffer.settings.timeout_s
-            for buffer in batches.buffers
-            if (at := buffer.first_produced_at()) is not None
-        ]
+        oldest = [buffer.first_produced_at() for buffer in batches.buffers]
+        queued = [at + limit_s for at, limit_s in zip(oldest, limits, strict=True) if at is not None]
         first = min([now + min(limits), *queued, *map(self._over_at, batches.open)])
         return min(max(0.0, first - now), _CHECK_S)
 

@@ -5,6 +5,8 @@ Only speed depends on it: if two writers commit at once, one of them loses the r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 CONTENTION_S = 2.0
 """Seconds after the last sign of another writer for which uploads are still made as shared files."""
 
@@ -26,27 +28,24 @@ _POLLS = 2.0
 _POLL_MIN_S = 0.004
 
 
+@dataclass(eq=False)
 class GroupCommitPolicy:
     """What a writer has seen of the commits of a topic, its own included.
 
     The writer of the newest commit is the leader: it makes the next one at once, with the files that others have shared
-    until then. The others wait. If the leader has nothing more to write, the writer whose timeout ends first takes
-    over.
+    until then. The others wait. If the leader writes no more, the writer whose timeout ends first takes over.
     """
 
-    def __init__(self) -> None:
-        self._contended_at = float("-inf")
-        self._learned_at = float("-inf")
-        self._interval_s = _INTERVAL_FIRST_S
-        self._files_per_commit = 1.0  # files in one commit
-        self._commit_s = float("inf")
-        self._in_a_row = 0
+    _contended_at: float = float("-inf")
+    _learned_at: float = float("-inf")
+    _interval_s: float = _INTERVAL_FIRST_S
+    _files_per_commit: float = 1.0
+    _commit_s: float = float("inf")
+    _in_a_row: int = 0
 
     def learned(self, now: float, appends: int, files: int, *, contended: bool) -> None:
         """Learn that `appends` more entries with `files` more files are in the log at `now` than at the last call.
-
-        `contended`: other writers took part.
-        """
+        `contended`: other writers took part."""
         self._contended_at = now if contended else self._contended_at
         if appends and self._learned_at > float("-inf"):
             self._interval_s += _INERTIA * (min(1.0, (now - self._learned_at) / appends) - self._interval_s)
@@ -54,10 +53,8 @@ class GroupCommitPolicy:
         self._learned_at = now
 
     def committed(self, commit_s: float) -> None:
-        """Learn that the newest commit is ours, and could have lost to another writer for `commit_s` seconds.
-
-        The estimate follows the minimum: contention and outages lengthen a commit, but are not the cost of one.
-        """
+        """Learn that the newest commit is ours, and could have lost to another writer for `commit_s` seconds. The
+        estimate follows the minimum: contention and outages lengthen a commit, but are not the cost of one."""
         known = self._commit_s < float("inf")
         self._commit_s = min(commit_s, self._commit_s * 0.9 + commit_s * 0.1 if known else commit_s)
         self._in_a_row += 1
@@ -81,11 +78,8 @@ class GroupCommitPolicy:
         return max(0.0, self._contended_at + CONTENTION_S - now) if self.is_contended(now) else 0.0
 
     def leader_timeout_s(self, now: float, chance: float, lost: int, *, is_ours: bool) -> float:
-        """Seconds to wait for the leader's commit, after `lost` races in a row.
-
-        `chance` is a random number in [0, 1), so that timeouts of different writers do not end together. `is_ours`:
-        this writer made the newest commit.
-        """
+        """Seconds to wait for the leader's commit, after `lost` races in a row. `chance` is a random number in [0, 1),
+        so that timeouts of different writers do not end together. `is_ours`: this writer made the newest commit."""
         if not self.is_contended(now) or (is_ours and self._in_a_row % LEADER_COMMITS):
             return 0.0
         return self._capped_interval_s * (TIMEOUT_INTERVALS + chance * (1 + self._files_per_commit / 2) * 2.0**lost)

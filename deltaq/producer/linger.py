@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 LONE_MIN = 3
 """After this many records in a row that no other followed within their linger time, the next one does not linger."""
@@ -15,15 +17,13 @@ EXTRA_S_MAX = 5.0
 """Longest wait in seconds beyond `linger.ms`. Under contention that needs more, writers lose more races."""
 
 _LOAD = 0.45
-"""Target share of time in which commits of others, lost races included, are under way: about every third create then
-loses its race."""
+"""Target share of time in which others commit, lost races included: about every third create then loses its race."""
 
 _MEMORY = 4
 """Intervals between two own commits for which the other writers are remembered."""
 
 _FULL = 0.5
-"""A writer that commits at least half as often as this one counts as one full writer. A slower one counts by its
-commits."""
+"""A writer that commits at least half as often as this one counts as one; a slower one counts by its commits."""
 
 _CONSENSUS = 0.75
 """Weight of the measured rate of the others against the rate computed from own commits. Their commits may be faster;
@@ -33,17 +33,21 @@ _STEP = 2.0
 _INERTIA = 0.25
 
 
-class LoneRecords:
-    """Detects single records, for which lingering has gained nothing lately. Such a record leaves at once: `linger.ms`
-    is then the most that it waits, not the least.
+def _moved_mean(mean_s: float, seconds: float) -> float:
+    """The mean after another value. One outage adds at most a fixed share to it."""
+    return mean_s + _INERTIA * (min(seconds, 2 * mean_s) - mean_s)
 
-    A record that comes within the linger time of the one before it ends this, and records linger again. Each change
-    from single records to denser traffic therefore costs one commit more than always lingering; nothing else does.
+
+@dataclass(eq=False)
+class LoneRecords:
+    """Detects single records, for which lingering has gained nothing lately. Such a record leaves at once.
+
+    A record that comes within the linger time of the one before it ends this, and records linger again: a change from
+    single records to denser traffic costs one commit more than always lingering.
     """
 
-    def __init__(self) -> None:
-        self._alone = 0
-        self._last_at = float("-inf")
+    _alone: int = 0
+    _last_at: float = float("-inf")
 
     def is_next(self, produced_at: float, linger_s: float) -> bool:
         """Whether the oldest waiting record, produced at `produced_at`, should not linger its `linger_s` seconds."""
@@ -57,30 +61,24 @@ class LoneRecords:
         self._last_at = produced_at
 
 
+@dataclass(eq=False)
 class BatchTimes:
     """Measures how long batches take from their taking to their commit. While none is under way, records linger no
-    longer than that: `linger.ms` is then the most that they wait, and the log is no busier than with back-to-back
-    commits."""
+    longer than that: the log is then no busier than with back-to-back commits."""
 
-    def __init__(self) -> None:
-        self._mean_s: float | None = None
+    _mean_s: float | None = None
 
     def committed(self, seconds: float) -> None:
         """Learn that a batch took this long."""
-        if self._mean_s is None:
-            self._mean_s = seconds
-        else:
-            # Limits what one outage adds to the mean.
-            self._mean_s += _INERTIA * (min(seconds, 2 * self._mean_s) - self._mean_s)
+        self._mean_s = seconds if self._mean_s is None else _moved_mean(self._mean_s, seconds)
 
     def enough_s(self, linger_s: float) -> float:
-        """Seconds that records should linger while no batch is under way, of at most `linger_s`.
-
-        At least a third of `linger_s`: a long `linger.ms` asks for few commits.
-        """
+        """Seconds that records should linger while no batch is under way, of at most `linger_s`. At least a third of
+        `linger_s`: a long `linger.ms` asks for few commits."""
         return linger_s if self._mean_s is None else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
 
 
+@dataclass(eq=False)
 class AdaptiveLinger:
     """Seconds to linger beyond the configured time, learned from the other writers and the duration of a commit.
 
@@ -90,13 +88,12 @@ class AdaptiveLinger:
     `is_alone`, or whose peers write little, does not wait longer.
     """
 
-    def __init__(self) -> None:
-        self.extra_s = 0.0
-        self.is_alone = True
-        self._wait_s = 0.0
-        self._commit_s = 0.0
-        self._committed_at: float | None = None
-        self._intervals: deque[Mapping[str, int]] = deque(maxlen=_MEMORY)
+    extra_s: float = 0.0
+    is_alone: bool = True
+    _wait_s: float = 0.0
+    _commit_s: float = 0.0
+    _committed_at: float | None = None
+    _intervals: deque[Mapping[str, int]] = field(default_factory=partial(deque, maxlen=_MEMORY))
 
     def committed(self, others: Mapping[str, int], now: float, commit_s: float, chance: float) -> None:
         """Learn from an own commit that succeeded at `now`, and could have lost to others for `commit_s` seconds.
@@ -108,8 +105,7 @@ class AdaptiveLinger:
             self._commit_s = commit_s
         else:
             self._intervals.append(others)
-            # Limits what one outage adds to the mean.
-            self._commit_s += _INERTIA * (min(commit_s, 2 * self._commit_s) - self._commit_s)
+            self._commit_s = _moved_mean(self._commit_s, commit_s)
             self._adapt(max(1e-6, now - self._committed_at))
         self._committed_at = now
         self.is_alone = not any(self._intervals)

@@ -91,7 +91,9 @@ class Producer:
                 key="transactional.id",
                 code=KafkaError._UNSUPPORTED_FEATURE,
             )
-        _load_for_messages(maintenance=config.maintenance_enable)
+        pa.array([], pa.null())  # imports pandas if installed: 0.2 s, for which the first message would wait
+        if config.maintenance_enable:
+            import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
         self._buffer_settings = AccumulatorSettings(
             linger_s=config.linger_ms / 1000,
             batch_bytes=config.batch_size,
@@ -213,9 +215,8 @@ class Producer:
             except (TypeError, UnicodeEncodeError) as error:
                 message["_error"] = KafkaError(KafkaError._INVALID_ARG, str(error))
             else:
-                message.pop(
-                    "_error", None
-                )  # left by an earlier call; a loop that retries refused messages would never end
+                # Left by an earlier call: a loop that retries refused messages would never end.
+                message.pop("_error", None)
                 queued += 1
         return queued
 
@@ -232,15 +233,8 @@ class Producer:
         check_arrow(data)
         handle = self._handles.get(topic) or self._open_handle(topic)
         handle.check()
-        columns = columns_from_arrow(
-            data,
-            handle.name,
-            handle.schema,
-            handle.partitions,
-            handle.size_max,
-            keyed=handle.keyed,
-            now_ms=self._clock.time_ms(),
-        )
+        about = handle.name, handle.schema, handle.partitions, handle.size_max
+        columns = columns_from_arrow(data, *about, keyed=handle.keyed, now_ms=self._clock.time_ms())
         if not len(columns):
             return 0
         size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes
@@ -286,9 +280,7 @@ class Producer:
                 if known is None:
                     sender.attach(buffer)
                 self._handles[topic] = handle
-            except (
-                BaseException
-            ):  # also from a signal handler: a buffer without a handle would keep the sender's threads alive
+            except BaseException:  # a signal handler's, too: a buffer without a handle keeps the sender's threads alive
                 if known is None:
                     sender.detach(buffer)
                 raise
@@ -303,10 +295,8 @@ class Producer:
         """The topic; None if it does not exist, or if the store is temporarily unavailable."""
         try:
             return sender.topic.get(plan, _FIND_TOPIC_S, anew=True)
-        except OutcomeUnknown:  # of creating the topic
-            return None
-        except Unavailable as error:
-            if error.error.retriable():
+        except (OutcomeUnknown, Unavailable) as error:  # OutcomeUnknown: of creating the topic
+            if isinstance(error, OutcomeUnknown) or error.error.retriable():
                 return None
             raise
 
@@ -337,8 +327,7 @@ class Producer:
     # --- how much is waiting ---
 
     def _pending(self) -> tuple[int, int]:
-        """Messages undelivered or waiting for their callback, and the bytes of the former. The caller holds
-        `_callbacks.changed`."""
+        """Messages undelivered or waiting for their callback, and the bytes of the former. Needs `changed`."""
         buffers = self._buffers()
         rows = sum(buffer.pending_rows for buffer in buffers) + sum(map(len, self._callbacks.due))
         return rows, sum(buffer.pending_bytes for buffer in buffers)
@@ -347,11 +336,8 @@ class Producer:
         return {handle.buffer for handle in tuple(self._handles.values())}
 
     def _make_room(self, buffer: RecordAccumulator) -> None:
-        """Grant a buffer room that `produce` may fill without checking the limits. Raises QueueFull at a limit.
-
-        Each topic is granted half of its share, so that all topics together stay within the limits. The checks become
-        more frequent as a limit comes closer.
-        """
+        """Grant a buffer room that `produce` may fill without checking the limits: half of its topic's share, so that
+        all topics together stay within them. Raises QueueFull at a limit."""
         with self._callbacks.changed:
             rows, size = self._pending()
             if rows >= self._rows_max or size >= self._bytes_max:
@@ -364,15 +350,12 @@ class Producer:
 
     def poll(self, timeout: float | None = -1) -> int:
         """Run due delivery callbacks, waiting up to `timeout` seconds (-1 or None: for ever) for the first. Returns the
-        number of messages served.
-
-        An exception raised in a callback is raised here after all due callbacks have run.
-        """
+        number of messages served. Raises what a callback raised, after all due callbacks have run."""
         self._check_open()
         callbacks = self._callbacks
         if timeout == 0 and not callbacks.due and not callbacks.running:
             return 0  # `poll(0)` after each message must not pay for a lock each time
-        return callbacks.serve(self._deadline(timeout), self._is_empty)
+        return callbacks.serve(self._deadline(timeout), self.__len__)
 
     def flush(self, timeout: float | None = -1) -> int:
         """Send all messages without lingering, and wait up to `timeout` seconds while running callbacks. Returns the
@@ -388,8 +371,8 @@ class Producer:
             for buffer in self._buffers():
                 buffer.wake()
             while len(self) and (deadline is None or self._monotonic() < deadline):
-                self._callbacks.serve(deadline, self._is_empty)
-            self._callbacks.serve(self._monotonic(), self._is_empty)
+                self._callbacks.serve(deadline, self.__len__)
+            self._callbacks.serve(self._monotonic(), self.__len__)
         finally:
             flush.is_over = True
             self._callbacks.forget_flushes()
@@ -466,9 +449,6 @@ class Producer:
                 self._callbacks.take_back()
             return self._pending()[0] + self._callbacks.in_other_threads()
 
-    def _is_empty(self) -> bool:
-        return len(self) == 0
-
     def __bool__(self) -> bool:
         return True
 
@@ -528,16 +508,6 @@ def _refuse_forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_refuse_forked)
-
-
-def _load_for_messages(*, maintenance: bool) -> None:
-    """Load what the first message would otherwise wait for.
-
-    For its first array of Python values, pyarrow imports pandas if that is installed: 0.2 s.
-    """
-    pa.array([], pa.null())
-    if maintenance:
-        import deltaq.maintenance.background  # noqa: F401, PLC0415 - `import deltaq` does not need it
 
 
 def _dropped(handles: Mapping[str | Topic, TopicHandle]) -> None:

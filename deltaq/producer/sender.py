@@ -36,7 +36,7 @@ class Sender:
         self.topic = SenderTopic(topic, self.log, clock, batches)
         self._expiry = Expiry(self.topic, clock, batches, reports)
         upload = BatchUpload(store, self.topic, clock, batches, reports)
-        self._uploads = Uploader(self.topic, clock, batches, upload, reports, is_remote=store.is_remote)
+        self._uploads = Uploader(self.topic, clock, batches, upload, reports, store.is_remote)
         self._commits = Committer(self.topic, clock, batches, upload, reports, self._uploads)
         self._is_running = False
         self._threads: list[Thread] = []
@@ -105,10 +105,8 @@ class Sender:
             self._batches.changed.notify_all()
 
     def purge(self, buffer: RecordAccumulator, *, in_queue: bool, in_flight: bool) -> None:
-        """Report waiting records with _PURGE_QUEUE and records being written with _PURGE_INFLIGHT.
-
-        As in Kafka, records being written may still reach the topic.
-        """
+        """Report waiting records with _PURGE_QUEUE and records being written with _PURGE_INFLIGHT. As in Kafka, records
+        being written may still reach the topic."""
         batches = self._batches
         with batches.changed:
             queued = []

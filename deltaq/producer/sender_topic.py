@@ -33,10 +33,8 @@ class BackgroundMaintenance(Protocol):
 
 
 class SenderTopic:
-    """Looks the topic up, and notifies its producers of changes.
-
-    `log` is the sender's position in the topic's log. `maintenance` is None if this process does none.
-    """
+    """Looks the topic up, and notifies its producers of changes. `log` is the sender's position in the topic's log.
+    `maintenance` is None if this process does none."""
 
     def __init__(self, name: str, log: SharedTopicLog, clock: Clock, batches: InFlightBatches) -> None:
         self.name = name
@@ -81,10 +79,8 @@ class SenderTopic:
                 buffer.seen(definition)
 
     def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
-        """The cached topic. The first lookup is retried until the deadline, since the store may be unavailable.
-
-        Raises Unavailable, UnknownTopic.
-        """
+        """The cached topic. The first lookup is retried until the deadline, since the store may be unavailable. Raises
+        Unavailable, UnknownTopic."""
         return self._asked_again(lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline)
 
     def newest(self, deadline: float) -> TopicDefinition:

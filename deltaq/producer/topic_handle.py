@@ -77,10 +77,8 @@ class TopicHandle:
 def check_before_io(
     topic: str | Topic, value: object, key: object, partition: int, timestamp: int, headers: object, size_max: int
 ) -> None:
-    """Refuse what no topic accepts, before the first `produce` to a topic looks it up or creates it.
-
-    Raises TypeError, MessageTooLarge above `size_max` bytes, UnknownTopic, InvalidValue.
-    """
+    """Refuse what no topic accepts, before the first `produce` to a topic looks it up or creates it. Raises TypeError,
+    MessageTooLarge above `size_max` bytes, UnknownTopic, InvalidValue."""
     if not isinstance(topic, str | Topic):
         raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
     name = topic.name if isinstance(topic, Topic) else check_topic(topic)

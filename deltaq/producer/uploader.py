@@ -1,11 +1,9 @@
-"""The upload thread of a sender and its extra workers: when records are taken from their buffers and uploaded.
-
-One thread does both while the load is low. While full batches wait, extra workers upload beside it.
-"""
+"""The upload thread of a sender and its extra workers: when records are taken from their buffers and uploaded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from deltaq.clock import Clock, Thread
 from deltaq.errors import KafkaException
@@ -27,34 +25,25 @@ _SHARED_WAIT_MIN_S = 0.001
 """Shortest wait in seconds for the commit of shared files before more are uploaded."""
 
 
+@dataclass(eq=False)
 class Uploader:
     """Takes batches and uploads them. `extra_workers` counts the threads beside the first, `uploads` the batches being
     uploaded."""
 
-    def __init__(
-        self,
-        topic: SenderTopic,
-        clock: Clock,
-        batches: InFlightBatches,
-        upload: BatchUpload,
-        reports: DeliveryReports,
-        *,
-        is_remote: bool,
-    ) -> None:
-        self._topic = topic
-        self._clock = clock
-        self._batches = batches
-        self._upload = upload
-        self._reports = reports
-        self._linger = AdaptiveLinger()
-        self._lone = LoneRecords()
-        self._batch_times = BatchTimes()
-        self._is_remote = is_remote
-        self._waits_for_commit = False  # of open batches, before it takes more
-        self.is_running = False
-        self.uploads = 0
-        self.extra_workers = 0
-        self.threads: list[Thread] = []  # of the extra workers
+    _topic: SenderTopic
+    _clock: Clock
+    _batches: InFlightBatches
+    _upload: BatchUpload
+    _reports: DeliveryReports
+    _is_remote: bool
+    _linger: AdaptiveLinger = field(default_factory=AdaptiveLinger)
+    _lone: LoneRecords = field(default_factory=LoneRecords)
+    _batch_times: BatchTimes = field(default_factory=BatchTimes)
+    _waits_for_commit: bool = False  # of open batches, before it takes more
+    is_running: bool = False
+    uploads: int = 0
+    extra_workers: int = 0
+    threads: list[Thread] = field(default_factory=list)  # of the extra workers
 
     def run(self) -> None:
         """The loop of the upload thread, which ends with the last buffer and the last upload."""
@@ -139,22 +128,18 @@ class Uploader:
         if len(batches.waiting) >= BATCHES_AHEAD_MAX:
             return None
         now = self._clock.monotonic()
-        waits = [buffer.due_in(now, self._linger_s) for buffer in batches.buffers]
-        due = [wait for wait in waits if wait is not None]
+        due = [wait for buffer in batches.buffers if (wait := buffer.due_in(now, self._linger_s)) is not None]
         contended_left_s = batches.contended_left_s(now)
-        self._waits_for_commit = bool(
-            due and batches.open and contended_left_s and not any(b.is_full for b in batches.buffers)
-        )
+        is_full = any(buffer.is_full for buffer in batches.buffers)
+        self._waits_for_commit = bool(due and batches.open and contended_left_s and not is_full)
         if self._waits_for_commit:
             # One small shared file at a time is enough: the leader's next commit takes what was uploaded until then.
             return max(_SHARED_WAIT_MIN_S, contended_left_s, *due)
         return min(due, default=None)
 
     def _linger_s(self, produced_at: float, linger_s: float) -> float:
-        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait `linger_s` seconds.
-
-        It is less than `linger_s` where waiting gains nothing, and more under contention without group commit.
-        """
+        """Seconds to linger for records whose oldest was produced at `produced_at` and may wait `linger_s` seconds. It
+        is less than `linger_s` where waiting gains nothing, and more under contention without group commit."""
         is_contended = self._batches.contended_left_s(self._clock.monotonic()) > 0
         if self._lone.is_next(produced_at, linger_s):
             linger_s = 0.0
@@ -165,9 +150,8 @@ class Uploader:
 
     def learn(self, committed: Sequence[ProduceBatch], appended: Appended, now: float) -> None:
         """Learn how long these batches took, which were committed at `now`, and how many other writers there are."""
-        chance = self._clock.random()
         if not self._batches.contended_left_s(now):
-            self._linger.committed(appended.others, now, appended.seconds, chance)
+            self._linger.committed(appended.others, now, appended.seconds, self._clock.random())
         for batch in committed:
             self._batch_times.committed(now - batch.taken_at)
 

@@ -13,7 +13,7 @@ from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, Unavailable
 from deltaq.groups.log import GroupLog, GroupMaintenance
-from deltaq.groups.membership import GroupSettings, Membership, Session
+from deltaq.groups.membership import Membership, Session
 from deltaq.groups.state import Member
 from deltaq.message import Message, TopicPartition, event
 from deltaq.metadata import topic_names
@@ -55,10 +55,10 @@ def open_membership(
 ) -> Membership:
     """A membership for a consumer that wants these topics and patterns. It joins after `Membership.begin`."""
     member = Member(tuple(topics), config.client_id, socket.gethostname(), config.session_timeout_ms)
-    settings = GroupSettings(config.heartbeat_interval_ms / 1000, config.max_poll_interval_ms / 1000)
+    intervals_s = config.heartbeat_interval_ms / 1000, config.max_poll_interval_ms / 1000
     # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
     log = GroupLog(store, config.group_id, clock, config.client_id, maintenance)
-    return Membership(store, log, member, settings, clock, reader.fetcher.queue.wake)
+    return Membership(store, log, member, *intervals_s, clock, reader.fetcher.queue.wake)
 
 
 def is_cooperative(config: ConsumerConfig) -> bool:

@@ -26,14 +26,6 @@ _log = logging.getLogger("deltaq.groups")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupSettings:
-    """Kafka's `heartbeat.interval.ms` and `max.poll.interval.ms`, in seconds."""
-
-    heartbeat_interval_s: float
-    max_poll_interval_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class Session:
     """One uninterrupted membership of a consumer: its member id, and the group's generation when it joined."""
 
@@ -63,7 +55,8 @@ class Membership:
     _store: Store
     _log: GroupLog
     _member: Member
-    _settings: GroupSettings
+    _heartbeat_interval_s: float
+    _max_poll_interval_s: float
     _clock: Clock
     _on_change: Callable[[], None]
     _session: Session | None = None
@@ -151,7 +144,7 @@ class Membership:
         while not self._closing:
             try:
                 if self._poll_exceeded:
-                    self._wait(self._settings.heartbeat_interval_s)
+                    self._wait(self._heartbeat_interval_s)
                 elif self._session is not None:
                     self._stay()
                 else:
@@ -159,7 +152,7 @@ class Membership:
             except OutcomeUnknown as error:
                 # Joining and leaving are idempotent, so the loop retries.
                 _log.warning("group join or leave outcome unknown, retrying group=%r: %s", self._log.group, error)
-                self._wait(self._settings.heartbeat_interval_s)
+                self._wait(self._heartbeat_interval_s)
             except _SessionExpired:
                 silence = f"{self._session_timeout_s:g} s"
                 _log.warning("no heartbeat for %s, joining again with a new id group=%r", silence, self._log.group)
@@ -182,7 +175,7 @@ class Membership:
             _log.warning("not a member group=%r reason=%s", self._log.group, error.error.str())
         self._error = error
         self._on_change()
-        self._wait(self._settings.heartbeat_interval_s)
+        self._wait(self._heartbeat_interval_s)
 
     def _new_id(self) -> str:
         return names.member_id(self._member.client_id, self._clock.unique_id())
@@ -218,7 +211,7 @@ class Membership:
                 return list(others)
             self._log_waiting(unsure)
             shortest_s = min(member.session_timeout_s for member in unsure.values())
-            self._wait(min(self._settings.heartbeat_interval_s, shortest_s / 4))
+            self._wait(min(self._heartbeat_interval_s, shortest_s / 4))
             self._beat()
 
     def _log_waiting(self, others: Mapping[str, Member]) -> None:
@@ -250,12 +243,12 @@ class Membership:
             except Exception:
                 self._end_session()
                 raise
-            if self._clock.monotonic() - self._poll_at > self._settings.max_poll_interval_s:
+            if self._clock.monotonic() - self._poll_at > self._max_poll_interval_s:
                 self._log.leave(self._id, self._clock.monotonic() + self._session_timeout_s)
                 self._poll_exceeded = True
                 self._end_session()
                 self._on_change()
-            self._wait(self._settings.heartbeat_interval_s)
+            self._wait(self._heartbeat_interval_s)
 
     def _show_life(self) -> None:
         """Send one heartbeat. Raises Fenced if this consumer is no longer a member, and what `_beat` raises."""
@@ -298,7 +291,7 @@ class Membership:
         self._session = None
         try:
             for member_id in (*self._ended, self._id):
-                self._log.leave(member_id, self._clock.monotonic() + self._settings.heartbeat_interval_s)
+                self._log.leave(member_id, self._clock.monotonic() + self._heartbeat_interval_s)
         except KafkaException as error:
             text = "leaving failed, the next member waits for the session time-out group=%r reason=%s"
             _log.warning(text, self._log.group, error)

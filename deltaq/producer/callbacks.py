@@ -1,14 +1,29 @@
-"""The due callbacks of a producer: queued by its senders, run by `poll` and `flush` on threads of the application."""
+"""The callbacks of a producer: queued by its senders, run by `poll` and `flush` on threads of the application."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, repeat
+from typing import Any, TypeAlias
 
 from deltaq.clock import Clock, this_thread
-from deltaq.producer.accumulator import Flush
-from deltaq.producer.delivery import Due
+from deltaq.errors import KafkaError, KafkaException, OutcomeUnknown
+from deltaq.message import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    DeliveredMessage,
+    TopicPartition,
+)
+from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, Row, RowBlock
+from deltaq.producer.encoding import produced_ms
+
+_log = logging.getLogger("deltaq.producer")
+
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 _SLICE_S = 0.2
 """Longest uninterrupted wait in seconds, so that Ctrl-C is answered."""
@@ -42,10 +57,6 @@ class CallbackQueue:
             return 0
         return sum(len(deliveries) for batch in self.running for deliveries in tuple(batch.due))
 
-    @property
-    def _is_flushing(self) -> bool:
-        return any(not flush.is_over for flush in self.flushes)
-
     def forget_flushes(self) -> None:
         """Several threads may flush at once. Records linger again once the last flush has ended."""
         with self.changed:
@@ -76,7 +87,8 @@ class CallbackQueue:
             if self.due:
                 return True
             left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - self._monotonic())
-            if left <= 0 or (self._is_flushing and not queued()):
+            is_flushing = any(not flush.is_over for flush in self.flushes)
+            if left <= 0 or (is_flushing and not queued()):
                 return False
             self.changed.wait(left)
 
@@ -106,3 +118,157 @@ def _run(due: deque[Due]) -> int:
     if failure is not None:
         raise failure
     return served
+
+
+@dataclass(slots=True, eq=False)
+class PendingCallbacks:
+    """The callbacks that are due for one report. Its length is the number of its messages.
+
+    A callback is marked as called just before its call, so that none is called again after an exception of a signal
+    handler, which can end `call` between any two steps.
+    """
+
+    report: BatchResult
+    _called: int = 0
+
+    def __len__(self) -> int:
+        return len(self.report)
+
+    def call(self) -> tuple[int, Exception | None]:
+        """Call those not called yet. Returns the number of messages served and the first exception raised."""
+        report, records = self.report, self.report.records
+        error = None if report.error is None else report.error.error
+        if isinstance(records, ArrowBlock):
+            return self._call_for_table(records.callback, error)
+        return self._call_for_rows(records, error)
+
+    def _call_for_table(self, callback: Any, error: KafkaError | None) -> tuple[int, Exception | None]:
+        result = _table_result(self.report, error)
+        if self._called or callback is None:
+            return 0, None
+        self._called = 1
+        try:
+            callback(error, result)
+        except Exception as raised:  # noqa: BLE001 - raised by `poll`
+            return 1, raised
+        return 1, None
+
+    def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
+        report, served = self.report, 0
+        failure: Exception | None = None
+        partitions = report.partitions or [row[2] for row in records.rows]
+        offsets: Iterable[int | None] = (
+            repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
+        )
+        outcome = _Outcome(report, error)
+        rows = zip(records.callbacks, records.rows, partitions, offsets, strict=True)
+        callback: Any
+        for callback, row, partition, offset in islice(rows, self._called, None):
+            if callback is None:
+                self._called += 1
+                continue
+            message = DeliveredMessage(outcome, row, partition, offset)
+            self._called += 1
+            served += 1
+            try:
+                callback(error, message)
+            except Exception as raised:  # noqa: BLE001 - `poll` raises the first; the other callbacks must still run
+                failure = failure or raised
+        return served, failure
+
+    def is_wanted(self, *, only_errors: bool) -> bool:
+        """Whether any callback must be called for these records."""
+        records = self.report.records
+        if only_errors and self.report.error is None:
+            return False
+        if isinstance(records, ArrowBlock):
+            return records.callback is not None
+        return any(callback is not None for callback in records.callbacks)
+
+    @property
+    def without_callback(self) -> int:
+        """How many of these records have no callback."""
+        records = self.report.records
+        if isinstance(records, ArrowBlock):
+            return len(records) if records.callback is None else 0
+        return sum(callback is None for callback in records.callbacks)
+
+
+@dataclass(slots=True, eq=False)
+class ErrorNotice:
+    """A due call of `error_cb`. It counts as no message."""
+
+    _callback: Callable[[KafkaError], object]
+    _error: KafkaError
+    _is_called: bool = False
+
+    def __len__(self) -> int:
+        return 0
+
+    def call(self) -> tuple[int, Exception | None]:
+        """Call it, once. Returns 0 and the exception raised."""
+        if not self._is_called:
+            self._is_called = True
+            try:
+                self._callback(self._error)
+            except Exception as raised:  # noqa: BLE001 - raised by `poll`
+                return 0, raised
+        return 0, None
+
+
+Due: TypeAlias = "PendingCallbacks | ErrorNotice"
+
+
+class _Outcome:
+    """What the records of one report have in common; see `deltaq.message.Outcome`."""
+
+    def __init__(self, report: BatchResult, error: KafkaError | None) -> None:
+        self.topic = report.topic
+        self.error = error
+        self._finished_at = report.finished_at
+        self._append_time_ms = report.append_time_ms
+        self._epoch_ms = None if report.columns is None else report.epoch_ms
+
+    def latency_of(self, row: Row) -> float:
+        return self._finished_at - row[5]
+
+    def timestamp_of(self, row: Row) -> tuple[int, int]:
+        if self._append_time_ms is not None:
+            return TIMESTAMP_LOG_APPEND_TIME, self._append_time_ms
+        if self._epoch_ms is None:
+            return TIMESTAMP_NOT_AVAILABLE, 0
+        return TIMESTAMP_CREATE_TIME, row[3] or produced_ms(row, self._epoch_ms)
+
+
+def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> Sequence[int]:
+    if len(next_offsets) == 1:
+        ((_, first),) = next_offsets.items()
+        return range(first, first + len(partitions))
+    found = []
+    following = dict(next_offsets)
+    for partition in partitions:
+        offset = following[partition]
+        found.append(offset)
+        following[partition] = offset + 1
+    return found
+
+
+def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPartition]:
+    if error is not None or report.columns is None:
+        return []
+    partitions = sorted(report.columns.partitions.unique().to_pylist())
+    return [TopicPartition(report.topic, partition, report.next_offsets[partition]) for partition in partitions]
+
+
+def log_failure(topic: str, error: KafkaException, count: int) -> None:
+    """Log the failure of messages that have no callback, in one line per batch."""
+    about = f"{count} messages without a delivery callback, topic={topic!r}"
+    if error.error.code() in _PURGED:
+        _log.debug("purged: %s", about)
+    elif isinstance(error, OutcomeUnknown):
+        advice = f"Producer.resolve({topic!r}, {error.token!r}) tells whether they are in the topic"
+        _log.warning("outcome unknown: %s; %s: %s", about, advice, error)
+    elif error.error.code() == KafkaError._FAIL:
+        _log.warning("failed by a defect, perhaps in the topic: %s: %s", about, error)
+    else:
+        _log.warning("not written: %s: %s", about, error)

@@ -56,11 +56,6 @@ class _Attempt:
         """Note the token of the next slot."""
         self.token = token
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether peers can commit all of its batches."""
-        return all(batch.is_shared for batch in self.taken)
-
 
 @dataclass(eq=False)
 class Committer:
@@ -123,7 +118,9 @@ class Committer:
                 while True:
                     if self._take(attempt) is None:
                         return NothingToAppend()
-                    attempt.deadline = self._deadline_of(attempt.taken)
+                    # With an expiry thread, limits differ and the latest deadline counts.
+                    deadlines = [batch.deadline for batch in attempt.taken]
+                    attempt.deadline = max(deadlines) if self._batches.is_expiring else deadlines[0]
                     policy = self._batches.group_commit
                     if policy is None:
                         outcome = self._try_append(log, attempt)
@@ -164,17 +161,12 @@ class Committer:
             self._uploader.start_extra_worker()  # `waiting` has room again
         return [segment for batch in attempt.taken for segment in batch.segments]
 
-    def _deadline_of(self, taken: Sequence[ProduceBatch]) -> float:
-        """When the attempt ends. With an expiry thread, limits differ and the latest deadline counts."""
-        deadlines = [batch.deadline for batch in taken]
-        return max(deadlines) if self._batches.is_expiring else deadlines[0]
-
     # --- group commit ---
 
     def _append_in_group(self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy) -> AppendOutcome:
         """Append, with the shared files of peers, unless the group-commit leader commits ours first. A leader can
         commit only shared files. After a lost race, others are uploaded again as such."""
-        is_shared = attempt.is_shared
+        is_shared = all(batch.is_shared for batch in attempt.taken)
         if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
             return found
         may_give_way = attempt.lost_races < GIVE_WAY_MAX if is_shared else attempt.lost_races == 0

@@ -70,23 +70,17 @@ def resolved_block(columns: Columns, partitioner: str, count: int, sticky: int, 
     if not pc.any(unset).as_py():
         return columns
     chosen: pa.Array
-    if count == 1:
-        chosen = _repeated(0, len(columns))
-    elif spread or partitioner == "random":
+    if count > 1 and (spread or partitioner == "random"):
         keys = columns.keys.to_pylist()
         chosen = pa.array(assign_partitions(partitioner, keys, count, sticky, spread=spread), pa.int32())
-    elif columns.keys.null_count == len(columns):
-        (partition,) = assign_partitions(partitioner, [None], count, sticky)
-        chosen = _repeated(partition, len(columns))
+    elif count == 1 or columns.keys.null_count == len(columns):
+        partition = 0 if count == 1 else assign_partitions(partitioner, [None], count, sticky)[0]
+        chosen = pa.repeat(pa.scalar(partition, pa.int32()), len(columns))
     else:
         encoded = columns.keys.dictionary_encode(null_encoding="encode")
         of_key = assign_partitions(partitioner, encoded.dictionary.to_pylist(), count, sticky)
         chosen = pa.array(of_key, pa.int32()).take(encoded.indices)
     return replace(columns, partitions=pc.if_else(unset, chosen, columns.partitions))
-
-
-def _repeated(partition: int, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(partition, pa.int32()), count)
 
 
 def largest_record(columns: Columns) -> int:

@@ -35,10 +35,6 @@ class Expiry:
     def __post_init__(self) -> None:
         self._soon = self._clock.condition()
 
-    def is_wanted_with(self, buffer: RecordAccumulator) -> bool:
-        """Whether limits differ once this buffer is added. The caller holds the sender's lock."""
-        return any(other.settings.timeout_s != buffer.settings.timeout_s for other in self._batches.buffers)
-
     def wake(self) -> None:
         """Check again: the limits have changed, or the sender ends."""
         with self._soon:

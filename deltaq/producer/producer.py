@@ -30,10 +30,8 @@ from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
-from deltaq.producer.callbacks import CallbackQueue
-from deltaq.producer.delivery import ErrorNotice, PendingCallbacks, log_failure
-from deltaq.producer.sender import Sender
-from deltaq.producer.senders import topic_sender
+from deltaq.producer.callbacks import CallbackQueue, ErrorNotice, PendingCallbacks, log_failure
+from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.topic_handle import (
     HeadersInput,
     TopicHandle,

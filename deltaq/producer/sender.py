@@ -7,6 +7,10 @@ which they were taken, which keeps the order of each producer.
 
 from __future__ import annotations
 
+import atexit
+import os
+from weakref import WeakValueDictionary
+
 from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.producer.accumulator import ArrowBlock, RecordAccumulator
@@ -58,7 +62,7 @@ class Sender:
         """Start the expiry thread if producers have different limits. Raises RuntimeError as `attach` does."""
         if self._batches.is_expiring:
             self._expiry.wake()
-        elif self._expiry.is_wanted_with(buffer):
+        elif any(other.settings.timeout_s != buffer.settings.timeout_s for other in self._batches.buffers):
             self._threads.append(self._clock.start_thread(self._expiry_loop, f"deltaq-expiry-{self.topic.name}"))
             self._batches.is_expiring = True
 
@@ -95,8 +99,7 @@ class Sender:
         """Add a table behind what is in `buffer`."""
         with self._batches.changed:
             buffer.append_block(block)
-            self._uploads.start_extra_worker()
-            self._batches.changed.notify_all()
+            self.wake()
 
     def wake(self) -> None:
         """Wake the threads: a buffer has new records, or is being flushed."""
@@ -159,3 +162,37 @@ class Sender:
         if maintenance.due_in_s() <= 0:
             maintenance.start_due()
         return maintenance.due_in_s()
+
+
+_lock = SYSTEM_CLOCK.lock()
+_senders: WeakValueDictionary[tuple[int, str, int], Sender] = WeakValueDictionary()
+"""By store, topic and clock. A sender keeps its store and clock alive, so their `id` is not reused while it exists."""
+
+
+def _forget_senders() -> None:
+    """A forked child starts without senders: it lacks its parent's threads, and cannot release locks that they held."""
+    global _lock, _senders
+    _lock, _senders = SYSTEM_CLOCK.lock(), WeakValueDictionary()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_senders)
+
+
+def _stop_senders() -> None:
+    """At exit: a thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process."""
+    for sender in tuple(_senders.values()):
+        sender.stop()
+
+
+atexit.register(_stop_senders)
+
+
+def topic_sender(store: Store, topic: str, clock: Clock, client_id: str = "") -> Sender:
+    """The sender of `topic` on `store` in this process, created if there is none."""
+    key = id(store), topic, id(clock)
+    with _lock:
+        found = _senders.get(key)
+        if found is None:
+            found = _senders[key] = Sender(store, topic, clock, client_id)
+        return found

@@ -150,8 +150,9 @@ class Uploader:
 
     def learn(self, committed: Sequence[ProduceBatch], appended: Appended, now: float) -> None:
         """Learn how long these batches took, which were committed at `now`, and how many other writers there are."""
+        chance = self._clock.random()
         if not self._batches.contended_left_s(now):
-            self._linger.committed(appended.others, now, appended.seconds, self._clock.random())
+            self._linger.committed(appended.others, now, appended.seconds, chance)
         for batch in committed:
             self._batch_times.committed(now - batch.taken_at)
 

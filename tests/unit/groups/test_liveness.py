@@ -10,7 +10,7 @@ import pytest
 from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Producer, Topic, TopicPartition
 from deltaq.groups.liveness import HeartbeatWatch, Sighting
 from deltaq.groups.log import GroupLog
-from deltaq.groups.membership import GroupSettings, Membership
+from deltaq.groups.membership import Membership
 from deltaq.groups.state import CommittedOffset, Member
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
@@ -72,9 +72,8 @@ def is_dead(watch: HeartbeatWatch) -> bool:
 
 @contextmanager
 def membership(store: Store, clock: ManualClock, name: str = "watcher") -> Iterator[Membership]:
-    settings = GroupSettings(heartbeat_interval_s=3, max_poll_interval_s=1e9)
     member = Member(("t",), name, "host", TIMEOUT_S * 1000)
-    found = Membership(store, GroupLog(store, "g", clock), member, settings, clock, lambda: None)
+    found = Membership(store, GroupLog(store, "g", clock), member, 3, 1e9, clock, lambda: None)
     found.begin()
     try:
         yield found

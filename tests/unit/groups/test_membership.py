@@ -25,7 +25,7 @@ from deltaq import (
 from deltaq.admin import AdminClient, NewPartitions
 from deltaq.clock import SystemClock
 from deltaq.groups.log import GroupLog
-from deltaq.groups.membership import GroupSettings, Membership
+from deltaq.groups.membership import Membership
 from deltaq.groups.state import Member
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
@@ -689,9 +689,8 @@ def test_a_suspended_machine_counts_as_silence():
             return super().uptime() + self.slept
 
     clock, store = Suspended(), MemoryStore("test")
-    settings = GroupSettings(heartbeat_interval_s=10.0, max_poll_interval_s=300.0)
     member = Member(("t",), "c", "h", session_timeout_ms=30_000)
-    membership = Membership(store, GroupLog(store, "g"), member, settings, clock, lambda: None)
+    membership = Membership(store, GroupLog(store, "g"), member, 10.0, 300.0, clock, lambda: None)
     membership.begin()
     eventually(lambda: membership.session)
     clock.slept = 31.0

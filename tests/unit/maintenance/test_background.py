@@ -23,7 +23,7 @@ from deltaq.maintenance.background import ROOT_CLAIM_PERIOD_MS, BackgroundTopicM
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.names import checkpoint_file, root_claims_folder, topic_log
-from deltaq.producer.senders import topic_sender
+from deltaq.producer.sender import topic_sender
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, MortalClock, Rule, messages_of
 from deltaq.topics.log import SharedTopicLog, TopicLog

@@ -34,4 +34,6 @@ def test_a_row_has_its_given_time_or_that_of_its_produce_call(count: int, timed:
 )
 def test_records_without_partition_go_to_the_only_partition(named: list[int], expected: list[int]) -> None:
     batch = [row for partition in named for row in rows(1, partition=partition)]
-    assert chosen_partitions(batch, "consistent_random", 1, 0, spread=False) == expected, "3 may have come to be meanwhile"
+    assert chosen_partitions(batch, "consistent_random", 1, 0, spread=False) == expected, (
+        "3 may have come to be meanwhile"
+    )

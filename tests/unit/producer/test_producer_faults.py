@@ -20,8 +20,7 @@ from deltaq.clock import SYSTEM_CLOCK, SystemClock
 from deltaq.delta.actions import Add, Entry, parse_entry
 from deltaq.errors import OutcomeUnknown
 from deltaq.producer.batch_upload import BatchUpload
-from deltaq.producer.sender import Sender
-from deltaq.producer.senders import topic_sender
+from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.uploader import UPLOADS_MAX
 from deltaq.store import MemoryStore, StoreRefused
 from deltaq.testing import Effect, Fault, FaultyStore, Rule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from deltaq import names
@@ -47,28 +48,22 @@ class GroupChanged(Exception):
     """The group has changed since the version that a plan was made for."""
 
 
+@dataclass(eq=False)
 class GroupLog:
-    """A client of one group's log. Thread-safe: every method runs under one lock. `maintenance` is notified of commits;
-    None if this process does not maintain the log."""
+    """A client of one group's log. Thread-safe: every method runs under one lock."""
 
-    def __init__(
-        self,
-        store: Store,
-        group: str,
-        clock: Clock = SYSTEM_CLOCK,
-        client_id: str = "",
-        maintenance: GroupMaintenance | None = None,
-    ) -> None:
-        self.group = group
-        self._store = store
-        self._watch = HeartbeatWatch(store, group, clock)
-        self._maintenance = maintenance
-        self._folder = names.group_folder(group)
-        self._clock = clock
-        self._client_id = client_id
-        self._log = DeltaLog(store, self._folder, clock)
-        self._lock = clock.lock()
-        self._loaded = False
+    _store: Store
+    group: str
+    _clock: Clock = SYSTEM_CLOCK
+    _client_id: str = ""
+    _maintenance: GroupMaintenance | None = None  # notified of commits
+    _loaded: bool = False
+
+    def __post_init__(self) -> None:
+        self._folder = names.group_folder(self.group)
+        self._watch = HeartbeatWatch(self._store, self.group, self._clock)
+        self._log = DeltaLog(self._store, self._folder, self._clock)
+        self._lock = self._clock.lock()
 
     def head(self) -> GroupHead:
         """Read the current head of the group. Raises Unavailable, Corrupt, Incompatible."""
@@ -77,21 +72,20 @@ class GroupLog:
             return self._head(self._log.state)
 
     def state(self) -> TableState:
-        """Read the current state of the table, and return a copy. Raises Unavailable, Corrupt, Incompatible."""
+        """Read the current state of the table, and return a copy. Raises as `head`."""
         with self._lock:
             self._catch_up()
             return self._log.state.copy()
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
-        """Read the committed offset of each (topic, topic id, partition); None if there is none. Raises Unavailable,
-        Corrupt, Incompatible."""
+        """Read the committed offset, or None, of each (topic, topic id, partition). Raises as `head`."""
         with self._lock:
             self._catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
     def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> int:
-        """Become the only member, putting out those in `dead`. Returns the group's new generation. Raises GroupInUse if
-        another member lives, and what `DeltaLog.commit` raises."""
+        """Become the only member, putting out those in `dead`. Returns the new generation. Raises GroupInUse if another
+        member lives, and what `DeltaLog.commit` raises."""
         with self._lock:
             self._catch_up()
             self._commit(
@@ -160,8 +154,7 @@ class GroupLog:
         self._forget(plan, deadline)
 
     def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
-        """Delete committed offsets of topic ids that no longer exist. The group may have members. Raises what
-        `DeltaLog.commit` raises."""
+        """Delete offsets of topic ids that no longer exist; the group may have members. Raises as `DeltaLog.commit`."""
         self._forget(lambda state, now: forget_over_actions(state, app_ids, now), deadline)
 
     def _forget(self, plan: Plan, deadline: float) -> None:
@@ -204,8 +197,8 @@ class GroupLog:
             self._log.load()
 
     def _moved(self, move: Callable[[], R]) -> R:
-        """Return `move()`. If another exception than the log's ends it, such as KeyboardInterrupt, the state may be
-        half changed, so the next call loads the log again."""
+        """Return `move()`. An exception that is not the log's, such as KeyboardInterrupt, may leave the state half
+        changed, so the next call loads the log again."""
         try:
             return move()
         except KafkaException:

@@ -81,18 +81,15 @@ class Membership:
     # --- what the consumer calls ---
 
     def begin(self) -> None:
-        """Start the thread that joins the group, unless it is running. The consumer must hold the membership before, so
-        that it can end the thread of an interrupted start."""
+        """Start the thread, unless it runs. The consumer must hold the membership before, to end an interrupted
+        start."""
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
 
     @property
     def session(self) -> Session | None:
-        """The session in which this consumer may deliver records; None while it is not a member.
-
-        Also None once its last heartbeat is `session.timeout.ms` old, suspensions of the machine included, because
-        another consumer may have replaced it.
-        """
+        """The session in which this consumer may deliver records; None while it is not a member. Also None once its
+        last heartbeat is `session.timeout.ms` old, suspensions included: another consumer may have replaced it."""
         proven_at = self._proven_at  # read before the session: the end of a session resets it
         session = self._session
         if session is None or self._clock.uptime() - proven_at >= self._session_timeout_s:
@@ -100,8 +97,8 @@ class Membership:
         return session
 
     def polled_in_time(self) -> bool:
-        """Record a poll. False if `max.poll.interval.ms` was exceeded; then call `polled`, which lets the consumer
-        join again."""
+        """Record a poll. False if `max.poll.interval.ms` was exceeded: call `polled`, so that the consumer joins
+        again."""
         self._poll_at = self._clock.monotonic()
         return not self._poll_exceeded
 
@@ -122,8 +119,7 @@ class Membership:
         return error
 
     def close(self) -> None:
-        """Leave the group and end the thread. If the store is unavailable, the next member has to wait for the session
-        time-out."""
+        """Leave the group and end the thread. During an outage, the next member waits for the session time-out."""
         if (thread := self.abandon()) is not None:
             thread.join()
 

@@ -56,8 +56,8 @@ class OffsetCommitter:
         self._commit_lock = self._clock.lock()  # held while committing
 
     def begin(self) -> None:
-        """Start the thread that commits in the background, unless it is running. The consumer must hold the committer
-        before, so that it can end the thread of an interrupted start."""
+        """Start the thread, unless it runs. The consumer must hold the committer before, to end an interrupted
+        start."""
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._log.group}")
 
@@ -75,8 +75,8 @@ class OffsetCommitter:
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
-        """Commit the stored offsets that are not committed yet, synchronously. The result goes to `on_result`. `wait`
-        is that of `GroupLog.commit`."""
+        """Commit the stored offsets not committed yet, synchronously, with a report to `on_result`; `wait` as in
+        `GroupLog`."""
         with self._commit_lock:
             self._commit_queued()
             if new := self.uncommitted():

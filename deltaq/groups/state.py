@@ -62,8 +62,8 @@ class GroupHead:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read of a partition, with the metadata text of the commit. `topic_id` keeps it from applying
-    to a later topic of the same name."""
+    """The next offset to read of a partition, and the commit's metadata text. It applies to the topic with
+    `topic_id`."""
 
     topic: str
     topic_id: str
@@ -162,11 +162,8 @@ def commit_actions(
     now_ms: int,
     dead: Collection[str] = (),
 ) -> list[Action]:
-    """Commit `offsets` for a member, or with `member_id` None for a consumer that uses `assign`.
-
-    In the second case the members in `dead` are removed. Raises Fenced if `member_id` is not a member of the group, or
-    if it is None and the group has a living member.
-    """
+    """Commit `offsets` for a member; with `member_id` None for a consumer that uses `assign`, which removes the members
+    in `dead`. Raises Fenced for a `member_id` that is no member, or without one if the group has a living member."""
     _check_may_commit(head, group, member_id, dead)
     after_head = GroupHead(head.generation + 1) if member_id is None and head.members else head
     txns = {offset.app_id: offset.offset for offset in offsets}
@@ -198,7 +195,7 @@ def forget_actions(
     state: TableState, head: GroupHead, group: str, app_ids: Sequence[str] | None, dead: Sequence[str], now_ms: int
 ) -> list[Action]:
     """Delete the committed offsets with these app ids (None: all), and remove the members in `dead`. Raises GroupInUse
-    if the group has other members: they would lose their commits and start again."""
+    if the group has other members, which would lose their commits."""
     others = [(name, member) for name, member in head.members.items() if name not in dead]
     if others:
         reason = f"{_holder(*others[0])} is subscribed with group.id {group!r}, so its committed offsets stay"
@@ -208,8 +205,7 @@ def forget_actions(
 
 
 def forget_over_actions(state: TableState, app_ids: Iterable[str], now_ms: int) -> list[Action]:
-    """Delete the committed offsets with these app ids. If the group has members, use this only for topic ids that no
-    longer exist, whose offsets no consumer reads."""
+    """Delete the committed offsets with these app ids. Where the group has members, no consumer may read them."""
     forgotten = {app_id: FORGOTTEN_VERSION for app_id in app_ids if app_id in state.txns}
     return _offset_actions(state, forgotten, {}, now_ms)
 

@@ -107,8 +107,7 @@ class BatchResult:
 
 @dataclass(slots=True, eq=False)
 class Flush:
-    """A call of `flush`, in the list that all buffers of its client share. One assignment ends it, so that an exception
-    cannot leave the flush active and disable lingering for later records."""
+    """A call of `flush`. One assignment ends it: no exception can leave it active, and records without lingering."""
 
     is_over: bool = False
 
@@ -178,11 +177,8 @@ class RecordAccumulator:
             raise
 
     def due_in(self, now: float, linger_of: Callable[[float, float], float]) -> float | None:
-        """Seconds until the records should be taken; None while there are none.
-
-        They linger `linger_of(produced_at, linger_s)` seconds, by when the oldest was produced and by the setting.
-        The wake thresholds are set before the buffer is read, so that a change after the read wakes the sender.
-        """
+        """Seconds until the records, of which the oldest may linger `linger_of(produced_at, linger_s)`, should be
+        taken; None while there are none. Sets the wake thresholds first, so that a later change wakes the sender."""
         self.wake_length, self.wake_bytes = 1, _NEVER
         produced_at = self.first_produced_at()
         if produced_at is None:

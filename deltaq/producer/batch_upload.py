@@ -41,8 +41,7 @@ class BatchUpload:
     _reports: DeliveryReports
 
     def first(self, batch: ProduceBatch) -> None:
-        """Encode and upload a new batch. It has no segments afterwards if none of its rows can be written. Raises what
-        `put` raises."""
+        """Encode and upload a new batch, without segments if no row can be written. Raises what `put` raises."""
         plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
         definition = self._topic.known(plan, batch.deadline)
         # Purged parts are skipped: refusals of their rows could no longer be reported.
@@ -53,8 +52,6 @@ class BatchUpload:
         batch.parts = list(chain.from_iterable(by_encoding(parts)))
         batch.topic_id = definition.topic_id
         self.put(batch, definition, batch.deadline)
-
-    # --- encoding ---
 
     def _encode(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> bool:
         """Turn a part into columns and report rows that cannot be written. Whether any rows are left."""
@@ -85,8 +82,8 @@ class BatchUpload:
         return part.columns is not None
 
     def _check_block(self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
-        """Check a table for what `produce_arrow` could not know yet. Its rows are committed together, so one bad row
-        refuses the whole table. Raises InvalidValue, UnknownTopic, MessageTooLarge, KafkaException."""
+        """Check a table for what `produce_arrow` could not know yet. One bad row refuses the whole table. Raises
+        InvalidValue, UnknownTopic, MessageTooLarge, KafkaException."""
         wanted = VALUE_SCHEMA if definition.schema is None else definition.schema.arrow
         if columns.values.schema != wanted:
             raise self._misfit(wanted)
@@ -135,8 +132,6 @@ class BatchUpload:
                 if size > limit
             }
         return found
-
-    # --- uploading ---
 
     def put(self, batch: ProduceBatch, definition: TopicDefinition, deadline: float) -> None:
         """Upload an encoded batch. If it has a place and fits one file, that is a shared file, which others may commit.

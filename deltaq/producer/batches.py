@@ -39,8 +39,8 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class SharedFilePlace:
-    """The position of a batch among its sender's shared files, fixed before other processes can see the file or a later
-    one. `follows`: an earlier batch was still open then. `as_of`: a version that the log was known to have reached."""
+    """A batch's position among its sender's shared files. `follows`: an earlier batch was still open when it was given.
+    `as_of`: a version that the log was known to have reached."""
 
     number: int
     follows: bool
@@ -125,8 +125,7 @@ class InFlightBatches:
         return batch
 
     def place(self, as_of: int, *, follows: bool) -> SharedFilePlace:
-        """The next place. Places are given in the order of the records; the log must have reached `as_of` before the
-        next place is given."""
+        """The next place, in the order of the records. The log must reach `as_of` before another one is given."""
         self._places += 1
         if follows:
             metrics.PIPELINED_BATCHES.add()
@@ -188,8 +187,7 @@ class InFlightBatches:
 
 
 def _oldest(buffers: Sequence[RecordAccumulator]) -> Iterator[BatchPart]:
-    """The oldest records of each buffer. The records of a batch share a deadline, so they must be of similar age and of
-    clients with the same `message.timeout.ms`."""
+    """The oldest records of each buffer, of similar age and the same `message.timeout.ms`: they share a deadline."""
     waiting = [(at, buffer) for buffer in buffers if (at := buffer.first_produced_at()) is not None]
     oldest_at, first = min(waiting, key=lambda entry: entry[0])
     timeout_s = first.settings.timeout_s

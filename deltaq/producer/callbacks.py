@@ -31,8 +31,7 @@ _SLICE_S = 0.2
 
 @dataclass(slots=True, eq=False)
 class _CallbackBatch:
-    """Callbacks that a `poll` or `flush` on `thread` has taken and not called yet. Those that an exception leaves over
-    become due again once that call `is_over`."""
+    """Callbacks that a `poll` or `flush` has taken. Those left over by an exception are due again once it `is_over`."""
 
     thread: int
     due: deque[Due] = field(default_factory=deque)
@@ -58,7 +57,7 @@ class CallbackQueue:
         return sum(len(deliveries) for batch in self.running for deliveries in tuple(batch.due))
 
     def forget_flushes(self) -> None:
-        """Several threads may flush at once. Records linger again once the last flush has ended."""
+        """Remove the ended calls of `flush`. Records linger again once the last one has ended."""
         with self.changed:
             self.flushes[:] = [flush for flush in self.flushes if not flush.is_over]
 
@@ -93,8 +92,8 @@ class CallbackQueue:
             self.changed.wait(left)
 
     def take_back(self) -> None:
-        """Put callbacks left over by ended calls in front of those that are due. If an exception ends this, the next
-        `poll`, `flush` or `len` completes it."""
+        """Put callbacks left over by ended calls in front of those that are due. An interrupted call can be
+        repeated."""
         with self.changed:
             over = [batch for batch in self.running if batch.is_over]
             for batch in reversed(over):
@@ -122,11 +121,8 @@ def _run(due: deque[Due]) -> int:
 
 @dataclass(slots=True, eq=False)
 class PendingCallbacks:
-    """The callbacks that are due for one report. Its length is the number of its messages.
-
-    A callback is marked as called just before its call, so that none is called again after an exception of a signal
-    handler, which can end `call` between any two steps.
-    """
+    """The callbacks that are due for one report. Each is marked as called just before its call, so that none is called
+    again after an exception of a signal handler, which can end `call` between any two steps."""
 
     report: BatchResult
     _called: int = 0

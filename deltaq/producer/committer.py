@@ -107,11 +107,8 @@ class Committer:
             policy.committed(appended.seconds)
         self._uploader.learn(taken, appended, now)
 
-    # --- appending ---
-
     def _append(self, attempt: _Attempt) -> AppendOutcome:
-        """Append the uploaded batches, and upload files again that have expired or were not shared. Raises what
-        `TopicLog.append` raises."""
+        """Append the uploaded batches, and upload again what expired or was not shared. Raises as `TopicLog.append`."""
         with self._topic.log.lock:
             log = self._topic.log.log
             try:
@@ -161,11 +158,9 @@ class Committer:
             self._uploader.start_extra_worker()  # `waiting` has room again
         return [segment for batch in attempt.taken for segment in batch.segments]
 
-    # --- group commit ---
-
     def _append_in_group(self, log: TopicLog, attempt: _Attempt, policy: GroupCommitPolicy) -> AppendOutcome:
-        """Append, with the shared files of peers, unless the group-commit leader commits ours first. A leader can
-        commit only shared files. After a lost race, others are uploaded again as such."""
+        """Append, with the shared files of peers, unless the group-commit leader commits ours first. It can commit only
+        shared files: after a lost race, others are uploaded again as such."""
         is_shared = all(batch.is_shared for batch in attempt.taken)
         if is_shared and (found := self._await_leader(log, attempt, policy)) is not None:
             return found
@@ -217,8 +212,8 @@ class Committer:
             self._fail(missed, Unavailable(reason, retriable=False))
 
     def _share_again(self, taken: list[ProduceBatch], definition: TopicDefinition) -> bool:
-        """After a lost race, upload small files again as shared files, so that the leader can commit them. False if an
-        upload fails: the batches have then been put back."""
+        """After a lost race, upload small files again as shared files, for the leader to commit. False if that fails:
+        the batches have then been put back."""
         for batch in taken:
             is_one_file = batch.topic_id == definition.topic_id and not batch.is_late and len(batch.segments) == 1
             if not is_one_file or batch.segments[0].size > RESHARE_BYTES_MAX:
@@ -252,8 +247,6 @@ class Committer:
                     self._batches.forget(batch)
                     batch.is_shared, batch.is_late, batch.place = False, True, None
                 self._upload.put(batch, definition, attempt.deadline)
-
-    # --- failures ---
 
     def not_appended(self, taken: list[ProduceBatch], error: KafkaException) -> None:
         """Put back batches that still have time, and fail the rest."""

@@ -66,7 +66,7 @@ class DeliveryReports:
         return [(buffer, result) for buffer, result in results if result is not None]
 
     def refused(self, part: BatchPart, records: RowBlock, refusals: Mapping[int, KafkaException]) -> RowBlock:
-        """Report the rows of a part that `refusals` names by number, and remove them. Returns the rows that are left. A
+        """Report and remove the rows of a part that `refusals` names by number. Returns the rows that are left. A
         thread that reports the part meanwhile reports all of its rows or those that are left."""
         alike: dict[int, list[int]] = {}
         for at, error in refusals.items():

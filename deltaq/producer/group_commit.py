@@ -44,8 +44,7 @@ class GroupCommitPolicy:
     _in_a_row: int = 0
 
     def learned(self, now: float, appends: int, files: int, *, contended: bool) -> None:
-        """Learn that `appends` more entries with `files` more files are in the log at `now` than at the last call.
-        `contended`: other writers took part."""
+        """Learn of `appends` more entries with `files` more files at `now`. `contended`: other writers took part."""
         self._contended_at = now if contended else self._contended_at
         if appends and self._learned_at > float("-inf"):
             self._interval_s += _INERTIA * (min(1.0, (now - self._learned_at) / appends) - self._interval_s)

@@ -40,11 +40,8 @@ def _moved_mean(mean_s: float, seconds: float) -> float:
 
 @dataclass(eq=False)
 class LoneRecords:
-    """Detects single records, for which lingering has gained nothing lately. Such a record leaves at once.
-
-    A record that comes within the linger time of the one before it ends this, and records linger again: a change from
-    single records to denser traffic costs one commit more than always lingering.
-    """
+    """Detects single records, for which lingering has gained nothing lately: they leave at once. A record within the
+    linger time of the one before ends this. Such a change costs one commit more than always lingering."""
 
     _alone: int = 0
     _last_at: float = float("-inf")
@@ -54,8 +51,8 @@ class LoneRecords:
         return self._alone >= LONE_MIN and produced_at - self._last_at >= linger_s
 
     def left(self, records: int, produced_at: float, linger_s: float) -> None:
-        """Learn that `records` were taken together; the oldest was produced at `produced_at` and could have lingered
-        `linger_s` seconds."""
+        """Learn that `records` were taken together, the oldest produced at `produced_at`. They could have lingered
+        `linger_s`."""
         lone = records == 1 and produced_at - self._last_at >= linger_s
         self._alone = self._alone + 1 if lone else 0
         self._last_at = produced_at
@@ -73,8 +70,8 @@ class BatchTimes:
         self._mean_s = seconds if self._mean_s is None else _moved_mean(self._mean_s, seconds)
 
     def enough_s(self, linger_s: float) -> float:
-        """Seconds that records should linger while no batch is under way, of at most `linger_s`. At least a third of
-        `linger_s`: a long `linger.ms` asks for few commits."""
+        """Seconds to linger while no batch is under way: of `linger_s`, which asks for few commits, at least a
+        third."""
         return linger_s if self._mean_s is None else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
 
 

@@ -108,8 +108,8 @@ class Sender:
             self._batches.changed.notify_all()
 
     def purge(self, buffer: RecordAccumulator, *, in_queue: bool, in_flight: bool) -> None:
-        """Report waiting records with _PURGE_QUEUE and records being written with _PURGE_INFLIGHT. As in Kafka, records
-        being written may still reach the topic."""
+        """Report waiting records with _PURGE_QUEUE, and with _PURGE_INFLIGHT those being written, which may still
+        arrive."""
         batches = self._batches
         with batches.changed:
             queued = []
@@ -123,8 +123,7 @@ class Sender:
         self.wake()  # purged batches make room for others
 
     def resolve(self, token: str, timeout_s: float) -> bool:
-        """Resolve an OutcomeUnknown: whether its append is in the log. Raises OutcomeUnknown if that takes longer than
-        `timeout_s` seconds."""
+        """Whether the append of an OutcomeUnknown is in the log. Raises OutcomeUnknown after `timeout_s` seconds."""
         log = TopicLog(self._store, self.topic.name, self._clock)
         return log.resolve(token, self._clock.monotonic() + timeout_s) is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -32,17 +33,16 @@ class BackgroundMaintenance(Protocol):
         """Start due maintenance in the background."""
 
 
+@dataclass(eq=False)
 class SenderTopic:
-    """Looks the topic up, and notifies its producers of changes. `log` is the sender's position in the topic's log.
-    `maintenance` is None if this process does none."""
+    """Looks the topic up, and notifies its producers of changes. `maintenance`: None if this process does none."""
 
-    def __init__(self, name: str, log: SharedTopicLog, clock: Clock, batches: InFlightBatches) -> None:
-        self.name = name
-        self.log = log
-        self.maintenance: BackgroundMaintenance | None = None
-        self._clock = clock
-        self._batches = batches
-        self._newest: TopicDefinition | None = None
+    name: str
+    log: SharedTopicLog
+    _clock: Clock
+    _batches: InFlightBatches
+    maintenance: BackgroundMaintenance | None = None
+    _newest: TopicDefinition | None = None
 
     def get(
         self, plan: NewTopicPlan | None = None, timeout_s: float = 60.0, *, anew: bool = False
@@ -79,8 +79,7 @@ class SenderTopic:
                 buffer.seen(definition)
 
     def known(self, plan: NewTopicPlan | None, deadline: float) -> TopicDefinition:
-        """The cached topic. The first lookup is retried until the deadline, since the store may be unavailable. Raises
-        Unavailable, UnknownTopic."""
+        """The cached topic; its first lookup is retried until the deadline. Raises Unavailable, UnknownTopic."""
         return self._asked_again(lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline)
 
     def newest(self, deadline: float) -> TopicDefinition:

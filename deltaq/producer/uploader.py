@@ -27,8 +27,7 @@ _SHARED_WAIT_MIN_S = 0.001
 
 @dataclass(eq=False)
 class Uploader:
-    """Takes batches and uploads them. `extra_workers` counts the threads beside the first, `uploads` the batches being
-    uploaded."""
+    """Takes batches and uploads them; `uploads` of them now, on one thread and `extra_workers`."""
 
     _topic: SenderTopic
     _clock: Clock
@@ -51,8 +50,7 @@ class Uploader:
             self._process(batch)
 
     def start_extra_worker(self) -> None:
-        """Start an extra worker if a full batch waits while others are uploaded: records come faster than one thread
-        uploads them. The caller holds the sender's lock."""
+        """Start an extra worker if a full batch waits while others are uploaded. The caller holds the sender's lock."""
         if not self.uploads or not self._is_extra_worker_due() or self.extra_workers >= UPLOADS_MAX - 1:
             return
         self.extra_workers += 1
@@ -87,11 +85,9 @@ class Uploader:
             batch.failure = failure
             self._batches.uploaded(batch)
 
-    # --- when ---
-
     def _next_batch(self) -> ProduceBatch | None:
-        """Wait until some buffer has lingered long enough, then take a batch from all buffers. None once no buffer and
-        no upload is left."""
+        """Take a batch from all buffers once one has lingered long enough. None once no buffer and no upload is
+        left."""
         batches = self._batches
         with batches.changed:
             while True:
@@ -109,7 +105,6 @@ class Uploader:
                 batches.changed.wait(wait_s)
 
     def _next_full(self) -> ProduceBatch | None:
-        """Take a batch if a full one waits; None if not, or if enough batches are under way."""
         with self._batches.changed:
             return self._taken() if self._is_extra_worker_due() else None
 

@@ -40,8 +40,7 @@ CHECK_INTERVAL_S = 1.0
 class GroupMaintenance(Protocol):
     """Maintains the group's log while it is written; see `deltaq/maintenance/groups.py`."""
 
-    def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """A commit became `version`; `state()` returns a copy of the table's state at that version."""
+    def committed(self, version: int, state: Callable[[], TableState]) -> None: ...
 
 
 class GroupChanged(Exception):
@@ -140,11 +139,8 @@ class GroupLog:
     def forget_offsets(
         self, app_ids: Sequence[str] | None, deadline: float, dead: Sequence[str] = (), at_version: int | None = None
     ) -> None:
-        """Delete committed offsets (all if `app_ids` is None), and put the members in `dead` out of the group.
-
-        Raises GroupInUse if the group has other members, GroupChanged if `at_version` is given and no longer the
-        newest version, and what `DeltaLog.commit` raises.
-        """
+        """Delete committed offsets (all if `app_ids` is None), and put out the members in `dead`. Raises GroupInUse for
+        other members, GroupChanged if `at_version` is not the newest version, and what `DeltaLog.commit` raises."""
 
         def plan(state: TableState, now: int) -> list[Action]:
             if at_version is not None and state.version != at_version:

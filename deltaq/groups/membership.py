@@ -46,11 +46,8 @@ class _SessionExpired(Exception):
 
 @dataclass(eq=False)
 class Membership:
-    """Keeps one consumer in its group from `begin` to `close`.
-
-    It joins with a new member id each time, so that commits of an earlier session can be recognized and refused.
-    `on_change()` is called when `session` or the result of `take_error` changes.
-    """
+    """Keeps one consumer in its group, with a new member id for each session, so that commits of an earlier one are
+    refused. `on_change()` is called when `session` or the result of `take_error` changes."""
 
     _store: Store
     _log: GroupLog
@@ -268,11 +265,9 @@ class Membership:
         return self._clock.uptime() - self._proven_at >= self._session_timeout_s
 
     def _beat(self) -> None:
-        """Write the heartbeat object. Raises Unavailable, and _SessionExpired if the previous heartbeat is too old.
-
-        A heartbeat counts from before the request, and only if the request ended before the previous heartbeat was
-        `session.timeout.ms` old: when the store applied it in between is unknown.
-        """
+        """Write the heartbeat object. Raises Unavailable, and _SessionExpired if the previous heartbeat is too old."""
+        # It counts from before the request, and only if that ended before the previous heartbeat was
+        # `session.timeout.ms` old: when the store applied it in between is unknown.
         begun_at = self._clock.uptime()
         self._beats += 1
         try:

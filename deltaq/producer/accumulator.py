@@ -84,10 +84,9 @@ Records: TypeAlias = "RowBlock | ArrowBlock"
 class BatchResult:
     """The result of records of one buffer: offsets, or `error`.
 
-    `next_offsets[p]` is the offset of the first of these records in partition p; the following ones count up from it in
-    the order of `records`. `columns` is what was written, None if the records were not encoded. A row without a
-    timestamp has the time at which it was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic
-    uses log append time. `bytes` is their share of the client's budget.
+    `next_offsets[p]` is the offset of the first of these records in partition p; the others follow in the order of
+    `records`. `columns` is what was written, if they were encoded. A row without a timestamp has the time at which it
+    was produced, counted from `epoch_ms`. `append_time_ms` is set where the topic uses log append time.
     """
 
     records: Records
@@ -144,8 +143,6 @@ class RecordAccumulator:
     _sticky: int = -1
     _sticky_until: float = 0.0
 
-    # --- counting ---
-
     def __len__(self) -> int:
         """The number of records waiting to be taken."""
         return len(self.queue) // 2 + sum(len(records) for records, _ in tuple(self._sealed))
@@ -164,8 +161,6 @@ class RecordAccumulator:
     def flushing(self) -> bool:
         """Whether records must be written without lingering."""
         return self.abandoned or any(not flush.is_over for flush in self.flushes)
-
-    # --- waking the sender ---
 
     def wake(self) -> None:
         """Wake the sender, once until it has checked the buffer."""
@@ -255,8 +250,6 @@ class RecordAccumulator:
         self.bytes -= size
         del self.queue[: 2 * count]
         return taken[:count] if count < len(taken) else taken, size
-
-    # --- sticky partitioning of records without a key ---
 
     def sticky(self, partitions: int, now: float, chance: float) -> int:
         """The current sticky partition; `chance` in [0, 1) picks the next one when `sticky_s` is over."""

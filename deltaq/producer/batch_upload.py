@@ -134,11 +134,8 @@ class BatchUpload:
         return found
 
     def put(self, batch: ProduceBatch, definition: TopicDefinition, deadline: float) -> None:
-        """Upload an encoded batch. If it has a place and fits one file, that is a shared file, which others may commit.
-
-        Raises Unavailable and what a codec raises. The segments of the batch are then unchanged, unless it `is_shared`:
-        a shared file may be in the store after an error.
-        """
+        """Upload an encoded batch: as a shared file if it has a place and fits one file. Raises Unavailable and what a
+        codec raises, with the segments unchanged, unless it `is_shared`: its file may be in the store."""
         segments = []
         groups = list(by_encoding(batch.parts))
         for group in groups:

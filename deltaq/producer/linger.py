@@ -26,8 +26,8 @@ _FULL = 0.5
 """A writer that commits at least half as often as this one counts as one; a slower one counts by its commits."""
 
 _CONSENSUS = 0.75
-"""Weight of the measured rate of the others against the rate computed from own commits. Their commits may be faster;
-a writer that relied on its own measurement alone would permanently get less than its share."""
+"""Weight of the measured rate of the others against the rate computed from own commits. Their commits may be faster:
+by its own measurement alone, a writer would get less than its share."""
 
 _STEP = 2.0
 _INERTIA = 0.25
@@ -80,9 +80,8 @@ class AdaptiveLinger:
     """Seconds to linger beyond the configured time, learned from the other writers and the duration of a commit.
 
     The log takes one commit at a time, so n writers that each commit as fast as they can lose n-1 races for one that
-    they win. All of them read the same entries, and so know how many they are and how often the others commit. Each one
-    waits long enough for the others to commit, and about as long as they do, so that no writer starves. A writer that
-    `is_alone`, or whose peers write little, does not wait longer.
+    they win. All read the same entries, and so know how often each commits. Each waits long enough for the others to
+    commit, and about as long as they do, so that none starves. A writer that `is_alone` does not wait longer.
     """
 
     extra_s: float = 0.0

@@ -20,17 +20,10 @@ from deltaq.topics.upload import pause_before_retry
 class BackgroundMaintenance(Protocol):
     """Maintains the topic while it is written; see `deltaq/maintenance/background.py`."""
 
-    def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
-        """The file `path` with `rows` was uploaded, and is in the topic once its commit succeeds."""
-
-    def committed(self, version: int, state: Callable[[], TableState]) -> None:
-        """A commit became `version`; `state()` returns a copy of the table's state."""
-
-    def due_in_s(self) -> float:
-        """Seconds until `start_due` should be called, even if nothing is written."""
-
-    def start_due(self) -> None:
-        """Start due maintenance in the background."""
+    def uploaded(self, path: str, rows: pa.RecordBatch) -> None: ...
+    def committed(self, version: int, state: Callable[[], TableState]) -> None: ...
+    def due_in_s(self) -> float: ...
+    def start_due(self) -> None: ...
 
 
 @dataclass(eq=False)

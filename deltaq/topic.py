@@ -171,10 +171,14 @@ class Topic:
         log.load()
         head = log.live_head
         chosen = sorted(set(range(head.partitions) if partitions is None else partitions))
-        for asked in (chosen, *(bound for bound in (start, end) if isinstance(bound, Mapping))):
-            for partition in asked:
-                if partition not in chosen or not 0 <= partition < head.partitions:
-                    reason = _not_chosen(self._name, partition, chosen)
+        for partition in chosen:
+            if partition >= head.partitions:
+                raise UnknownTopic(self._name, partition=partition)
+        for bound in (start, end):
+            for partition in bound if isinstance(bound, Mapping) else ():
+                if partition not in chosen:
+                    what = f"partition {partition!r} of topic {self._name!r} has a start or an end"
+                    reason = f"{what} but is not among the partitions to read"
                     raise UnknownTopic(self._name, partition=partition, reason=reason)
         ranges = {}
         for partition in chosen:
@@ -209,12 +213,6 @@ def checked_properties(config: Mapping[str, object] | None) -> dict[str, str]:
     return topic_properties(config or {})
 
 
-def _not_chosen(topic: str, partition: int, chosen: list[int]) -> str | None:
-    if partition in chosen:
-        return None
-    return f"partition {partition!r} of topic {topic!r} has a start or an end but is not among the partitions to read"
-
-
 def _bound(bound: Bound, partition: int) -> Position | None:
     return bound.get(partition) if isinstance(bound, Mapping) else bound
 
@@ -225,7 +223,8 @@ def _offset(store: Store, log: TopicLog, partition: int, position: Position | No
     if position is None:
         return earliest if which == "start" else latest
     if isinstance(position, datetime):
-        found = offset_for_time(store, log, partition, _milliseconds(position))
+        time_ms = -((_EPOCH - position) // timedelta(milliseconds=1))  # rounded up
+        found = offset_for_time(store, log, partition, time_ms)
         return latest if found is None else found
     if not earliest <= position <= latest:
         raise OffsetOutOfRange(
@@ -252,9 +251,3 @@ def _check_position(position: object, which: str) -> None:
             raise InvalidConfig(reason, key=which)
     elif position is not None and (isinstance(position, bool) or not isinstance(position, int)):
         raise TypeError(f"{which} must be an offset (int) or a datetime, not {type(position).__name__}")
-
-
-def _milliseconds(time: datetime) -> int:
-    """The first whole millisecond at or after a time."""
-    microseconds = (time - _EPOCH) // timedelta(microseconds=1)
-    return -(-microseconds // 1000)

@@ -19,20 +19,8 @@ NAME_CHARS_MAX = 255
 _REQUIRED = b"deltaq.required"
 _COMMENT = b"comment"
 _FORBIDDEN = re.compile(r"[ ,;{}()=\x00-\x1f\x7f\ud800-\udfff]")
-_AS_THEY_ARE = frozenset(
-    {
-        pa.bool_(),
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.string(),
-        pa.binary(),
-        pa.date32(),
-    }
-)
+_NUMBERS = {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()}
+_AS_THEY_ARE = _NUMBERS | {pa.bool_(), pa.string(), pa.binary(), pa.date32()}
 SAME_VALUES = {
     pa.large_string(): pa.string(),
     pa.string_view(): pa.string(),

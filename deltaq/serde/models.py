@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import enum
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import pyarrow as pa
@@ -192,7 +193,9 @@ def _common_kind(values: Iterable[object], path: str) -> pa.DataType:
 
 def _decimal(metadata: tuple[object, ...], path: str) -> pa.DataType:
     limits: dict[str, int] = {}
-    for constraint in _flattened(metadata):
+    for constraint in chain.from_iterable(
+        part.metadata if isinstance(part, FieldInfo) else (part,) for part in metadata
+    ):
         for name in ("max_digits", "decimal_places"):
             if (limit := getattr(constraint, name, None)) is not None:
                 limits[name] = limit
@@ -201,14 +204,6 @@ def _decimal(metadata: tuple[object, ...], path: str) -> pa.DataType:
         what = "a column of Decimal needs its size"
         raise refused(path, what, "use Field(max_digits=..., decimal_places=...) with at most 38 digits")
     return pa.decimal128(digits, places)
-
-
-def _flattened(metadata: Iterable[object]) -> Iterator[object]:
-    for constraint in metadata:
-        if isinstance(constraint, FieldInfo):
-            yield from constraint.metadata
-        else:
-            yield constraint
 
 
 def _plain_model(fields: Mapping[str, _Shape]) -> Convert:

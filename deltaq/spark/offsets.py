@@ -266,12 +266,14 @@ def to_read(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
             loss.met(UnknownTopic(topic, reason=f"topic {topic!r} was deleted before it was read"))
             continue
         for partition, until in of_topic.next_offsets.items():
-            earliest = head.start_offsets[partition]
+            earliest, latest = head.start_offsets[partition], head.next_offsets[partition]
             begin = _begin(start, topic, of_topic.topic_id, partition, heads)
-            if begin < earliest or until < begin or until > head.next_offsets[partition]:
+            if begin < earliest or until < begin or until > latest:
                 lost = until if earliest <= begin <= until else begin
-                loss.met(_out_of_range(topic, partition, lost, head))
-            begin, until = max(begin, earliest), min(until, head.next_offsets[partition])
+                loss.met(
+                    OffsetOutOfRange(topic=topic, partition=partition, requested=lost, earliest=earliest, latest=latest)
+                )
+            begin, until = max(begin, earliest), min(until, latest)
             if begin < until:
                 ranges.setdefault(topic, {})[partition] = begin, until
     return ranges
@@ -283,13 +285,3 @@ def _begin(start: SourceOffset, topic: str, topic_id: str, partition: int, heads
         return known.next_offsets[partition]
     head = heads.get(topic)
     return 0 if head is None or head.topic_id != topic_id else head.start_offsets[partition]
-
-
-def _out_of_range(topic: str, partition: int, requested: int, head: TopicHead) -> OffsetOutOfRange:
-    return OffsetOutOfRange(
-        topic=topic,
-        partition=partition,
-        requested=requested,
-        earliest=head.start_offsets[partition],
-        latest=head.next_offsets[partition],
-    )

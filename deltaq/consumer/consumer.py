@@ -185,7 +185,7 @@ class Consumer:
         """Remove partitions from the assignment. Raises InvalidConfig for one that is not assigned."""
         self._check_incremental("unassign")
         unwanted = assignable(partitions)
-        held = self._running().held
+        held = self._built().held
         held.check_assigned(unwanted)
         held.remove(unwanted)
         self._follow()
@@ -341,7 +341,7 @@ class Consumer:
         Raises WrongState for a partition that is not assigned.
         """
         (wanted,) = assignable([partition])
-        held = self._running().held
+        held = self._built().held
         if not held.holds(wanted.topic, wanted.partition):
             raise WrongState(f"seek: {wanted.topic}[{wanted.partition}] is not assigned to this consumer")
         held.seek(wanted.topic, wanted.partition, wanted.offset)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
@@ -88,7 +89,6 @@ class Fetcher:
         self._clock = clock
         self._name = name
         self._lookup = lookup
-        self._watch = store.watch()
         self._changed = clock.condition()
         self.queue = FetchQueue(settings.bytes_max, self._changed)
         self.changes = 0
@@ -97,6 +97,11 @@ class Fetcher:
         self._closed = False
         self._is_running = False
         self._thread: Thread | None = None
+
+    @cached_property
+    def _watch(self) -> Watch:
+        """Opened with the thread: a consumer that only refuses wrong calls touches no store."""
+        return self._store.watch()
 
     # --- what the consumer calls ---
 
@@ -107,6 +112,7 @@ class Fetcher:
         that nothing ends.
         """
         if self._thread is None:
+            self._watch.wake()  # opens it, before two threads use it
             self._thread = self._clock.start_thread(self._run, f"deltaq-fetch-{self._name}")
 
     def follow(self, topics: Iterable[str], may_create: Container[str] = ()) -> None:
@@ -212,10 +218,8 @@ class Fetcher:
     def close(self) -> None:
         """End the thread and wait for it."""
         thread = self.abandon()
-        self._watch.wake()
-        if thread is None:
-            self._watch.close()
-        else:
+        if thread is not None:
+            self._watch.wake()
             thread.join()
 
     def abandon(self) -> Thread | None:

@@ -86,6 +86,13 @@ class LogReader:
         self._is_end_open = is_end_open
         self._proof.restart(proven_at)
 
+    def is_in_place(self) -> bool:
+        """Whether the log that `state` was read from is still there: the folder may have been removed or replaced.
+
+        Reads the newest entry. Raises Unavailable.
+        """
+        return reading(lambda: self._proof.is_in_place(self.state))
+
     # --- loading ---
 
     def load(self, *, to_end: bool = True) -> bool:

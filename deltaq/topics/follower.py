@@ -83,7 +83,8 @@ class TopicFollower:
         """Load the log unless it was read within `RECENT_S`. Raises what `TopicLog.load` raises."""
         with self._lock:
             is_recent = self.clock.monotonic() - self.progress.read_at <= RECENT_S
-            if self._is_whole and is_recent and self._log.version >= 0:
+            # Between two readers, the folder may have been removed and the topic created again.
+            if self._is_whole and is_recent and self._log.version >= 0 and self._log.delta_log.is_in_place():
                 return self.progress
             return self._move(self._load)
 

@@ -12,6 +12,7 @@ import os
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -51,10 +52,9 @@ _SIZE_DEFAULT = "x-amz-transition-default-minimum-object-size"
 
 
 class BucketAdmin:
-    """A bucket and its server, accessed with the settings of clients.
+    """A bucket and its server, accessed with the settings of clients. InvalidConfig for settings without support.
 
-    Every method raises Unavailable with the name of the step; it is not retriable if the server refused the step. The
-    constructor raises InvalidConfig for settings that setup does not support.
+    Every method raises Unavailable with the name of the step; it is not retriable if the server refused the step.
     """
 
     def __init__(self, url: str, bucket: str, settings: ObjectSettings) -> None:
@@ -117,16 +117,9 @@ class BucketAdmin:
     def set_lifecycle(self, configuration: bytes, headers: Mapping[str, str]) -> None:
         """Replace the bucket's lifecycle configuration."""
         digest = base64.b64encode(hashlib.md5(configuration, usedforsecurity=False).digest()).decode()
-        self._ask(
-            "add a lifecycle rule to the bucket",
-            lambda: self._client._execute(
-                "PUT",
-                self._bucket,
-                body=configuration,
-                headers={"Content-MD5": digest, **headers},
-                query_params={"lifecycle": ""},
-            ),
-        )
+        sent: dict[str, Any] = {"Content-MD5": digest, **headers}
+        put = partial(self._client._execute, "PUT", self._bucket, query_params={"lifecycle": ""})
+        self._ask("add a lifecycle rule to the bucket", lambda: put(body=configuration, headers=sent))
 
     def policies(self) -> dict[str, Document] | None:
         """All named policies of a MinIO server; None for any other server, whose policies cannot be accessed."""
@@ -191,10 +184,8 @@ def _address_of_aws(region: str) -> str:
 
 def _credentials(config: Mapping[str, object]) -> Provider:
     if "access_key_id" in config:
-        token = config.get("session_token")
-        return StaticProvider(
-            str(config["access_key_id"]), str(config["secret_access_key"]), None if token is None else str(token)
-        )
+        token = str(config["session_token"]) if "session_token" in config else None
+        return StaticProvider(str(config["access_key_id"]), str(config["secret_access_key"]), token)
     if found := next((name for name in _BORROWED if name in config), None):
         raise InvalidConfig(
             f"store.{found}: setup takes its credentials from store.access_key_id or from the environment; "
@@ -221,10 +212,9 @@ def _http(client: Mapping[str, object]) -> urllib3.PoolManager:
             raise InvalidConfig("store.root_certificate: not valid PEM", key="store.root_certificate") from None
     if client.get("allow_invalid_certificates"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connect_s, read_s = _seconds(client.get("connect_timeout")), _seconds(client.get("timeout"))
     pool: dict[str, Any] = {
-        "timeout": urllib3.Timeout(
-            connect=_seconds(client.get("connect_timeout")), read=_seconds(client.get("timeout"))
-        ),
+        "timeout": urllib3.Timeout(connect=connect_s, read=read_s),
         "retries": urllib3.Retry(total=RETRIES, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]),
         "ssl_context": context,
     }

@@ -1,7 +1,7 @@
 """Adds the lifecycle rule that aborts interrupted uploads to a bucket's configuration. Pure functions.
 
-The configuration is edited as XML. A typed model that does not know an element, such as a filter by size, would drop
-that element from an existing rule, and the rule would then delete more objects than intended.
+The configuration is edited as XML: a typed model would drop elements that it does not know, such as a filter by size,
+and the rule would then delete more objects than intended.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def rule_id(prefix: str) -> str:
 def with_abort_rule(configuration: bytes | None, prefix: str) -> bytes | None:
     """A bucket's lifecycle configuration (None if it has none) with a rule that aborts incomplete multipart uploads.
 
-    Returns None if no change is needed: an enabled rule already covers the root's `prefix`, or a rule with the same id
-    exists, which an administrator may have disabled. ValueError if the configuration cannot be read.
+    None if an enabled rule already covers the root's `prefix`, or if a rule with the same id exists, which an
+    administrator may have disabled. ValueError if the configuration cannot be read.
     """
     if configuration is None:
         root = ET.Element(f"{{{NAMESPACE}}}LifecycleConfiguration")

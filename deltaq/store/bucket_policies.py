@@ -38,7 +38,35 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
     """
     if found := _SPECIAL.search(prefix):
         raise ValueError(f"{root}: policies give {found[0]!r} a meaning of its own; use a prefix without it")
-    return {role: _document(_STATEMENTS[role](_Root(bucket, prefix, dialect, _partition(region)))) for role in ROLES}
+    place = _Root(bucket, prefix, dialect, _partition(region))
+    every: list[Document] = [
+        place.allow_list(),
+        place.allow("ReadRoot", _READ, "*"),
+        place.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
+    ]
+    pointer = last_checkpoint(f"*/{LOG_FOLDER}")
+    statements: dict[Role, list[Document]] = {
+        "reader": [
+            *every,
+            place.allow("CommitOffsets", _WRITE, f"{GROUPS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
+            place.allow(
+                "WriteGroupCheckpoints",
+                _WRITE,
+                f"{GROUPS_FOLDER}*/{LOG_FOLDER}*.checkpoint.parquet",
+                f"{GROUPS_FOLDER}{pointer}",
+            ),
+            place.allow("BeatInGroups", _WRITE + _DELETE, f"{GROUPS_FOLDER}*/_members/*"),
+        ],
+        "producer": [
+            *every,
+            place.allow("CommitToTopics", _WRITE, f"{TOPICS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
+            # Includes checkpoints, which have the same suffix as data files.
+            place.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
+            place.allow("PointToCheckpoints", _WRITE, f"{TOPICS_FOLDER}{pointer}"),
+        ],
+        "maintainer": [every[0], place.allow("MaintainRoot", _READ + _WRITE + _DELETE + _PARTS, "*")],
+    }
+    return {role: {"Version": "2012-10-17", "Statement": statements[role]} for role in ROLES}
 
 
 def policy_name(role: Role, bucket: str, prefix: str) -> str:
@@ -69,16 +97,12 @@ class _Root:
     def bucket_arn(self) -> str:
         return f"arn:{self.partition}:s3:::{self.bucket}"
 
-    def objects(self, patterns: Iterable[str]) -> list[str]:
-        """Resource names for patterns of keys below the root."""
-        below = f"{self.prefix}/" if self.prefix else ""
-        return [f"{self.bucket_arn}/{below}{pattern}" for pattern in patterns]
-
     def allow(self, sid: str, actions: Iterable[str], *patterns: str, creates: bool = False) -> Document:
-        """A statement about objects. With `creates`, requests that could overwrite an object are excluded on servers
-        that can distinguish them."""
+        """A statement about objects by patterns of their keys. With `creates`, requests that could overwrite an object
+        are excluded on servers that can distinguish them."""
         condition: Document = {"Null": {"s3:if-none-match": "false"}} if creates and self.dialect == "aws" else {}
-        return _statement(sid, actions, self.objects(patterns), condition)
+        below = f"{self.prefix}/" if self.prefix else ""
+        return _statement(sid, actions, [f"{self.bucket_arn}/{below}{pattern}" for pattern in patterns], condition)
 
     def allow_list(self) -> Document:
         condition: Document = {}
@@ -98,47 +122,9 @@ _DELETE = ("s3:DeleteObject",)
 _PARTS = ("s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
 
 
-def _reader(root: _Root) -> list[Document]:
-    return [
-        root.allow_list(),
-        root.allow("ReadRoot", _READ, "*"),
-        root.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
-        root.allow("CommitOffsets", _WRITE, f"{GROUPS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
-        root.allow("WriteGroupCheckpoints", _WRITE, *_checkpoints(GROUPS_FOLDER)),
-        root.allow("BeatInGroups", _WRITE + _DELETE, f"{GROUPS_FOLDER}*/_members/*"),
-    ]
-
-
-def _producer(root: _Root) -> list[Document]:
-    return [
-        root.allow_list(),
-        root.allow("ReadRoot", _READ, "*"),
-        root.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
-        root.allow("CommitToTopics", _WRITE, f"{TOPICS_FOLDER}*/{LOG_FOLDER}*.json", creates=True),
-        # Includes checkpoints, which have the same suffix as data files.
-        root.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
-        root.allow("PointToCheckpoints", _WRITE, last_checkpoint(f"{TOPICS_FOLDER}*/{LOG_FOLDER}")),
-    ]
-
-
-def _maintainer(root: _Root) -> list[Document]:
-    return [root.allow_list(), root.allow("MaintainRoot", _READ + _WRITE + _DELETE + _PARTS, "*")]
-
-
-_STATEMENTS = {"reader": _reader, "producer": _producer, "maintainer": _maintainer}
-
-
-def _checkpoints(tables: str) -> tuple[str, str]:
-    return f"{tables}*/{LOG_FOLDER}*.checkpoint.parquet", last_checkpoint(f"{tables}*/{LOG_FOLDER}")
-
-
 def _statement(sid: str, actions: Iterable[str], resources: list[str], condition: Document) -> Document:
     statement = {"Sid": sid, "Effect": "Allow", "Action": list(actions), "Resource": resources}
     return statement | ({"Condition": condition} if condition else {})
-
-
-def _document(statements: list[Document]) -> Document:
-    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def _partition(region: str) -> str:

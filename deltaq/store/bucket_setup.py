@@ -35,9 +35,8 @@ _BY_HAND = {
 class RolePolicy:
     """The policy of one role for one root. Attach it to the users who have that role.
 
-    `document` is the policy in JSON. On MinIO the policy is installed under `name`, and `outcome` is `made`, `changed`
-    (a different policy was replaced) or `there` (unchanged). On other servers `outcome` is `left to you`: create the
-    policy there, under a name of your choice.
+    `document` is the policy in JSON. On MinIO it is installed under `name`: `outcome` is `made`, `changed` (another
+    policy was replaced) or `there`. On other servers it is `left to you`: create the policy under a name you choose.
     """
 
     role: Role
@@ -50,9 +49,9 @@ class RolePolicy:
 class BucketSetup:
     """The result of `setup`. No field holds a secret.
 
-    `bucket`, which is a folder for a local root, is `made` or `there` (it existed); `not needed` for `memory://`.
-    `abort_rule` is the lifecycle rule that aborts incomplete multipart uploads: `made`, `there`, or `not needed` on a
-    server that aborts them itself and for roots outside of S3. `policies` has one entry per role on S3, else none.
+    `bucket`, which is a folder for a local root, is `made`, `there` (it existed) or `not needed`. `abort_rule`, the
+    lifecycle rule that aborts incomplete multipart uploads, is `made`, `there`, or `not needed` on a server that aborts
+    them itself and for roots outside of S3. `policies` has one entry per role on S3, else none.
     """
 
     root: str
@@ -112,20 +111,14 @@ def setup(root: str | os.PathLike[str], conf: Mapping[str, Any] | None = None) -
         done = BucketSetup(url, "there" if os.path.isdir(location.name) else "made", "not needed")
     else:
         done = BucketSetup(url, "not needed", "not needed")
-    _prove(config)
-    return done
-
-
-def _prove(config: ClientConfig) -> None:
-    """Probe create-if-absent. In a local root this also creates the folder."""
     try:
-        probe(open_root(config, SYSTEM_CLOCK))
+        probe(open_root(config, SYSTEM_CLOCK))  # in a local root this also creates the folder
     except UnsafeStore as error:
         raise errors.UnsafeStore(str(error)) from error
     except StoreError as error:
-        raise Unavailable(
-            f"the store could not be probed: {error}", retriable=not isinstance(error, StoreRefused)
-        ) from error
+        reason = f"the store could not be probed: {error}"
+        raise Unavailable(reason, retriable=not isinstance(error, StoreRefused)) from error
+    return done
 
 
 def _set_up_bucket(url: str, location: Location, config: ClientConfig) -> BucketSetup:

@@ -23,10 +23,7 @@ class StoreError(Exception):
 
 
 class ObjectMissing(StoreError):
-    """`get`: the object does not exist.
-
-    `create`: the object named by `after` does not exist, and nothing was created.
-    """
+    """`get`: the object does not exist. `create`: the one named by `after` does not, and nothing was created."""
 
 
 class ObjectExists(StoreError):
@@ -42,10 +39,8 @@ class StoreUnavailable(StoreError):
 
 
 class StoreRefused(StoreError):
-    """The store refused the operation and changed nothing. A retry fails too until the cause is removed.
-
-    Causes: missing credentials or permission, no such bucket, disk full, object too large, key not allowed.
-    """
+    """The store refused and changed nothing: no permission, no such bucket, disk full, key not allowed. A retry fails
+    too until the cause is removed."""
 
 
 class CreateUnsupported(StoreRefused):
@@ -119,15 +114,11 @@ class Store(Protocol):
     def get_impatient(self, key: str) -> bytes:
         """As `get`, for a small object that another client may be writing at this moment.
 
-        Some servers delay a read of such a key for much longer than the write takes. This one gives such a read up
-        early and repeats it.
+        Some servers delay such a read for much longer than the write takes; it is given up early and repeated.
         """
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Bytes `[start, start+length)`; fewer, or none, if the object is shorter.
-
-        ObjectMissing, StoreUnavailable, StoreRefused.
-        """
+        """Bytes `[start, start+length)`, fewer at the object's end. ObjectMissing, StoreUnavailable, StoreRefused."""
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """Create or replace the object, atomically and durably. StoreUnavailable (outcome unknown), StoreRefused."""
@@ -137,16 +128,11 @@ class Store(Protocol):
 
         `after` is the key of an object in the same folder that the new object follows. A store that can check this
         without a request creates nothing if that object is gone (ObjectMissing), so that a removed folder does not
-        reappear with one object in it. Other stores ignore `after`.
-
-        ObjectExists, ObjectMissing, StoreUnavailable (outcome unknown), StoreRefused.
+        reappear. ObjectExists, ObjectMissing, StoreUnavailable (outcome unknown), StoreRefused.
         """
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
-        """All objects whose key starts with `prefix` (recursively), in key order, with key > `start_after`.
-
-        A missing folder is an empty listing. StoreUnavailable, StoreRefused.
-        """
+        """All objects under `prefix` with key > `start_after`, in key order. StoreUnavailable, StoreRefused."""
 
     def list_some(self, prefix: str, start_after: str = "") -> builtins.list[ObjectEntry]:
         """A partial listing of a folder (empty, or ending in `/`) in one request; any object may be missing from it.
@@ -155,9 +141,9 @@ class Store(Protocol):
         """
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
-        """Names (last part only, sorted) of the folders directly under `prefix` (empty, or ending in `/`).
+        """Sorted names of the folders directly under `prefix` (empty, or ending in `/`) with an object somewhere below.
 
-        Only folders with an object somewhere below count. StoreUnavailable, StoreRefused.
+        StoreUnavailable, StoreRefused.
         """
 
     def delete(self, key: str) -> None:
@@ -166,17 +152,15 @@ class Store(Protocol):
     def sync(self, folder: str) -> None:
         """Make the objects that are visible directly in `folder` (ending in `/`) durable, whichever process wrote them.
 
-        On a file system an object becomes visible before its write returns, and until then a power failure may remove
-        it. A reader that acts durably on such an object syncs the folder first. No effect on stores where an object is
-        durable before it is visible. ObjectMissing (no such folder), StoreUnavailable, StoreRefused.
+        On a file system an object becomes visible before it is durable. A reader that acts durably on such an object
+        syncs the folder first. ObjectMissing (no such folder), StoreUnavailable, StoreRefused.
         """
 
     def remove_unfinished(self) -> Iterator[int]:
-        """Remove the unfinished files that interrupted writes left under the root, as the result is iterated.
+        """Remove unfinished files of interrupted writes that are a day old by the store's own clock, while iterated.
 
-        Yields the number of files removed from each folder. A file is removed once it is a day old by the store's own
-        clock. Maintenance calls this because no listing shows such files. Empty on stores where an interrupted write
-        leaves nothing. StoreUnavailable, StoreRefused.
+        Yields the number of files removed from each folder; nothing on stores where an interrupted write leaves
+        nothing. StoreUnavailable, StoreRefused.
         """
 
     def watch(self) -> Watch:

@@ -54,10 +54,7 @@ class Folders:
 
     @contextmanager
     def synced(self, parts: Sequence[str], *, make: bool = True) -> Iterator[int]:
-        """A descriptor of the folder, created if missing (with `make`), with every directory entry of its path synced.
-
-        FileNotFoundError if it is missing and `make` is False.
-        """
+        """A descriptor of the folder, with every entry of its path synced. With `make`, it is created if missing."""
         if (known := self._known_folder(parts)) is not None:
             try:
                 yield known
@@ -154,8 +151,7 @@ def _sync_entry(path: str) -> None:
 
 
 def names_in(folder: int, after: str = "") -> list[str]:
-    """Names of the files in the folder, and names of its folders with a `/`. Without links and devices, and without
-    names that cannot lead to keys after `after`."""
+    """Names of the files in the folder, and of its folders with a `/`, that can lead to keys after `after`."""
     if after:
         # Readers list a log's entries after the newest again and again: skip the thousands of older ones early.
         beginnings = {after[:end] for end in range(1, len(after) + 1)}  # folders that may hold keys after `after`
@@ -169,8 +165,7 @@ def names_in(folder: int, after: str = "") -> list[str]:
 
 
 def in_order(names: list[str]) -> Iterator[str]:
-    """The names in order, sorted in groups: sorting a million at once would block all other threads for a second. The
-    list is emptied, so that only the remaining names take memory."""
+    """The names in order, sorted in groups: sorting a million at once would block all threads. Empties the list."""
     parts: dict[str, list[str]] = {}
     while names:
         name = names.pop()
@@ -228,8 +223,7 @@ def remove_unfinished(folder: int, clock: Clock) -> Iterator[int]:
 def _removed_from(folder: int, clock: Clock) -> int:
     """Remove old unfinished files from the open folder; returns their number.
 
-    Their age is measured against a file that is written now. The file system sets both times, so a wrong clock of
-    a machine that mounts it has no effect.
+    Their age is measured against a file that is written now, so that a wrong clock of this machine has no effect.
     """
     fresh = RESERVED_PREFIX + clock.unique_id()
     removed = 0

@@ -1,7 +1,7 @@
 """Linux's inotify: a new file in a folder wakes a waiting reader within a fraction of a millisecond.
 
-Calls three C functions through ctypes. Events are hints only: a network file system reports only changes made by this
-machine, and a full queue drops events. So a reader must also poll.
+Events are hints only: a network file system reports only changes made by this machine, and a full queue drops events.
+So a reader must also poll.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import select
 import struct
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 from deltaq.clock import Clock
 from deltaq.store.keys import RESERVED_PREFIX, check_folder
@@ -51,8 +52,8 @@ def _call(name: str, *arguments: int | bytes) -> int:
 class InotifyWatch:
     """Watches folders under `root`. OSError if the user has no inotify instances left.
 
-    A folder that does not exist yet is *pending*. Its nearest existing ancestor is watched instead (a *stepping
-    stone*). After each event there, the watch tries again to descend to the folder.
+    While a folder does not exist (*pending*), its existing ancestors are watched (*stepping stones*). After each event
+    there, the watch tries again to descend to the folder.
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
@@ -125,16 +126,11 @@ class InotifyWatch:
                 changed = self._queue in ready and self._apply_events()
                 if self._wake in ready:
                     if not self._closed:  # `close` must end every wait
-                        self._clear_wake()
+                        with suppress(BlockingIOError):  # another thread has read it
+                            os.eventfd_read(self._wake)
                     return True
             if changed:
                 return True
-
-    def _clear_wake(self) -> None:
-        try:
-            os.eventfd_read(self._wake)
-        except BlockingIOError:
-            pass  # another thread has read it
 
     def _arm(self) -> bool:
         """Watch the pending folders that exist by now; returns whether there was one."""
@@ -148,10 +144,7 @@ class InotifyWatch:
         return bool(arrived)
 
     def _descend(self, prefix: str) -> int | None:
-        """Watch `prefix` and return its watch descriptor. If it is missing, watch its existing ancestors, return None.
-
-        Each folder is watched before the next one is opened, so none can appear unnoticed.
-        """
+        """Watch `prefix` and return its watch descriptor. If it is missing, watch its ancestors, and return None."""
         path, wd = self._root, None
         try:
             for part in ["", *prefix.split("/")[:-1]]:
@@ -190,7 +183,5 @@ class InotifyWatch:
             yield wd, mask, data[position - length : position].rstrip(b"\0")
 
     def _forget(self, wd: int) -> None:
-        try:
+        with suppress(OSError):  # the kernel has already removed the watch, as it does for a deleted folder
             _call("inotify_rm_watch", self._queue, wd)
-        except OSError:
-            pass  # the kernel has already removed the watch, as it does for a deleted folder

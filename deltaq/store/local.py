@@ -126,7 +126,7 @@ class LocalStore:
     def put_in_pieces(self, key: str, data: bytes | memoryview) -> Generator[None, None, None]:
         """As `put`, but yields after each small piece, so that a background writer can let others write in between.
 
-        The object is replaced at the end of the iteration; an iterator that is closed earlier leaves it unchanged.
+        The object is replaced at the end of the iteration.
         """
         return self._write("put", key, data, piece_bytes=_SMALL_PIECE_BYTES)
 
@@ -211,8 +211,7 @@ class LocalStore:
         check_key(operation, key)
         *folders, name = key.split("/")
         try:
-            # Most polls find no object. `lstat` reports that in a fifth of the time of the checked open below. It may
-            # follow links in the path, but the answer "missing" discloses nothing.
+            # Most polls find no object, which `lstat` reports in a fifth of the time of the checked open below.
             os.lstat(f"{self._root}/{key}")
             file = self._folders.open((*folders, name), _READ)
             try:

@@ -44,9 +44,7 @@ def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clo
 
     Does no I/O. `options` are the `store.*` keys of a configuration without that prefix, for object stores only
     (`deltaq/store/object_options.py` lists them). Two calls in one process with equal URL, options and clock return the
-    same object. A `memory://` store is the same object whatever the clock, and keeps the clock of the first call.
-
-    ValueError with the remedy. Its text contains the value unless that may be secret.
+    same object; a `memory://` store keeps the clock of the first call. ValueError with the remedy, without secrets.
     """
     location, options = parse_location(url), dict(options or {})
     if location.scheme in {"file", "memory"} and options:
@@ -68,12 +66,12 @@ def open_store(url: str, options: Mapping[str, object] | None = None, clock: Clo
 def parse_location(url: str) -> Location:
     """Parse a root URL or path. ValueError if it is invalid or holds credentials, which the text does not contain."""
     scheme, separator, rest = url.partition("://")
-    if not separator and _BROKERS.fullmatch(url):
-        raise ValueError(
-            "store URL: looks like the address of a Kafka broker (not shown); it must be the root of the topics: a "
-            "path, or a URL such as s3://bucket/prefix"
-        )
     if not separator:
+        if _BROKERS.fullmatch(url):
+            raise ValueError(
+                "store URL: looks like the address of a Kafka broker (not shown); it must be the root of the topics: a "
+                "path, or a URL such as s3://bucket/prefix"
+            )
         if not url or "\0" in url or url.partition(":")[0] in _SCHEMES:
             raise ValueError("store URL: must be a path that is not empty, or a URL such as s3://bucket/prefix")
         return Location("file", os.path.abspath(os.path.expanduser(url)))
@@ -102,27 +100,21 @@ def _parse_file(url: str) -> Location:
 def _parse_named(scheme: str, rest: str) -> Location:
     name, _, prefix = rest.partition("/")
     prefix = prefix.rstrip("/")
+    shown = f"store URL {scheme}://{printable(rest)}"
     if not _NAME.fullmatch(name):
         what = "name" if scheme == "memory" else "bucket"
-        raise ValueError(
-            f"store URL {scheme}://{printable(rest)}: {name!r} is no {what}; use letters, digits, '.', '_' and '-'"
-        )
+        raise ValueError(f"{shown}: {name!r} is no {what}; use letters, digits, '.', '_' and '-'")
     if scheme == "memory" and prefix:
-        raise ValueError(f"store URL {scheme}://{printable(rest)}: a memory store has a name only; use memory://{name}")
+        raise ValueError(f"{shown}: a memory store has a name only; use memory://{name}")
     if len(prefix) > PREFIX_LENGTH_MAX:
         raise ValueError(
             f"store URL {scheme}://{name}/...: the prefix has {len(prefix)} characters; use {PREFIX_LENGTH_MAX} at "
             "most, for object stores allow 1024 bytes for prefix and key"
         )
     if prefix and not is_key(prefix):
-        raise ValueError(
-            f"store URL {scheme}://{printable(rest)}: {prefix!r} is no prefix; use parts of printable ASCII, none empty"
-        )
+        raise ValueError(f"{shown}: {prefix!r} is no prefix; use parts of printable ASCII, none empty")
     if scheme == "s3" and name.endswith("--x-s3"):
-        raise ValueError(
-            f"store URL {scheme}://{printable(rest)}: directory buckets do not list in key order; "
-            "use a general purpose bucket"
-        )
+        raise ValueError(f"{shown}: directory buckets do not list in key order; use a general purpose bucket")
     return Location(scheme, name, prefix)
 
 

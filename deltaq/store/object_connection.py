@@ -71,12 +71,11 @@ class Connection:
         if _process is None:
             _process = os.getpid()
         elif _process != os.getpid():
-            raise StoreRefused(
-                operation,
-                key,
+            reason = (
                 f"this process was forked from one that had already used an object store, and {self.url} cannot be "
-                "reached from it; start processes with the 'spawn' method, or fork before the first use",
+                "reached from it; start processes with the 'spawn' method, or fork before the first use"
             )
+            raise StoreRefused(operation, key, reason)
 
 
 def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]) -> Connection:
@@ -92,15 +91,8 @@ def connect(scheme: str, bucket: str, prefix: str, options: Mapping[str, object]
     except CLIENT_ERRORS as error:
         fault = scrub(str(error).partition("Debug source:")[0].strip(), settings.secrets)
     else:
-        return Connection(
-            url,
-            settings.provider,
-            client,
-            create_client,
-            impatient_client,
-            settings.secrets,
-            lists_in_order=scheme != "az",
-        )
+        clients = client, create_client, impatient_client
+        return Connection(url, settings.provider, *clients, settings.secrets, lists_in_order=scheme != "az")
     # Raised outside the handler, so that `__context__` does not hold the client's text, which may contain a secret.
     raise ValueError(f"{url}: {fault}; check the store.* options and the environment variables of this provider")
 
@@ -119,8 +111,7 @@ def _client(scheme: str, bucket: str, prefix: str, settings: ObjectSettings, ret
         return AzureStore(bucket, **arguments)
     if settings.ignores_session_token:
         # With plain configuration, the client would combine these keys with a session token from the environment.
-        key = arguments["config"].pop("access_key_id")
-        secret = arguments["config"].pop("secret_access_key")
+        key, secret = (arguments["config"].pop(name) for name in ("access_key_id", "secret_access_key"))
         credential: S3Credential = {
             "access_key_id": key,
             "secret_access_key": secret,

@@ -1,8 +1,7 @@
 """Converts errors of the object store client to store errors without secrets.
 
-The client's texts quote the request and the whole answer. Both may hold signatures (`X-Amz-Signature`, `sig`), access
-keys or the string that was signed. So the reason is built from harmless parts: the status, the provider's error code
-and message, or the operating system's message. Known secrets are masked in these parts too.
+The client's texts quote the request and the whole answer, which may hold signatures or access keys. So the reason is
+built from harmless parts: status, error code, message. Known secrets are masked in these parts too.
 """
 
 from __future__ import annotations

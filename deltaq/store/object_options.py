@@ -114,15 +114,20 @@ class ObjectSettings:
 
 
 def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping[str, str]) -> ObjectSettings:
-    """The client's arguments. ValueError, with the option and the remedy, for unknown, malformed or contradictory
-    options."""
+    """The client's arguments. ValueError, with the option and the remedy, for options that are not valid."""
     values = {name: _parse(scheme, name, value) for name, value in options.items()}
     if scheme == "s3":
         values = {**_s3_keys(values, environ), **values}
     if scheme == "az":
         values = {**_azure_credential_type(values), **values}
     endpoint = _endpoint(scheme, values, environ)
-    parts: dict[Part, dict[str, object]] = {"config": {}, "client": {}, "retry": _default_retry()}
+    first, longest = (timedelta(milliseconds=ms) for ms in RETRY_BACKOFF_MS)
+    retry: dict[str, object] = {
+        "max_retries": RETRIES,
+        "retry_timeout": timedelta(milliseconds=RETRY_TIMEOUT_MS),
+        "backoff": {"init_backoff": first, "max_backoff": longest, "base": 2},
+    }
+    parts: dict[Part, dict[str, object]] = {"config": {}, "client": {}, "retry": retry}
     for name, value in values.items():
         option = OPTIONS[scheme][name]
         # The client takes numbers as strings, except in its retry settings.
@@ -136,22 +141,21 @@ def object_settings(scheme: str, options: Mapping[str, object], environ: Mapping
         # Overrides the environment. `create` depends on `conditional_put`, and many servers lack bulk deletes.
         parts["config"] |= {"conditional_put": "etag", "disable_bulk_delete": True}
     where = f" at {endpoint.scheme}://{endpoint.netloc}" if endpoint is not None else ""
+    has_foreign_token = _first(environ, ("AWS_SESSION_TOKEN", "AWS_TOKEN")) is not None
     return ObjectSettings(
         provider=_PROVIDERS[scheme] + where,
-        config=parts["config"],
-        client=parts["client"],
-        retry=parts["retry"],
+        **parts,
         secrets=_secrets(scheme, values, environ),
-        ignores_session_token="access_key_id" in values
-        and "session_token" not in values
-        and _first(environ, ("AWS_SESSION_TOKEN", "AWS_TOKEN")) is not None,
+        ignores_session_token=has_foreign_token and "access_key_id" in values and "session_token" not in values,
     )
 
 
 def _parse(scheme: str, name: str, value: object) -> object:
     option = OPTIONS[scheme].get(name)
     if option is None:
-        raise ValueError(f"store.{name}: no such option of {scheme}:// stores; {_nearest(name, OPTIONS[scheme])}")
+        near = difflib.get_close_matches(name, OPTIONS[scheme], n=1)
+        hint = f"did you mean store.{near[0]}?" if near else f"known are: {', '.join(sorted(OPTIONS[scheme]))}"
+        raise ValueError(f"store.{name}: no such option of {scheme}:// stores; {hint}")
     shown = "(not shown)" if option.secret else repr(value)
     if option.kind == "flag":
         flags = {"true": True, "false": False}
@@ -167,11 +171,6 @@ def _parse(scheme: str, name: str, value: object) -> object:
     if not isinstance(value, str) or not value:
         raise ValueError(f"store.{name}={shown}: must be a non-empty string")
     return value
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean store.{near[0]}?" if near else f"known are: {', '.join(sorted(known))}"
 
 
 def _s3_keys(values: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, object]:
@@ -225,15 +224,6 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
-
-
-def _default_retry() -> dict[str, object]:
-    first, longest = (timedelta(milliseconds=ms) for ms in RETRY_BACKOFF_MS)
-    return {
-        "max_retries": RETRIES,
-        "retry_timeout": timedelta(milliseconds=RETRY_TIMEOUT_MS),
-        "backoff": {"init_backoff": first, "max_backoff": longest, "base": 2},
-    }
 
 
 def _secrets(scheme: str, values: Mapping[str, object], environ: Mapping[str, str]) -> frozenset[str]:

@@ -52,32 +52,20 @@ class ObjectStore:
     verify. `delete` takes it for success, which leaves the object behind. The other operations detect it.
     """
 
+    is_remote = True
+    case_sensitive = True
+
     def __init__(self, connection: Connection, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.url = connection.url
+        self.provider = connection.provider
         self._connection = connection
         self._clock = clock
         self._answer_s = inf  # moving average of the time of `get_impatient`, in seconds
         self._listing = ObjectListing(connection)
 
     @property
-    def url(self) -> str:
-        return self._connection.url
-
-    @property
-    def provider(self) -> str:
-        """The provider or server, for error texts, e.g. `S3 at http://localhost:9000`."""
-        return self._connection.provider
-
-    @property
     def poll_interval(self) -> PollInterval:
         return NEAR_POLL_INTERVAL if self._answer_s < NEAR_S else POLL_INTERVAL
-
-    @property
-    def is_remote(self) -> bool:
-        return True
-
-    @property
-    def case_sensitive(self) -> bool:
-        return True
 
     def get(self, key: str) -> bytes:
         check_key("get", key)

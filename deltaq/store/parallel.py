@@ -16,19 +16,17 @@ REQUESTS_MAX = 8
 """Maximum number of concurrent operations of one call: hides the latency of a store without overloading it."""
 
 LONGEST_WAIT_S = 3600.0
-"""Longest single wait on a condition. Longer timeouts wait repeatedly, because the system rejects very long ones."""
+"""Longest single wait on a condition: the system rejects very long ones."""
 
 INTERRUPTED_WAIT_S = 1.0
-"""How long an interrupted call with a timeout waits for its running operations, which an exit of the program would
-abort."""
+"""How long an interrupted call with a timeout waits for its running operations."""
 
 
 def in_parallel(clock: Clock, work: Callable[[T], R], items: Sequence[T], timeout_s: float | None = None) -> list[R]:
     """`work(item)` for each item, in the order of the items, on up to `REQUESTS_MAX` threads.
 
-    After a failure no further item is started; the exception of `work` is raised once the running items have ended.
-    KafkaException (_TIMED_OUT) after `timeout_s` seconds. Items that are then running continue in the background, as
-    they do when a call with a timeout is interrupted.
+    After a failure no further item is started, and the exception is raised once the running items have ended.
+    KafkaException (_TIMED_OUT) after `timeout_s` seconds; running items then continue in the background.
     """
     if len(items) <= 1 and timeout_s is None:
         return [work(item) for item in items]
@@ -90,12 +88,15 @@ class _Job(Generic[T, R]):
     def run(self) -> None:
         """The body of each thread: process items until none is left or one has failed."""
         while (at := self._next()) is not None:
+            failure: BaseException | None = None
             try:
                 self._results[at] = self._work(self._items[at])
             except BaseException as error:  # noqa: BLE001 - raised in the calling thread
-                self._ended(error)
-            else:
-                self._ended(None)
+                failure = error
+            with self._changed:
+                self._under_way -= 1
+                self._failure = self._failure or failure
+                self._changed.notify_all()
 
     def _next(self) -> int | None:
         with self._changed:
@@ -104,12 +105,6 @@ class _Job(Generic[T, R]):
             self._begun += 1
             self._under_way += 1
             return self._begun - 1
-
-    def _ended(self, failure: BaseException | None) -> None:
-        with self._changed:
-            self._under_way -= 1
-            self._failure = self._failure or failure
-            self._changed.notify_all()
 
     def begin_no_more(self) -> None:
         """Start no further item."""

@@ -5,6 +5,7 @@ All guarantees of deltaq rest on that property, and some S3-compatible stores ac
 
 from __future__ import annotations
 
+from contextlib import suppress
 from weakref import WeakSet
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -37,21 +38,24 @@ class UnsafeStore(StoreError):
 def probe(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
     """Create one temporary object twice. UnsafeStore if the second `create` succeeds or has any effect.
 
-    StoreUnavailable after 5 attempts without a clear answer. StoreRefused after 3 refusals: a single one may be
-    temporary, because MinIO denies access to a folder from which another process's probe is just being removed.
+    StoreUnavailable after 5 attempts without a clear answer, StoreRefused after 3 refusals: MinIO denies access to a
+    folder while another process's probe is being removed from it.
     """
     for attempt in range(PROBE_ATTEMPTS):
         key = PROBE_FOLDER + clock.unique_id()
         try:
             _probe_key(store, key)
             return
-        except (StoreUnavailable, StoreRefused) as error:
-            # After a lost answer, a second attempt on the same key proves nothing: the next attempt uses a new key.
+        except (
+            StoreUnavailable,
+            StoreRefused,
+        ) as error:  # the next attempt needs a new key: a lost answer proves nothing
             if attempt + 1 >= (REFUSED_ATTEMPTS if isinstance(error, StoreRefused) else PROBE_ATTEMPTS):
                 raise
             clock.sleep(PROBE_BACKOFF_S * 2**attempt * (0.5 + clock.random()))
         finally:
-            _discard(store, key)
+            with suppress(StoreError):  # a client without permission to delete may still write: a few bytes remain
+                store.delete(key)
 
 
 def probed(store: Store, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -111,10 +115,3 @@ def left_probes(store: Store, now_ms: int) -> list[str]:
     """The keys of objects that interrupted probes left behind. StoreUnavailable, StoreRefused."""
     oldest_ms = now_ms - LEFT_AFTER_MS
     return [entry.key for entry in store.list(PROBE_FOLDER) if entry.modified_ms < oldest_ms]
-
-
-def _discard(store: Store, key: str) -> None:
-    try:
-        store.delete(key)
-    except StoreError:
-        pass  # a client without permission to delete may still write: a few bytes remain

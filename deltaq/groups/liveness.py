@@ -31,9 +31,9 @@ class Sighting:
 class HeartbeatWatch:
     """What one watcher has seen of the heartbeats of one group. Not thread-safe.
 
-    Checks may be any time apart. A member's silence is measured from the end of the first check that found its
-    object's present content to the beginning of the last one, so neither a slow store nor a suspended watcher makes it
-    longer. A member that was silent for its session time-out ends its own session (`Membership`), so "dead" is final.
+    A member's silence is measured from the end of the first check that found its object's present content to the
+    beginning of the last one, so neither a slow store nor a suspended watcher makes it longer. "Dead" is final: such a
+    member ends its own session (`Membership`).
     """
 
     _store: Store

@@ -78,8 +78,7 @@ class Membership:
     # --- what the consumer calls ---
 
     def begin(self) -> None:
-        """Start the thread, unless it runs. The consumer must hold the membership before, to end an interrupted
-        start."""
+        """Start the thread, unless it runs. The consumer must hold the membership before, to end it in any case."""
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
 
@@ -94,8 +93,7 @@ class Membership:
         return session
 
     def polled_in_time(self) -> bool:
-        """Record a poll. False if `max.poll.interval.ms` was exceeded: call `polled`, so that the consumer joins
-        again."""
+        """Record a poll. False if `max.poll.interval.ms` was exceeded: call `polled` to let the consumer rejoin."""
         self._poll_at = self._clock.monotonic()
         return not self._poll_exceeded
 

@@ -56,8 +56,7 @@ class OffsetCommitter:
         self._commit_lock = self._clock.lock()  # held while committing
 
     def begin(self) -> None:
-        """Start the thread, unless it runs. The consumer must hold the committer before, to end an interrupted
-        start."""
+        """Start the thread, unless it runs. The consumer must hold the committer before, to end it in any case."""
         if self._thread is None:
             self._thread = self._clock.start_thread(self._run, f"deltaq-commit-offsets-{self._log.group}")
 
@@ -75,8 +74,8 @@ class OffsetCommitter:
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
-        """Commit the stored offsets not committed yet, synchronously, with a report to `on_result`; `wait` as in
-        `GroupLog`."""
+        """Commit the stored offsets not committed yet, synchronously, and report to `on_result`. `wait` is that of
+        `GroupLog.commit`."""
         with self._commit_lock:
             self._commit_queued()
             if new := self.uncommitted():

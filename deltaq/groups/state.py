@@ -62,8 +62,7 @@ class GroupHead:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read of a partition, and the commit's metadata text. It applies to the topic with
-    `topic_id`."""
+    """The next offset to read of a partition of the topic with `topic_id`, and the commit's metadata text."""
 
     topic: str
     topic_id: str

@@ -58,18 +58,15 @@ class BatchUpload:
         settings = part.buffer.settings
         sticky = part.buffer.sticky(definition.partitions, self._clock.monotonic(), self._clock.random())
         spread = settings.sticky_s == 0
+        choice = settings.partitioner, definition.partitions, sticky
         records = part.records
         try:
             if isinstance(records, ArrowBlock):
                 columns = records.columns
                 self._check_block(columns, definition, deadline, unchecked=part.buffer.unchecked)
-                part.columns = resolved_block(
-                    columns, settings.partitioner, definition.partitions, sticky, spread=spread
-                )
+                part.columns = resolved_block(columns, *choice, spread=spread)
                 return True
-            part.partitions = chosen_partitions(
-                records.rows, settings.partitioner, definition.partitions, sticky, spread=spread
-            )
+            part.partitions = chosen_partitions(records.rows, *choice, spread=spread)
             refusals = self._refusals(records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked)
             if refusals:
                 records = self._reports.refused(part, records, refusals)

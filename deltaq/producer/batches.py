@@ -22,11 +22,8 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class BatchPart:
-    """The records of one buffer in a batch. Encoding fills in `partitions` (of rows) and `columns`.
-
-    `bytes` is their share of the client's budget. `epoch_ms` is the wall-clock time of the monotonic clock's zero, in
-    milliseconds, when they were encoded. `is_reported` is set once their result has been reported to the client.
-    """
+    """The records of one buffer in a batch. Encoding fills in `partitions` (of rows), `columns` and `epoch_ms`, the
+    wall-clock time of the monotonic clock's zero. `bytes` is their share of the client's budget."""
 
     buffer: RecordAccumulator
     records: Records
@@ -49,8 +46,7 @@ class SharedFilePlace:
 
 @dataclass(slots=True, eq=False)
 class ProduceBatch:
-    """Records that are uploaded together, taken at `taken_at`; `deadline` is that of the oldest record. Both are in
-    seconds on the monotonic clock.
+    """Records that are uploaded together. `deadline` is that of the oldest; times are seconds on the monotonic clock.
 
     `segments` and `topic_id` are set once `is_uploaded`. A batch with a `place` is uploaded as a shared file, which any
     writer of the topic may commit; `is_shared` is set before the upload starts. A batch with a `failure` may or may not
@@ -114,9 +110,8 @@ class InFlightBatches:
         """Take a batch from the buffers. Under contention it gets a place as a shared file, unless an earlier open
         batch is not shared: other writers could not commit it in order."""
         parts = list(_oldest(self.buffers))
-        batch = ProduceBatch(
-            parts, now, min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
-        )
+        deadline = min(part.records.produced_at + part.buffer.settings.timeout_s for part in parts)
+        batch = ProduceBatch(parts, now, deadline)
         if self.contended_left_s(now) > 0 and all(other.others_will_see for other in self.open):
             batch.place = self.place(as_of, follows=bool(self.open))
         self.waiting.append(batch)

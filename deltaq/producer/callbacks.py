@@ -92,8 +92,7 @@ class CallbackQueue:
             self.changed.wait(left)
 
     def take_back(self) -> None:
-        """Put callbacks left over by ended calls in front of those that are due. An interrupted call can be
-        repeated."""
+        """Put callbacks left over by ended calls in front of those that are due. An interrupted call is repeated."""
         with self.changed:
             over = [batch for batch in self.running if batch.is_over]
             for batch in reversed(over):

@@ -1,7 +1,6 @@
 """The commit thread of a sender: commits uploaded batches in the order of taking, and fails those out of time.
 
-Other processes may commit a shared file before its own sender does. It must never be reported as failed while that is
-still possible.
+A shared file must never be reported as failed while another process can still commit it.
 """
 
 from __future__ import annotations
@@ -142,8 +141,7 @@ class Committer:
         return log.append(take, attempt.topic_id, attempt.deadline, shared=shared, tries=tries, trying=attempt.trying)
 
     def _take(self, attempt: _Attempt) -> list[PendingSegment] | None:
-        """The segments to append; None if nothing is left. Called again after each lost race: batches uploaded
-        meanwhile join, and batches reported meanwhile leave."""
+        """The segments to append; None if nothing is left. Batches uploaded or reported meanwhile join or leave."""
         batches = self._batches
         with batches.changed:
             attempt.taken += batches.take_uploaded(attempt.topic_id)

@@ -17,8 +17,7 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
 
 KERNEL_ROWS_MIN = 2000
-"""Rows from which Arrow kernels are used. Each kernel call releases the GIL, and waiting to get it back costs a smaller
-batch more than the kernel saves."""
+"""Rows from which Arrow kernels are used. A call releases the GIL; getting it back costs smaller batches more."""
 
 
 def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:

@@ -1,7 +1,7 @@
 """Expiry: keeps each producer's `message.timeout.ms` while the writing threads are busy with another producer's batch.
 
-The upload and commit threads keep the limit of the batch that they work on. Where all producers of a topic have the
-same limit, records behind it are younger. Where limits differ, the expiry thread reports messages whose limit is over.
+The upload and commit threads keep the limit of the batch that they work on; records behind it are younger. Only where
+producers have different limits, messages behind it may expire earlier: the expiry thread reports them.
 """
 
 from __future__ import annotations

@@ -52,8 +52,7 @@ class GroupCommitPolicy:
         self._learned_at = now
 
     def committed(self, commit_s: float) -> None:
-        """Learn that our newest commit could have lost to another writer for `commit_s` seconds. The estimate follows
-        the minimum: contention and outages lengthen a commit."""
+        """Learn that our newest commit could have lost for `commit_s` seconds. The estimate follows the minimum."""
         known = self._commit_s < float("inf")
         self._commit_s = min(commit_s, self._commit_s * 0.9 + commit_s * 0.1 if known else commit_s)
         self._in_a_row += 1

@@ -51,7 +51,7 @@ class LoneRecords:
         return self._alone >= LONE_MIN and produced_at - self._last_at >= linger_s
 
     def left(self, records: int, produced_at: float, linger_s: float) -> None:
-        """Learn that `records` were taken together, the oldest produced at `produced_at`. They could have lingered
+        """Learn that `records` were taken together, the oldest produced at `produced_at`, for a `linger.ms` of
         `linger_s`."""
         lone = records == 1 and produced_at - self._last_at >= linger_s
         self._alone = self._alone + 1 if lone else 0
@@ -70,8 +70,7 @@ class BatchTimes:
         self._mean_s = seconds if self._mean_s is None else _moved_mean(self._mean_s, seconds)
 
     def enough_s(self, linger_s: float) -> float:
-        """Seconds to linger while no batch is under way: of `linger_s`, which asks for few commits, at least a
-        third."""
+        """Seconds to linger while no batch is under way: between a third of `linger_s` and `linger_s`."""
         return linger_s if self._mean_s is None else min(linger_s, max(linger_s / COMMITS_MAX, self._mean_s))
 
 
@@ -92,11 +91,8 @@ class AdaptiveLinger:
     _intervals: deque[Mapping[str, int]] = field(default_factory=partial(deque, maxlen=_MEMORY))
 
     def committed(self, others: Mapping[str, int], now: float, commit_s: float, chance: float) -> None:
-        """Learn from an own commit that succeeded at `now`, and could have lost to others for `commit_s` seconds.
-
-        `others` has the number of commits of each other writer since the last call. `chance` is a random number in
-        [0, 1), so that writers with equal waits do not commit at the same moment.
-        """
+        """Learn from an own commit at `now` that could have lost for `commit_s` seconds. `others` counts the commits of
+        each other writer since the last call. `chance` in [0, 1) keeps writers with equal waits apart."""
         if self._committed_at is None:
             self._commit_s = commit_s
         else:

@@ -1,8 +1,7 @@
-"""The sender of a topic: everything that a process has buffered for the topic goes into one commit.
+"""The sender of a topic, one per process: everything that the process has buffered for the topic goes into one commit.
 
-There is one sender per topic and process. Its two threads let the upload of one batch overlap the commit of the batch
-before. While whole batches wait, extra workers upload beside the first thread. Batches are committed in the order in
-which they were taken, which keeps the order of each producer.
+Its two threads let the upload of one batch overlap the commit of the batch before. Batches are committed in the order
+in which they were taken, which keeps the order of each producer.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ class Sender:
             self._batches.changed.notify_all()
 
     def purge(self, buffer: RecordAccumulator, *, in_queue: bool, in_flight: bool) -> None:
-        """Report waiting records with _PURGE_QUEUE, and with _PURGE_INFLIGHT those being written, which may still
-        arrive."""
+        """Report waiting records with _PURGE_QUEUE, and those being written, which may arrive, with _PURGE_INFLIGHT."""
         batches = self._batches
         with batches.changed:
             queued = []

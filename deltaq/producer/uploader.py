@@ -18,8 +18,7 @@ BATCHES_AHEAD_MAX = 8
 """Most batches that wait for a commit. Beyond that, records wait in the accumulators and form larger batches."""
 
 UPLOADS_MAX = 4
-"""Most batches uploaded at once. More than one only while full batches wait: below that load, larger batches are
-cheaper than more of them."""
+"""Most batches uploaded at once. Unless full batches wait, it is one: larger batches are cheaper than more of them."""
 
 _SHARED_WAIT_MIN_S = 0.001
 """Shortest wait in seconds for the commit of shared files before more are uploaded."""
@@ -86,8 +85,7 @@ class Uploader:
             self._batches.uploaded(batch)
 
     def _next_batch(self) -> ProduceBatch | None:
-        """Take a batch from all buffers once one has lingered long enough. None once no buffer and no upload is
-        left."""
+        """Take a batch once some buffer has lingered long enough. None once no buffer and no upload is left."""
         batches = self._batches
         with batches.changed:
             while True:

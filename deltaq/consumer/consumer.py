@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config
+from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
 from deltaq.consumer.arguments import assignable, check_place, partition_list
-from deltaq.consumer.assignment import AcceptedBatch, Assignment, RecordBatch, Taking
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
 from deltaq.consumer.lifecycle import Lifecycle
 from deltaq.consumer.offset_queries import OffsetQueries, watermarks
@@ -238,20 +238,20 @@ class Consumer:
         reader, subscription = self._reader, self._subscription
         if reader is None or self._events.pending or not (subscription is None or subscription.is_quiet()):
             return None
-        return reader.held.batch
+        return reader.accepted.batch
 
     @exclusive
     def _wait_for_one(self, timeout: float | None) -> AcceptedBatch | None:
         """The batch whose `row` is the next message. The caller increments `row` to mark the message as returned."""
-        return self._wait_for(Assignment.first, self._deadline(timeout))
+        return self._wait_for(AcceptedBatches.first, self._deadline(timeout))
 
-    def _wait_for(self, take: Callable[[Assignment], R], deadline: float) -> R | None:
-        """What `take` finds in the assignment; None if the deadline passes or the consumer is about to close."""
+    def _wait_for(self, take: Callable[[AcceptedBatches], R], deadline: float) -> R | None:
+        """What `take` finds in the accepted batches; None if the deadline passes or the consumer is about to close."""
         while True:
             self._serve()
             if self._calls.is_ending:
                 return None
-            found = None if self._reader is None else take(self._reader.held)
+            found = None if self._reader is None else take(self._reader.ready())
             if found is not None or not self._accept_next(deadline):
                 return found
 
@@ -275,10 +275,10 @@ class Consumer:
 
     @exclusive
     def _wait_for_many(self, num_messages: int, timeout: float | None, taking: Taking) -> None:
-        def take(held: Assignment) -> bool | None:
-            held.drop_stale(taking)
+        def take(accepted: AcceptedBatches) -> bool | None:
+            accepted.drop_stale(taking)
             left = num_messages - taking.count
-            return False if left <= 0 else held.take(left, taking) or None
+            return False if left <= 0 else accepted.take(left, taking) or None
 
         deadline = self._deadline(timeout)
         while self._wait_for(take, deadline):
@@ -309,8 +309,8 @@ class Consumer:
 
     @exclusive
     def _wait_for_rows(self, num_rows: int, timeout: float | None, taking: Taking) -> tuple[str, Any] | Message | None:
-        def take(held: Assignment) -> tuple[str, Any] | Message | None:
-            return held.take_arrow(num_rows, taking)
+        def take(accepted: AcceptedBatches) -> tuple[str, Any] | Message | None:
+            return accepted.take_arrow(num_rows, taking)
 
         return self._wait_for(take, self._deadline(timeout))
 
@@ -584,7 +584,7 @@ class Consumer:
         if self._subscription is not None and self._reader is not None:
             raised = self._subscription.serve(self)
             if raised is not None:
-                self._reader.held.put_first(raised)
+                self._reader.accepted.put_first(raised)
 
     def _accept_next(self, deadline: float) -> bool:
         """Accept the fetcher's next item, waiting for it until `deadline`. False if the deadline has passed."""

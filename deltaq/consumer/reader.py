@@ -1,4 +1,4 @@
-"""What a consumer reads and commits with: the fetcher, the assignment and the offset committer."""
+"""What a consumer reads and commits with: fetcher, accepted batches, assignment and offset committer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig, topic_properties
+from deltaq.consumer.accepted import AcceptedBatches, EventBatch
 from deltaq.consumer.arguments import check_place, partition_list
 from deltaq.consumer.assignment import Assignment
 from deltaq.consumer.calls import PendingEvents
@@ -27,6 +28,7 @@ class Reader:
     """Built as a whole at the first use; each part knows only those before it. For the application's thread."""
 
     fetcher: Fetcher
+    accepted: AcceptedBatches
     held: Assignment
     committer: OffsetCommitter
     events: PendingEvents
@@ -50,17 +52,24 @@ class Reader:
             held.accept(item)
         elif isinstance(item, PartitionEnd):
             if held.is_current(item.topic, item.partition, item.epoch):
-                held.accept_event(item, item.topic, item.partition, _end_of_partition(item))
+                self._accept_event(item, _end_of_partition(item))
         elif isinstance(item, PartitionError):
             is_about_topic = item.partition < 0
             is_deletion = is_about_topic and isinstance(item.error, UnknownTopic) and is_only_matched(item.topic)
             if not is_deletion and (is_about_topic or held.is_current(item.topic, item.partition, item.epoch)):
-                message = event(item.error.error, item.topic, item.partition, item.offset)
-                held.accept_event(item, item.topic, item.partition, message)
+                self._accept_event(item, event(item.error.error, item.topic, item.partition, item.offset))
         else:
             self.events.store_unavailable(item.error)
         self.fetcher.queue.remove(item)
         return True
+
+    def _accept_event(self, item: PartitionEnd | PartitionError, message: Message) -> None:
+        self.accepted.append(EventBatch(item, (item.topic, item.partition), 1, message))
+
+    def ready(self) -> AcceptedBatches:
+        """The accepted batches, without those that a change of the assignment has dropped."""
+        self.held.apply_changes()
+        return self.accepted
 
     def to_commit(self, message: Message | None, offsets: object) -> list[ToCommit]:
         """What a call of `commit` asks for. Raises KafkaException (_NO_OFFSET) if that is nothing."""
@@ -135,7 +144,8 @@ def open_reader(
         plan if config.allow_auto_create_topics else None,
     )
     fetcher = Fetcher(store, settings, queries.stored, clock, config.group_id, queries.lookup)
-    held = Assignment(fetcher, schema_of, config.enable_auto_offset_store)
+    accepted = AcceptedBatches(fetcher.queue)
+    held = Assignment(fetcher, accepted, schema_of, config.enable_auto_offset_store)
 
     def topic_now(topic: str) -> tuple[str, int] | None:
         live = fetcher.seen(topic)
@@ -152,7 +162,7 @@ def open_reader(
         interval_ms / 1000 if interval_ms else float("inf"),
         clock,
     )
-    return Reader(fetcher, held, committer, events)
+    return Reader(fetcher, accepted, held, committer, events)
 
 
 def _end_of_partition(end: PartitionEnd) -> Message:

@@ -42,4 +42,5 @@ def poll_until_raised(consumer: Consumer) -> None:
 def taken(consumer: Consumer) -> int:
     """How far the `consume` that is under way has come in what is in hand: messages taken, and not returned yet."""
     reader = consumer._reader
-    return 0 if reader is None else sum(batch.taken[1] for batch in reader.held._accepted if batch.taken is not None)
+    batches = [] if reader is None else reader.accepted._batches
+    return sum(batch.taken[1] for batch in batches if batch.taken is not None)

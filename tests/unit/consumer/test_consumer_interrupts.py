@@ -24,7 +24,7 @@ from deltaq import (
     TopicPartition,
     WrongState,
 )
-from deltaq.consumer.assignment import _Held
+from deltaq.consumer.accepted import Held
 from deltaq.groups.log import GroupLog
 from deltaq.store import open_store
 from deltaq.testing import Fault, FaultyStore, Rule
@@ -100,12 +100,13 @@ class Rewound:
         assert reader._reader is not None
         self.reader, self._queue, self._held = reader, reader._reader.fetcher.queue._items, reader._reader.held
         eventually(lambda: len(self._queue) == COMMITS)
+        self._accepted = reader._reader.accepted
         self._all = tuple(self._queue)
         self._epoch = self._held._held["t", 0].epoch
 
     def rewind(self) -> None:
-        self._held.batch, self._held._accepted = None, []
-        self._held._held = {("t", 0): _Held(self._epoch)}
+        self._accepted.batch, self._accepted._batches = None, []
+        self._held._held = {("t", 0): Held(self._epoch)}
         self._queue.clear()
         self._queue.extend(self._all)
 

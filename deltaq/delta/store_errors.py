@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from deltaq.errors import Unavailable
@@ -15,6 +16,15 @@ def reading(read: Callable[[], T]) -> T:
     """Return `read()`. Raises Unavailable for a StoreError."""
     try:
         return read()
+    except StoreError as error:
+        raise unavailable(error) from error
+
+
+@contextmanager
+def raising_unavailable() -> Iterator[None]:
+    """Within it, a StoreError is raised as Unavailable."""
+    try:
+        yield
     except StoreError as error:
         raise unavailable(error) from error
 

@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status.
 
     0: success, or a service that was interrupted. 1: something failed, or `--once` was interrupted. 2: the root cannot
-    be used. Raises SystemExit(2) for a wrong argument and SystemExit(1) if standard output is closed.
+    be used. Raises SystemExit for a wrong argument (2), and if standard output is closed (1).
     """
     parser = argparse.ArgumentParser(
         prog="python -m deltaq.maintenance",

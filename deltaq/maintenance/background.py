@@ -1,10 +1,10 @@
 """Background maintenance in a producer's process, so that topics need no maintenance service.
 
-The writer whose commit becomes a version that is a multiple of the checkpoint interval maintains the topic. So exactly
-one of all writers does, without coordination, and it already holds the table state that a checkpoint needs.
+The writer whose commit becomes a version that is a multiple of the checkpoint interval maintains the topic: one of all
+writers, without coordination, that already holds the table state for a checkpoint.
 
-Deleted topics, groups without members and topics that only grow older need maintenance too, though no commit triggers
-it. So each hour, the first process to create the hour's marker in the root maintains the whole root once.
+No commit triggers the maintenance of deleted topics, groups without members and topics that only grow older. So each
+hour, the first process to create the hour's marker in the root maintains the whole root once.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from weakref import WeakSet
 
 import pyarrow as pa
 
-from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.table_state import TableState
-from deltaq.errors import KafkaException
+from deltaq.maintenance.background_tasks import BackgroundTasks
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
-from deltaq.maintenance.refusals import log_failure
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.run import OFFSETS_RETENTION_MS, Maintenance
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.maintenance.throttle import Stopped, Throttle
+from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import root_claim_key, root_claims_folder, topic_log
 from deltaq.store import ObjectExists, Store, StoreError
@@ -41,9 +40,9 @@ EXIT_WAIT_S = 2.0
 
 
 def claim_root_maintenance(store: Store, clock: Clock) -> bool:
-    """Claim the maintenance of the root for this period; True if the caller is the first to claim it.
+    """Claim the maintenance of the root for this period; False if another process has. Raises StoreError.
 
-    Two claims of one period, as by processes whose clocks differ, are harmless. Raises StoreError.
+    Two claims of one period, as by processes whose clocks differ, are harmless.
     """
     key = root_claim_key(max(0, clock.time_ms() // ROOT_CLAIM_PERIOD_MS))
     try:
@@ -57,10 +56,9 @@ def claim_root_maintenance(store: Store, clock: Clock) -> bool:
 
 
 def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings = DEFAULT_SETTINGS) -> None:
-    """Write a checkpoint in the calling thread if the version of the log's last commit requires one.
+    """Write a checkpoint in the calling thread if the version of the log's last commit requires one; log a failure.
 
-    For writers whose process may end right after the commit. A failure is only logged: a later commit's checkpoint
-    replaces this one.
+    For writers whose process may end right after the commit.
     """
     if log.version % settings.checkpoint_interval == 0:
         try:
@@ -72,8 +70,8 @@ def checkpoint_if_due(store: Store, log: TopicLog, settings: MaintenanceSettings
 class BackgroundTopicMaintenance:
     """Maintains one topic in the process of its writer. Thread-safe.
 
-    Its threads end with their work. At most one thread writes checkpoints, one does the other maintenance of the topic,
-    and one maintains the root. Commits to the topic are made under the lock of the writer's log, `beside`.
+    At most one thread writes checkpoints, one does the other maintenance of the topic, and one maintains the root.
+    Commits to the topic are made under the lock of the writer's log, `beside`.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class BackgroundTopicMaintenance:
         offsets_retention_ms: int = OFFSETS_RETENTION_MS,
     ) -> None:
         self._store = store
-        self._topic = topic
+        self._log_folder = topic_log(topic)
         self._clock = clock
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
@@ -95,9 +93,7 @@ class BackgroundTopicMaintenance:
         self._root_throttle = Throttle(clock, settings.background_share)
         self._row_cache = RowCache(clock)
         self._pass = TopicPass(store, topic, clock, settings, self._throttle, row_cache=self._row_cache, beside=beside)
-        self._lock = clock.lock()
-        self._threads: dict[str, Thread] = {}
-        self._stopped = False
+        self._tasks = BackgroundTasks(store, clock, "topic", topic)
         self._checkpointed_at = float("-inf")
         self._rest()
         self._claim_due_at = self._due_at
@@ -137,12 +133,12 @@ class BackgroundTopicMaintenance:
 
     def _write_checkpoint(self, state: TableState) -> None:
         self._checkpoint_throttle.begin()
-        write_checkpoint(self._store, topic_log(self._topic), state, self._checkpoint_throttle.step)
+        write_checkpoint(self._store, self._log_folder, state, self._checkpoint_throttle.step)
 
     def _maintain_root(self) -> None:
         if claim_root_maintenance(self._store, self._clock):
-            retention_ms = self._offsets_retention_ms
             self._root_throttle.begin()
+            retention_ms = self._offsets_retention_ms
             maintenance = Maintenance(
                 self._store, self._clock, self._settings, self._root_throttle, offsets_retention_ms=retention_ms
             )
@@ -150,13 +146,8 @@ class BackgroundTopicMaintenance:
             maintenance.finish()  # now, since the next hour may fall to a process that has seen nothing yet
 
     def stop(self, timeout_s: float) -> None:
-        """End the threads before the process exits, waiting at most `timeout_s` for each. Idempotent.
-
-        Unfinished work is left to the next round of any process.
-        """
-        with self._lock:
-            self._stopped = True
-            threads = list(self._threads.values())
+        """End the threads before the process exits, waiting at most `timeout_s` for each. Idempotent."""
+        threads = self._tasks.stop()
         for throttle in (self._throttle, self._checkpoint_throttle, self._root_throttle):
             throttle.stop()
         for thread in threads:
@@ -166,43 +157,16 @@ class BackgroundTopicMaintenance:
         # With jitter: writers that were started together must not maintain at the same moments.
         self._due_at = self._clock.monotonic() + self._settings.background_interval_s * (1 + self._clock.random())
 
-    def _is_at(self, task: str) -> bool:
-        thread = self._threads.get(task)
-        return thread is not None and thread.is_alive()
-
     def _begin(self, task: str, work: Callable[[], object]) -> None:
-        with self._lock:
-            if self._stopped or self._is_at(task):
-                return
-            _AT_WORK.add(self)
-            try:
-                self._threads[task] = self._clock.start_thread(
-                    lambda: self._undisturbing(task, work), f"deltaq-{task}-{self._topic}"
-                )
-            except RuntimeError as error:
-                # Python starts no threads while it exits. The error must not reach the writer, whose commit succeeded.
-                _log.info("%s of topic %r is left to others: %s", task, self._topic, error)
-
-    def _undisturbing(self, task: str, work: Callable[[], object]) -> None:
-        """Run `work` and log its failure. The next round, in any process, tries again."""
-        try:
-            work()
-        except Stopped:
-            pass
-        except (KafkaException, StoreError, CheckpointFailed) as error:
-            log_failure(self._store, task, f"topic {self._topic!r}", error)
-        except Exception:  # noqa: BLE001 - a defect of maintenance must not affect the writer
-            _log.exception("%s of topic %r failed", task, self._topic)
+        _AT_WORK.add(self)
+        self._tasks.start(task, work)
 
 
 # --- the end of the process ------------------------------------------------------------------------------------------
 
 
 class _AtWork:
-    """The instances of this process that have started a thread, so that they can be stopped at exit.
-
-    The thread alone may keep an instance alive: the writer is gone once its producers are.
-    """
+    """The instances of this process that have started a thread, so that they can be stopped at exit."""
 
     def __init__(self) -> None:
         self._lock = SYSTEM_CLOCK.lock()

@@ -1,12 +1,11 @@
 """Writes Delta checkpoints. The only module that imports `deltalake`, which it loads for the first checkpoint.
 
-A checkpoint is made from deltaq's own table state, which was checked entry by entry, and not from what delta-rs finds
-in the log. delta-rs only encodes it as the Parquet file that every Delta reader knows: it gets a scratch log in a
-temporary folder, whose only entry is the whole state. A checkpoint file does not contain its version, so that of the
-scratch log's version 0 serves for any version.
+A checkpoint is made from deltaq's own table state, which was checked entry by entry. delta-rs only encodes it as the
+Parquet file that every Delta reader knows: it gets a scratch log in a temporary folder, whose only entry is the whole
+state. A checkpoint file does not contain its version, so that of the scratch log's version 0 serves for any version.
 
-Checkpoints contain no tombstones. Tombstones would grow with the age of the table, and only a vacuum by another tool
-would need them, but other tools may not write the table.
+Checkpoints contain no tombstones, which would grow with the age of the table: only a vacuum by another tool would need
+them, and other tools may not write the table.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ class CheckpointFailed(Exception):
 def encode_checkpoint(state: TableState, yield_point: Callable[[], None] = lambda: None) -> bytes:
     """Encode `state` as a classic Delta checkpoint, a Parquet file, and verify it by reading it back.
 
-    `yield_point` is called between pieces of work, so that the caller can yield; its exceptions propagate. Raises
-    CheckpointFailed if encoding fails or the result differs from `state`.
+    `yield_point` is called between pieces of work. Raises CheckpointFailed; what `yield_point` raises.
     """
     entry = encode_entry(CommitInfo("checkpoint", 0, "CHECKPOINT"), _paced(state.actions(), yield_point))
     yield_point()
@@ -83,8 +81,8 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint of `state` into the log, and move `_last_checkpoint` to it unless that names a newer one.
 
-    Several processes may write the same checkpoint at once; the first one's is kept. `yield_point` is as in
-    `encode_checkpoint`. Raises CheckpointFailed, StoreError.
+    Of several processes at once, the first one's is kept. `yield_point` is as in `encode_checkpoint`. Raises
+    CheckpointFailed, StoreError.
     """
     data = encode_checkpoint(state, yield_point)
     key = names.checkpoint_file(log_folder, state.version)
@@ -93,16 +91,12 @@ def write_checkpoint(
     except ObjectExists:
         if read_checkpoint(store, log_folder, state.version) is None:
             store.put(key, data)  # the existing one is damaged, and nothing else would ever replace it
-    files = len(state.files)
-    about = {"size": len(state.actions()), "sizeInBytes": len(data), "numOfAddFiles": files}
+    about = {"size": len(state.actions()), "sizeInBytes": len(data), "numOfAddFiles": len(state.files)}
     _point(store, log_folder, state.version, about)
 
 
 def point_to_checkpoint(store: Store, log_folder: str, checkpoint: Checkpoint) -> None:
-    """Ensure that `_last_checkpoint` names `checkpoint`, which was read from the log, or a newer one.
-
-    Raises StoreError.
-    """
+    """Ensure that `_last_checkpoint` names `checkpoint`, which is in the log, or a newer one. Raises StoreError."""
     about = {"size": len(checkpoint.actions), "numOfAddFiles": sum(isinstance(a, Add) for a in checkpoint.actions)}
     _point(store, log_folder, checkpoint.version, about)
 

@@ -1,8 +1,8 @@
 """Compares this machine's wall clock with the store's clock before anything is removed because of its age.
 
 A machine whose clock is a week ahead would remove all records a week early. So maintenance writes an object and
-compares the modification time that the store reports with the wall clock (decision 0025). Between two comparisons the
-difference is still known: wall clock and uptime advance together unless the wall clock is set.
+compares its modification time with the wall clock (decision 0025). Until the next comparison the difference is known
+from the uptime, with which the wall clock advances unless it is set.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from deltaq.clock import Clock
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Unavailable
 from deltaq.names import clock_key
-from deltaq.store import Store, StoreError
+from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -62,36 +62,27 @@ _COMPARISONS: WeakKeyDictionary[Store, WeakKeyDictionary[Clock, _Comparison]] = 
 
 
 def compare_clocks(store: Store, clock: Clock) -> None:
-    """Compare the clocks unless the last comparison is still valid: one put and one list per hour. Raises Unavailable.
-
-    Logs a warning when the clocks begin to differ.
-    """
+    """Compare the clocks unless the last comparison is valid. Logs when they begin to differ. Raises Unavailable."""
     # No lock: two threads at once both compare, which is harmless.
     before = _comparison_of(store, clock)
     if before is not None and before.is_good(clock):
         return
-    try:
+    with raising_unavailable():
         comparison = _compared(store, clock)
-    except StoreError as error:
-        raise unavailable(error) from error
     _COMPARISONS.setdefault(store, WeakKeyDictionary())[clock] = comparison
     if comparison.is_wrong(clock) and not (before is not None and before.is_wrong(clock)):
         _log.warning("%s", clock_fault(store, clock))
 
 
 def expiry_ms(store: Store, clock: Clock) -> int:
-    """The current time, in epoch milliseconds, to use for removal by age.
-
-    It is the wall clock's, or `NOTHING_EXPIRES_MS` if the wall clock was found wrong. Before the first `compare_clocks`
-    it is the wall clock's, which is sufficient for a plan.
-    """
+    """The wall-clock time, in epoch milliseconds, for removal by age; `NOTHING_EXPIRES_MS` if `compare_clocks` found it
+    wrong."""
     comparison = _comparison_of(store, clock)
     return NOTHING_EXPIRES_MS if comparison is not None and comparison.is_wrong(clock) else clock.time_ms()
 
 
 def clock_fault(store: Store, clock: Clock) -> str | None:
-    """A message that says what is wrong with the wall clock and how to correct it; None if it is right or was not
-    compared."""
+    """What is wrong with the wall clock and how to correct it; None if it is right or was not compared."""
     comparison = _comparison_of(store, clock)
     if comparison is None or not comparison.is_wrong(clock):
         return None

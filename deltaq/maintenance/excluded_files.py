@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from deltaq.errors import Corrupt, Unavailable
 from deltaq.store import StoreError
 from deltaq.topics.log import TopicLog
@@ -24,6 +22,11 @@ class ExcludedFiles:
         """Files whose number a merge cannot reduce: their records decode to too much."""
         self._unread: set[str] = set()  # those of `damaged` that are tried again in the next round
 
+    @property
+    def unmerged(self) -> set[str]:
+        """Files that merges leave as they are."""
+        return self.damaged | self.unmergeable
+
     def forget_removed(self) -> None:
         """Forget the files that have left the topic."""
         self.damaged &= self._log.index.files.keys()
@@ -34,14 +37,10 @@ class ExcludedFiles:
         self.damaged -= self._unread
         self._unread.clear()
 
-    def add_unmergeable(self, paths: Iterable[str]) -> None:
-        self.unmergeable.update(paths)
-
     def exclude_cause(self, error: Exception) -> str | None:
         """Exclude the file that caused an error: it is damaged or lost, or the store fails to return it.
 
-        Every plan that reads the file would fail. Returns the reason; None if the error is not a new finding about a
-        file.
+        Returns the reason; None if the error is not a new finding about a file.
         """
         key, reason = None, str(error)
         if isinstance(error, FileGone) and self._log.is_lost(error.file):

@@ -1,10 +1,9 @@
-"""File compaction: which small files are merged, and how the merged files are cut. Pure rules; `rewrite` carries them
-out.
+"""File compaction: which small files are merged, and how the merged files are cut. Pure rules for `rewrite`.
 
 This is the size-tiered compaction of log-structured stores, over the files in the order of the log. Neighbours are
-merged once there are enough of them to make a file several times as large as each, so a record is rewritten once for
-each size class that its file grows through. The result of a large merge is cut by ranges of partitions. A file also
-counts as large if it decodes to as much as is written at once: merging such files would produce as many files again.
+merged once they make a file several times as large as each, so a record is rewritten once for each size class that its
+file grows through. The result of a large merge is cut by ranges of partitions. A file that decodes to as much as is
+written at once counts as large too: merging such files would produce as many files again.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.state import Batch, DataFile, TopicHead
 
 _TIERS = (512, 32, 2)
-"""Size classes: files of class `n` are smaller than the target size divided by `_TIERS[n]`. The smallest are merged
-first, with files of their class."""
+"""Size classes: files of class `n` are smaller than the target size divided by `_TIERS[n]`. The smallest go first."""
 
 GROWTH = 4
-"""A merge that stays below the target size is at least this many times as large as its largest file. Otherwise a large
-file would be rewritten for every few small files behind it."""
+"""A merge below the target size is at least this many times as large as its largest file, which would otherwise be
+rewritten for every few small files behind it."""
 
 MERGED_TARGETS_MAX = 4
 """Maximum number of files of the target size that one merge makes. The more files, the fewer partitions are in each."""
@@ -32,16 +30,13 @@ MERGED_FILES_MAX = 128
 """Maximum number of files that one merge takes: its entry names them all, and the next committer must read it."""
 
 DECODED_BYTES_AT_ONCE = 256 * 1024 * 1024
-"""The number of bytes that a new file decodes to is at most about this: a small file of well compressed records can
-decode to very many bytes."""
+"""A new file decodes to at most about this many bytes, however well its records are compressed."""
 
 UNITS_AT_ONCE = 128
 """Number of units examined between two calls of `yield_point`, which takes about half a millisecond."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """Partition -> offsets [start, end)."""
-
-_BytesOf = Callable[[DataFile], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +102,10 @@ def plan_compaction(
     """The next merge of small files; None if no merge is worthwhile.
 
     New files decode to at most about `decoded_max` bytes. The files `left_out` are not merged. With `after`, only files
-    of the smallest size class that are newer than that version are merged: these can be merged during a merge of older
-    files. With `until`, only files up to that version are merged. `yield_point` is called between pieces of work.
+    of the smallest size class that are newer than that version are merged; with `until`, only files up to that version.
+    `yield_point` is called between pieces of work.
     """
-    bytes_of = _bytes_by(target_bytes, decoded_max)
-    units = _units(index, bytes_of, left_out, yield_point, -1 if after is None else after, until)
+    units = _units(index, target_bytes, decoded_max, left_out, yield_point, -1 if after is None else after, until)
     for part in _TIERS if after is None else _TIERS[:1]:
         for run in _runs(units, target_bytes // part):
             if window := _window(run, target_bytes, settings.merge_files):
@@ -129,11 +123,8 @@ def count_waiting(
     left_out: Container[str] = (),
     yield_point: Callable[[], object] = lambda: None,
 ) -> int:
-    """The number of small files that wait for a merge: all files of the runs in which some merge is worthwhile.
-
-    `yield_point` is called between pieces of work.
-    """
-    units = _units(index, _bytes_by(target_bytes, decoded_max), left_out, yield_point)
+    """The number of small files that wait for a merge: all files of the runs in which some merge is worthwhile."""
+    units = _units(index, target_bytes, decoded_max, left_out, yield_point)
     return max(
         sum(
             sum(len(unit.files) for unit in run)
@@ -145,8 +136,7 @@ def count_waiting(
 
 
 def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()) -> FileRewrite | None:
-    """The rewrite of a file without its records below the start offsets; None if no file, but for those `left_out`, has
-    such records.
+    """The rewrite of a file, not one of `left_out`, without its records below the start offsets; None if none has any.
 
     Other Delta readers do not know start offsets: they read all records in a file as part of the topic.
     """
@@ -163,14 +153,12 @@ def plan_trim(index: OffsetIndex, head: TopicHead, left_out: Container[str] = ()
 def cut(
     files: Sequence[DataFile], head: TopicHead, target_bytes: int, decoded_max: int | None = None
 ) -> tuple[Ranges, ...]:
-    """Divide the offsets of neighbouring `files` among new files.
+    """Divide the offsets of neighbouring `files`, from the start offsets on, among new files.
 
-    Each new file has about `target_bytes` bytes and decodes to at most about `decoded_max` bytes. Offsets are assigned
-    in the order of partitions, so each new file has as few partitions as possible. Those below the start offsets are
-    left out.
+    Each new file has about `target_bytes` bytes, decodes to at most about `decoded_max` bytes, and has as few
+    partitions as possible.
     """
-    bytes_of = _bytes_by(target_bytes, decoded_max)
-    sizes = {file.path: bytes_of(file) / max(1, file.segment.rows) for file in files}
+    sizes = {file.path: _size(file, target_bytes, decoded_max) / max(1, file.segment.rows) for file in files}
     batches = sorted((batch for file in files for batch in file.batches), key=_place)
     live = [batch for batch in batches if batch.next_offset > head.start_offsets[batch.partition]]
     total = sum(batch.rows * sizes[batch.path] for batch in live)
@@ -198,26 +186,27 @@ def divided(files: Sequence[DataFile], ranges: Ranges, bytes_max: int) -> tuple[
 
 def _bytes_within(files: Sequence[DataFile], ranges: Ranges) -> float:
     """The approximate number of bytes that these offsets take in the files, assuming records of equal size."""
+    by_path = {file.path: file for file in files}
     size = 0.0
-    for file in files:
-        for batch in file.batches:
-            first, end = ranges.get(batch.partition, (0, 0))
-            offsets = min(batch.next_offset, end) - max(batch.base_offset, first)
-            if offsets > 0:
-                share = batch.rows * offsets / (batch.next_offset - batch.base_offset)
-                size += max(file.segment.size, file.decoded_bytes) * share / max(1, file.segment.rows)
+    for batch, start, end in _within(files, ranges):
+        file = by_path[batch.path]
+        rows = batch.rows * (end - start) / (batch.next_offset - batch.base_offset)
+        size += max(file.segment.size, file.decoded_bytes) * rows / max(1, file.segment.rows)
     return size
+
+
+def _within(files: Sequence[DataFile], ranges: Ranges) -> Iterator[tuple[Batch, int, int]]:
+    """The batches that have offsets in `ranges`, with the first of these offsets and the end, in order."""
+    for batch in sorted((batch for file in files for batch in file.batches), key=_place):
+        first, until = ranges.get(batch.partition, (0, 0))
+        start, end = max(batch.base_offset, first), min(batch.next_offset, until)
+        if start < end:
+            yield batch, start, end
 
 
 def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
     """Divide `ranges` into two parts of about equally many records; one part if they come from a single batch."""
-    none = (0, 0)
-    found = [
-        (batch, start, end)
-        for batch in sorted((batch for file in files for batch in file.batches), key=_place)
-        if (start := max(batch.base_offset, ranges.get(batch.partition, none)[0]))
-        < (end := min(batch.next_offset, ranges.get(batch.partition, none)[1]))
-    ]
+    found = list(_within(files, ranges))
     rows = sum(batch.rows for batch, _, _ in found)
     parts: list[dict[int, tuple[int, int]]] = [{}]
     filled = 0
@@ -231,42 +220,33 @@ def halved(files: Sequence[DataFile], ranges: Ranges) -> tuple[Ranges, ...]:
     return tuple(parts)
 
 
-def _bytes_by(target_bytes: int, decoded_max: int | None) -> _BytesOf:
-    """A function for the number of bytes, out of a new file's `target_bytes`, that a file takes.
-
-    It is the file's size, or the same share of `target_bytes` as its decoded size is of `decoded_max` if that is more.
-    """
-
-    def bytes_of(file: DataFile) -> int:
-        if decoded_max is None:
-            return file.segment.size
-        return max(file.segment.size, file.decoded_bytes * target_bytes // max(1, decoded_max))
-
-    return bytes_of
+def _size(file: DataFile, target_bytes: int, decoded_max: int | None) -> int:
+    """The bytes of a new file's `target_bytes` that a file takes: its size, or the same share of them as its decoded
+    size is of `decoded_max`, if that is more."""
+    if decoded_max is None:
+        return file.segment.size
+    return max(file.segment.size, file.decoded_bytes * target_bytes // max(1, decoded_max))
 
 
 def _units(
     index: OffsetIndex,
-    bytes_of: _BytesOf,
+    target_bytes: int,
+    decoded_max: int,
     left_out: Container[str],
     yield_point: Callable[[], object],
     after: int = -1,
     until: int | None = None,
 ) -> list[_Unit]:
     """The live files with `after` < version <= `until`, in the order of the log."""
-
-    def unit(files: tuple[DataFile, ...]) -> _Unit:
-        may_go = is_alike(files) and not any(file.path in left_out for file in files)
-        kind = may_go, files[0].log_append_time, all(file.clean is not None for file in files)
-        sizes = [bytes_of(file) for file in files]
-        return _Unit(files, sum(sizes), max(sizes), kind)
-
     units = []
     for number, files in enumerate(in_log_order(index)):
         if number % UNITS_AT_ONCE == 0:
             yield_point()
         if after < _version(files[0]) and (until is None or _version(files[0]) <= until):
-            units.append(unit(files))
+            may_go = is_alike(files) and not any(file.path in left_out for file in files)
+            kind = may_go, files[0].log_append_time, all(file.clean is not None for file in files)
+            sizes = [_size(file, target_bytes, decoded_max) for file in files]
+            units.append(_Unit(files, sum(sizes), max(sizes), kind))
     return units
 
 

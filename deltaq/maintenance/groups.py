@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,23 +9,21 @@ from dataclasses import dataclass
 from deltaq import names
 from deltaq.clock import Clock, Thread
 from deltaq.delta.log import DeltaLog
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
 from deltaq.groups.log import GroupChanged, GroupLog
 from deltaq.groups.state import group_head
-from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
+from deltaq.maintenance.background_tasks import BackgroundTasks
+from deltaq.maintenance.checkpoint import write_checkpoint
 from deltaq.maintenance.clock_check import compare_clocks, expiry_ms
 from deltaq.maintenance.log_cleanup import LogCleanup, entry_time_ms
 from deltaq.maintenance.log_maintenance import LogMaintenance
-from deltaq.maintenance.refusals import log_failure
 from deltaq.maintenance.report import Notify, Report
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
-from deltaq.store import ObjectEntry, Store, StoreError
+from deltaq.store import ObjectEntry, Store
 from deltaq.topics.log import TopicLog
 from deltaq.work import finish
-
-_log = logging.getLogger("deltaq.maintenance")
 
 FORGET_TIMEOUT_S = 60.0
 
@@ -34,54 +31,31 @@ CLOSE_WAIT_S = 10.0
 """Seconds that a closing consumer waits for maintenance of its group. The group's next maintenance continues it."""
 
 REMOVALS_MAX = 1000
-"""Maximum number of objects that a consumer's own maintenance removes in one go, since it must not delay the close of
-the consumer or the next checkpoint. It is at least ten times the number of objects added until the next one."""
+"""Maximum number of objects that a consumer's own maintenance removes in one go, so as not to delay its close. It is at
+least ten times the number of objects added until the next time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat object as seen by maintenance.
+    """A heartbeat object, and the uptime of this process when it was first seen unchanged."""
 
-    `modified_ms`: when it was last written, by the store's clock, in epoch milliseconds. `still_s`: seconds without a
-    change, measured on the observer's own clock since it first saw the object in this state.
-    """
-
-    modified_ms: int
-    still_s: float
+    entry: ObjectEntry
+    seen_at: float
 
 
 def plan_heartbeats(
-    members: frozenset[str],
-    seen: Mapping[str, Heartbeat],
-    now_ms: int,
-    retention_ms: int,
-    settings: MaintenanceSettings,
+    members: frozenset[str], beats: Mapping[str, Heartbeat], now_s: float, oldest_ms: int, grace_s: float
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(dead members, ids of heartbeat objects to remove) of a group with `members`.
+    """(dead members, ids of heartbeat objects to remove) of a group with `members`, at uptime `now_s`.
 
     The object of a non-member is removed if it does not change: a client that is about to join rewrites it. A member is
-    dead if its object does not change and is older than `retention_ms`. This rule is for abandoned groups: a client
+    dead if its object does not change and was written before `oldest_ms`. This rule is for abandoned groups: a client
     that joins removes a silent member much sooner (`groups/liveness.py`).
     """
-    still = {member for member, beat in seen.items() if beat.still_s >= settings.clean_up_grace_s}
-    ancient = {member for member, beat in seen.items() if beat.modified_ms < now_ms - retention_ms}
+    still = {member for member, beat in beats.items() if now_s - beat.seen_at >= grace_s}
+    ancient = {member for member, beat in beats.items() if beat.entry.modified_ms < oldest_ms}
     dead = members & still & ancient
     return dead, frozenset(still - (members - dead))
-
-
-def plan_expiry(
-    state: TableState, members: frozenset[str], newest_entry_ms: int | None, now_ms: int, retention_ms: int
-) -> bool:
-    """Whether a group's offsets and its dead members are to be removed.
-
-    They are when there have been no live `members` and no commits for `retention_ms`: Kafka's
-    `offsets.retention.minutes`, counted from when the group became empty. Leaving the group is a log entry, so the
-    newest entry (`newest_entry_ms`, None if its time is unknown) is at least as recent as that.
-    """
-    if members or newest_entry_ms is None:
-        return False
-    newest_ms = max([newest_entry_ms, *(txn.last_updated or 0 for txn in state.txns.values())])
-    return newest_ms < now_ms - retention_ms
 
 
 class GroupPass:
@@ -108,22 +82,18 @@ class GroupPass:
         self._report = Report("group", group, notify)
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
         self._log_maintenance = LogMaintenance(store, self._folder, clock, settings, self._report)
-        self._beats: dict[str, tuple[ObjectEntry, float]] = {}  # member id -> its object, uptime when first seen so
+        self._beats: dict[str, Heartbeat] = {}  # by member id
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
         """Report what a round would do, as far as one scan shows. Changes nothing. Raises what `run` raises."""
-        self._report.begin()
-        for words in self._planned():
-            self._report.line(words)
-            self._report.counts["actions planned"] += 1
-        return self._report.counts
+        return self._report.plan(self._planned())
 
     def _planned(self) -> Iterator[str]:
         state = self._log.state()
-        try:
+        with raising_unavailable():
             self._observe_heartbeats(state)
-            members = frozenset(group_head(state, self._folder).members)
+            members = self._members(state)
             ancient = self._ancient(members)
             if self._is_expired(state, ancient):
                 yield f"forget {len(state.txns)} committed offsets"
@@ -135,14 +105,11 @@ class GroupPass:
                 return
             yield from self._log_maintenance.plan_checkpoint(state.version)
             yield from self._log_maintenance.plan_clean_up(self._positioned(state))
-        except StoreError as error:
-            raise unavailable(error) from error
 
     def run(self) -> Counter[str]:
         """Do all that is due. Returns counts by kind of action.
 
-        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, CheckpointFailed. The next round does what this one
-        did not.
+        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, CheckpointFailed.
         """
         self._report.begin()
         self._run()
@@ -151,7 +118,7 @@ class GroupPass:
     def _run(self) -> None:
         state = self._log.state()
         compare_clocks(self._store, self._clock)
-        try:
+        with raising_unavailable():
             dead, unused = self._observe_heartbeats(state)
             self._is_watching = self._has_young(state)
             if self._is_expired(state, dead):
@@ -160,8 +127,6 @@ class GroupPass:
                 self._store.delete(names.member_folder(self._group) + member_id)
                 self._beats.pop(member_id, None)
                 self._report.counts["heartbeats deleted"] += 1
-        except StoreError as error:
-            raise unavailable(error) from error
         if state.version < 0:
             return
         newest = self._log.state()
@@ -189,12 +154,22 @@ class GroupPass:
         log.adopt(state)
         return log
 
+    def _members(self, state: TableState) -> frozenset[str]:
+        return frozenset(group_head(state, self._folder).members)
+
     def _is_expired(self, state: TableState, dead: frozenset[str]) -> bool:
-        members = frozenset(group_head(state, self._folder).members)
+        """Whether the group's offsets and its dead members are to be removed.
+
+        They are when there have been no live members and no commits for Kafka's `offsets.retention.minutes`, counted
+        from when the group became empty. Leaving the group is a log entry, so the newest entry is at least as recent.
+        """
+        members = self._members(state)
         if not (state.txns or members) or members - dead:
             return False
-        newest_ms = entry_time_ms(self._store, self._folder, state.version)
-        return plan_expiry(state, members - dead, newest_ms, expiry_ms(self._store, self._clock), self._retention_ms)
+        entry_ms = entry_time_ms(self._store, self._folder, state.version)
+        if entry_ms is None:
+            return False
+        return max([entry_ms, *(txn.last_updated or 0 for txn in state.txns.values())]) < self._oldest_ms()
 
     def _forget(self, state: TableState, dead: frozenset[str]) -> None:
         self._report.line(f"forget {len(state.txns)} committed offsets")
@@ -212,10 +187,8 @@ class GroupPass:
             self._report.counts["offsets forgotten"] += len(app_ids)
 
     def _of_deleted_topics(self, state: TableState) -> list[str]:
-        """The app ids of committed offsets whose topic was deleted, or was created again and has another topic id.
-
-        The topics are read after the group's state, so every topic id in the state is older than what is read here.
-        """
+        """The app ids of committed offsets whose topic was deleted, or created again. Reads the topics, which are newer
+        than every topic id in the state."""
         found: dict[str, list[tuple[str, str]]] = {}
         for app_id in state.txns:
             topic, *rest = app_id.split("/")
@@ -237,118 +210,83 @@ class GroupPass:
         return log.head is not None or log.ended is not None, None if log.head is None else log.head.topic_id
 
     def _observe_heartbeats(self, state: TableState) -> tuple[frozenset[str], frozenset[str]]:
-        """The group's dead members, and the ids of heartbeat objects to remove. Remembers the objects for the next
-        scan. Raises StoreError."""
+        """As `plan_heartbeats`. Remembers the objects for the next scan. Raises StoreError."""
         folder = names.member_folder(self._group)
-        members = frozenset(group_head(state, self._folder).members)
+        members = self._members(state)
         # A member without an object counts as one whose object was last written at time 0.
         listed = {member_id: ObjectEntry(folder + member_id, 0, 0) for member_id in members}
         # Silence is measured from the end of the first listing to the start of the last: a slow listing adds nothing.
         began_at = self._clock.uptime()
         listed |= {entry.key.removeprefix(folder): entry for entry in self._store.list(folder)}
         ended_at = self._clock.uptime()
-        before = self._beats
-        self._beats = {
-            member_id: before[member_id] if member_id in before and before[member_id][0] == entry else (entry, ended_at)
-            for member_id, entry in listed.items()
-        }
-        seen = {
-            member_id: Heartbeat(entry.modified_ms, began_at - seen_at)
-            for member_id, (entry, seen_at) in self._beats.items()
-        }
-        return plan_heartbeats(members, seen, expiry_ms(self._store, self._clock), self._retention_ms, self._settings)
+        before, self._beats = self._beats, {}
+        for member_id, entry in listed.items():
+            known = before.get(member_id)
+            self._beats[member_id] = known if known and known.entry == entry else Heartbeat(entry, ended_at)
+        return plan_heartbeats(members, self._beats, began_at, self._oldest_ms(), self._settings.clean_up_grace_s)
 
     def _has_young(self, state: TableState) -> bool:
-        """Whether some heartbeat objects must be seen again after the grace period: those of non-members, and those of
+        """Whether heartbeat objects must be seen again after the grace period: those of non-members, and those of
         members of a group that would otherwise be expired. Raises StoreError."""
-        now = self._clock.uptime()
-        members = frozenset(group_head(state, self._folder).members)
-        young = {
-            member_id
-            for member_id, (_, seen_at) in self._beats.items()
-            if now - seen_at < self._settings.clean_up_grace_s
-        }
+        members = self._members(state)
+        now_s, grace_s = self._clock.uptime(), self._settings.clean_up_grace_s
+        young = {member_id for member_id, beat in self._beats.items() if now_s - beat.seen_at < grace_s}
         return bool(young - members) or (bool(young) and self._is_expired(state, self._ancient(members)))
 
     def _ancient(self, members: frozenset[str]) -> frozenset[str]:
         """The members that are dead unless their heartbeat changes before the next scan."""
-        oldest_ms = expiry_ms(self._store, self._clock) - self._retention_ms
-        return frozenset(member_id for member_id in members if self._beats[member_id][0].modified_ms < oldest_ms)
+        oldest_ms = self._oldest_ms()
+        return frozenset(member_id for member_id in members if self._beats[member_id].entry.modified_ms < oldest_ms)
+
+    def _oldest_ms(self) -> int:
+        return expiry_ms(self._store, self._clock) - self._retention_ms
 
 
 class BackgroundGroupMaintenance:
     """Keeps the log of a group short, in the process of a consumer that commits to it. Thread-safe.
 
-    The consumer whose commit becomes a version that is a multiple of the checkpoint interval does the work, on a thread
-    that ends with it.
+    The consumer whose commit becomes a version that is a multiple of the checkpoint interval does the work.
     """
 
     def __init__(
         self, store: Store, group: str, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
     ) -> None:
         self._store = store
-        self._group = group
         self._folder = names.group_folder(group)
         self._clock = clock
         self._settings = settings
-        self._cleanup = LogCleanup(store, clock, settings)
+        self._cleanup = LogCleanup(store, self._folder, clock, settings)
         self._cleaned_at = float("-inf")
-        self._lock = clock.lock()
-        self._thread: Thread | None = None
-        self._stopped = False
+        self._tasks = BackgroundTasks(store, clock, "group", group)
 
     def committed(self, version: int, state: Callable[[], TableState]) -> None:
         """Note that a commit of this consumer became `version`; `state()` returns a copy of the table state at it."""
         if version == 0 or version % self._settings.checkpoint_interval:
             return
         now = state()
-        with self._lock:
-            if self._stopped or (self._thread is not None and self._thread.is_alive()):
-                return
-            try:
-                self._thread = self._clock.start_thread(
-                    lambda: self._undisturbing(now), f"deltaq-maintenance-{self._group}"
-                )
-            except RuntimeError as error:  # the process is exiting; the commit itself has succeeded
-                _log.info("maintenance of group %r is left to others: %s", self._group, error)
+        self._tasks.start("maintenance", lambda: self._maintain(now))
 
     def abandon(self) -> Thread | None:
-        """Start no more work, because the consumer was dropped. Returns the running thread, if there is one.
+        """Start no more work, because the consumer was dropped. Returns the latest thread, if there is one.
 
         Takes no lock: a finalizer calls this, and may run in a thread that holds the lock.
         """
-        self._stopped = True
-        return self._thread
+        self._tasks.stopped = True
+        return self._tasks.threads.get("maintenance")
 
-    def stop(self, timeout_s: float) -> None:
-        """Start no more work, because the consumer closes, and wait at most `timeout_s` seconds for running work."""
-        with self._lock:
-            self._stopped = True
-            thread = self._thread
-        if thread is not None:
+    def close(self, timeout_s: float = CLOSE_WAIT_S) -> None:
+        """Start no more work, and wait at most `timeout_s` seconds for running work."""
+        for thread in self._tasks.stop():
             thread.join(timeout_s)
-
-    def close(self) -> None:
-        """Start no more work, and wait for running work at most `CLOSE_WAIT_S`."""
-        self.stop(CLOSE_WAIT_S)
-
-    def _undisturbing(self, state: TableState) -> None:
-        """Maintain the log and log a failure. The next checkpoint, in any process, tries again."""
-        try:
-            self._maintain(state)
-        except (KafkaException, StoreError, CheckpointFailed) as error:
-            log_failure(self._store, "maintenance", f"group {self._group!r}", error)
-        except Exception:  # noqa: BLE001 - a defect of maintenance must not affect the consumer
-            _log.exception("maintenance of group %r failed", self._group)
 
     def _maintain(self, state: TableState) -> None:
         write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state)
-        if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._stopped:
+        if self._clock.monotonic() - self._cleaned_at < self._settings.clean_up_interval_s or self._tasks.stopped:
             return
         self._cleaned_at = self._clock.monotonic()
-        if finish(self._cleanup.remove(self._folder, REMOVALS_MAX)) == REMOVALS_MAX:
+        if finish(self._cleanup.remove(REMOVALS_MAX)) == REMOVALS_MAX:
             self._cleaned_at = float("-inf")  # more is left; the next checkpoint removes as much again
-        elif not self._stopped:
+        elif not self._tasks.stopped:
             compare_clocks(self._store, self._clock)
             log = DeltaLog(self._store, self._folder, self._clock)
             log.adopt(state)

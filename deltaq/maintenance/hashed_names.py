@@ -13,10 +13,7 @@ import pyarrow.compute as pc
 
 
 class SeenLive:
-    """All names that were live at some call of `add`, at 8 bytes each.
-
-    The cost of an `add` depends on the number of new names, not on those added before.
-    """
+    """All names that were live at some call of `add`, at 8 bytes each. An `add` costs as much as its new names."""
 
     def __init__(self, live: frozenset[str] = frozenset()) -> None:
         self._newest: frozenset[str] = frozenset()
@@ -66,18 +63,15 @@ class HashedNames:
         """Add several names."""
         self._parts.append(_hashes(names))
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         if self._sorted is None:
-            self._sorted = self._sort()
+            together = pa.concat_arrays([*self._parts, _hashes(())])
+            self._parts.clear()
+            in_order = together.take(pc.sort_indices(together))
+            self._sorted = memoryview(in_order.buffers()[1] or b"").cast("q")[: len(in_order)]
         number = hash(name)
         at = bisect_left(self._sorted, number)
         return at < len(self._sorted) and self._sorted[at] == number
-
-    def _sort(self) -> memoryview:
-        together = pa.concat_arrays([*self._parts, _hashes(())])
-        self._parts.clear()
-        in_order = together.take(pc.sort_indices(together))
-        return memoryview(in_order.buffers()[1] or b"").cast("q")[: len(in_order)]
 
 
 def _hashes(names: Collection[str]) -> pa.Int64Array:

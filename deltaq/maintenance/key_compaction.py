@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,13 +37,15 @@ KEYS_BYTES_AT_ONCE = 256 * 1024 * 1024
 
 _SYSTEM_COLUMNS = 5  # partition, offset, timestamp, key, headers; the value's columns follow
 
+_Unit: TypeAlias = tuple[DataFile, ...]  # the files of one entry or one merge
+
 
 @dataclass(frozen=True, slots=True)
 class KeyCleaning:
     """Files to be compacted: `clean` units, from which older values are dropped, and `dirty` ones that become clean."""
 
-    clean: tuple[tuple[DataFile, ...], ...]
-    dirty: tuple[tuple[DataFile, ...], ...]
+    clean: tuple[_Unit, ...]
+    dirty: tuple[_Unit, ...]
 
     @property
     def newest_version(self) -> int:
@@ -49,7 +53,8 @@ class KeyCleaning:
         return max(file.segment.version for unit in (*self.clean, *self.dirty) for file in unit)
 
     def __str__(self) -> str:
-        return f"compact by key: {_count(self.dirty)} dirty files and {_count(self.clean)} clean ones"
+        dirty, clean = sum(map(len, self.dirty)), sum(map(len, self.clean))
+        return f"compact by key: {dirty} dirty files and {clean} clean ones"
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
@@ -72,7 +77,7 @@ def plan_cleaning(
     if "compact" not in topic.cleanup_policy:
         return None
     units = in_log_order(index)
-    clean = _leading_clean(units)
+    clean = list(takewhile(lambda unit: all(file.clean is not None for file in unit), units))
     sound = [unit for unit in clean if not _has_one_of(unit, damaged)]
     dirty = _ripe(units[len(clean) :], topic, now_ms, damaged) if len(sound) == len(clean) else []
     if dirty and _is_worth_it(clean, dirty, topic, now_ms):
@@ -81,35 +86,24 @@ def plan_cleaning(
     return KeyCleaning(expired, ()) if expired else None
 
 
-def _leading_clean(units: Sequence[tuple[DataFile, ...]]) -> list[tuple[DataFile, ...]]:
-    clean = []
-    for unit in units:
-        if any(file.clean is None for file in unit):
-            break
-        clean.append(unit)
-    return clean
-
-
-def _ripe(
-    units: Iterable[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int, damaged: Container[str]
-) -> list[tuple[DataFile, ...]]:
+def _ripe(units: Iterable[_Unit], topic: TopicSettings, now_ms: int, damaged: Container[str]) -> list[_Unit]:
     """The dirty units before the first one that cannot be read or has records younger than `min.compaction.lag.ms`."""
-    ripe: list[tuple[DataFile, ...]] = []
     lag_ms = topic.min_compaction_lag_ms
-    for unit in units:
-        if _has_one_of(unit, damaged) or (lag_ms and any(file_time_ms(file) > now_ms - lag_ms for file in unit)):
-            break
-        ripe.append(unit)
-    return ripe
+
+    def is_ripe(unit: _Unit) -> bool:
+        is_old = not lag_ms or all(file_time_ms(file) <= now_ms - lag_ms for file in unit)
+        return is_old and not _has_one_of(unit, damaged)
+
+    return list(takewhile(is_ripe, units))
 
 
 def _has_one_of(unit: Iterable[DataFile], paths: Container[str]) -> bool:
     return any(file.path in paths for file in unit)
 
 
-def _first(units: Iterable[tuple[DataFile, ...]], bytes_max: int) -> list[tuple[DataFile, ...]]:
+def _first(units: Iterable[_Unit], bytes_max: int) -> list[_Unit]:
     """The oldest of the units, at least one, with at most `bytes_max` bytes. Later compactions take the others."""
-    taken: list[tuple[DataFile, ...]] = []
+    taken: list[_Unit] = []
     size = 0
     for unit in units:
         size += _bytes([unit])
@@ -119,9 +113,7 @@ def _first(units: Iterable[tuple[DataFile, ...]], bytes_max: int) -> list[tuple[
     return taken
 
 
-def _is_worth_it(
-    clean: Sequence[tuple[DataFile, ...]], dirty: Sequence[tuple[DataFile, ...]], topic: TopicSettings, now_ms: int
-) -> bool:
+def _is_worth_it(clean: Sequence[_Unit], dirty: Sequence[_Unit], topic: TopicSettings, now_ms: int) -> bool:
     ratio = _bytes(dirty) / max(1, _bytes(dirty) + _bytes(clean))
     oldest_ms = min(file.min_timestamp_ms for unit in dirty for file in unit)
     return ratio >= topic.min_cleanable_dirty_ratio or now_ms - oldest_ms > topic.max_compaction_lag_ms
@@ -129,10 +121,6 @@ def _is_worth_it(
 
 def _bytes(units: Iterable[Sequence[DataFile]]) -> int:
     return sum(file.segment.size for unit in units for file in unit)
-
-
-def _count(units: Iterable[tuple[DataFile, ...]]) -> int:
-    return sum(map(len, units))
 
 
 # --- acting ----------------------------------------------------------------------------------------------------------
@@ -168,7 +156,7 @@ class KeyCleaner:
 
     def _clean_unit(
         self,
-        files: tuple[DataFile, ...],
+        files: _Unit,
         newest: dict[int, pa.Table],
         now_ms: int,
         horizon_ms: int | None,
@@ -183,13 +171,13 @@ class KeyCleaner:
         dropped = tombstones = 0
         for file in files:
             for part in self._parts(file):
-                survey = _survey(part, newest, drop_tombstones=expired)
-                dropped, tombstones = dropped + survey.dropped, tombstones + survey.tombstones
+                kept = _kept(part, newest, drop_tombstones=expired)
+                dropped += part.rows.num_rows - kept.num_rows
+                tombstones += pc.sum(_is_tombstone(kept)).as_py() or 0
             yield
         if horizon_ms is None and not dropped and (tombstones or not until_ms):
             return 0
-        head = self._log.live_head
-        plan = FileRewrite(files, cut(files, head, topic.segment_bytes))
+        plan = FileRewrite(files, cut(files, self._log.live_head, topic.segment_bytes))
         if plan.outputs:
             rewritten = yield from self._rewriter.rewrite(
                 plan, lambda part: _kept(part, newest, drop_tombstones=expired), until_ms if tombstones else 0, topic
@@ -198,7 +186,7 @@ class KeyCleaner:
                 return rewritten
         return dropped
 
-    def _newest(self, dirty: Sequence[tuple[DataFile, ...]]) -> Work[tuple[dict[int, pa.Table], int]]:
+    def _newest(self, dirty: Sequence[_Unit]) -> Work[tuple[dict[int, pa.Table], int]]:
         """(for each partition, the keys in the dirty part with their newest offsets; the number of units read).
 
         Not all units are read if their keys, which may be well compressed, take too much memory.
@@ -247,19 +235,6 @@ class _Keys:
         return self._tables[0] if len(self._tables) == 1 else _newest_of_each(pa.concat_tables(self._tables))
 
 
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    """The number of records that would be dropped, and the number of tombstones that would be kept."""
-
-    dropped: int
-    tombstones: int
-
-
-def _survey(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> _Survey:
-    kept = _kept(part, newest, drop_tombstones=drop_tombstones)
-    return _Survey(part.rows.num_rows - kept.num_rows, pc.sum(_is_tombstone(kept)).as_py() or 0)
-
-
 def _kept(part: Fetched, newest: dict[int, pa.Table], *, drop_tombstones: bool) -> pa.RecordBatch:
     """The records that are the newest of their key, or have no key; without tombstones if `drop_tombstones`."""
     rows = part.rows
@@ -286,11 +261,10 @@ def _newest_of_each(table: pa.Table) -> pa.Table:
     return pa.table({"key": grouped["key"], "offset": grouped["offset_max"]})
 
 
-def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterable[tuple[DataFile, ...]]:
+def _groups(units: Iterable[_Unit], target_bytes: int) -> Iterable[_Unit]:
     """Neighbouring units with the same kind of timestamps, as many as make one file or as one merge may take.
 
-    The order of the files of an entry with both kinds is unknown once some were rewritten, so each of them makes a
-    group of its own.
+    Each file of an entry with both kinds is a group of its own: their order is unknown once some were rewritten.
     """
     group: list[DataFile] = []
     for unit in units:
@@ -306,6 +280,6 @@ def _groups(units: Iterable[tuple[DataFile, ...]], target_bytes: int) -> Iterabl
         yield tuple(group)
 
 
-def _alike(unit: tuple[DataFile, ...]) -> Iterable[tuple[DataFile, ...]]:
+def _alike(unit: _Unit) -> Iterable[_Unit]:
     """The unit itself, or each of its files alone if they must not be merged."""
     return [unit] if is_alike(unit) else [(file,) for file in unit]

@@ -1,22 +1,22 @@
 """Log clean-up: removes the log entries and checkpoints that a newer checkpoint replaces, of topics and groups alike.
 
-Removing an entry frees its slot, and a slow writer could fill the slot again. So clean-up takes two steps, and a crash
-between them does no harm (`docs/internals/format.md`, "Committing"; decisions 0007, 0018, 0019):
+A slow writer could fill the slot of a removed entry again, so clean-up takes two steps (`docs/internals/format.md`,
+"Committing"; decisions 0007, 0018, 0019):
 
 1. *Mark.* Choose a version that has a readable checkpoint, and create a log-start marker at it. The marker says that
-   all entries below may be gone.
+   all entries below may be gone. No client uses them any more.
 2. *Remove* what lies below the marker once `clean_up_grace_s` have passed since this instance first saw it. The
    time is measured in this process alone, on a clock that includes suspension, so no clocks are compared.
 
-Several instances may clean up the same log at once: a marker is kept until there is a higher one, and no client uses
-what lies below it.
+Several instances may clean up the same log at once: a marker is kept until there is a higher one.
 """
 
 from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from deltaq import names
@@ -65,37 +65,20 @@ class LogListing:
     @property
     def checkpoints(self) -> list[int]:
         """The versions that have a checkpoint, lowest first."""
-        return [
-            version
-            for version, keys in self.keys.items()
-            if any(names.checkpoint_version(key) is not None for key in keys)
-        ]
+        return [version for version in self.keys if any(map(_is_checkpoint, self.keys[version]))]
 
     @property
     def starts(self) -> list[int]:
         """The versions at which the log could start, lowest first: those with a checkpoint and an entry."""
-        checkpoints = set(self.checkpoints)
-        return [
-            version
-            for version, keys in self.keys.items()
-            if version in checkpoints and any(names.entry_version(key) is not None for key in keys)
-        ]
+        return [version for version in self.checkpoints if any(map(_is_entry, self.keys[version]))]
 
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """The effect of a clean-up: the log's new start (None: unchanged), and the number of objects that would be removed
-    after the grace period."""
+    """The log's new start (None: unchanged), and the number of objects to be removed after the grace period."""
 
     start: int | None
     removed: int
-
-    def words(self) -> Iterator[str]:
-        """The plan as lines of text; none if nothing is due."""
-        if self.start is not None:
-            yield f"let the log start at version {self.start}"
-        if self.removed:
-            yield f"delete {self.removed} log objects"
 
 
 def plan_log_start(
@@ -106,12 +89,11 @@ def plan_log_start(
     settings: MaintenanceSettings,
     unfit: frozenset[int] = frozenset(),
 ) -> int | None:
-    """The new start of the log; None if it is unchanged.
+    """The new start of the log, whose newest version is `head`; None if it is unchanged.
 
     It is the newest checkpointed version whose entry is older than the log retention, or that lies beyond the newest
-    `keep_entries_max`; never one within the newest `keep_entries_min`. `head` is the newest version. `time_of(version)`
-    is an entry's time in epoch milliseconds (None if unknown); it is called for a few versions. `unfit` are versions
-    whose checkpoint cannot be used.
+    `keep_entries_max`; never one within the newest `keep_entries_min`. `time_of(version)` is an entry's time in epoch
+    milliseconds (None if unknown), called for a few versions. The checkpoints of `unfit` versions cannot be used.
     """
     newest = head + 1 - settings.keep_entries_min
     possible = [version for version in listing.starts if listing.start < version <= newest and version not in unfit]
@@ -141,33 +123,36 @@ def plan_removal(listing: LogListing, start: int, settings: MaintenanceSettings)
         if version == start or version // settings.keep_checkpoint_interval not in spans:
             kept.add(version)
         spans.add(version // settings.keep_checkpoint_interval)
-    thinned = [
-        key
-        for version in checkpoints
-        if version not in kept
-        for key in listing.keys[version]
-        if names.checkpoint_version(key) is not None
-    ]
-    return below + thinned
+    surplus = [version for version in checkpoints if version not in kept]
+    return below + [key for version in surplus for key in listing.keys[version] if _is_checkpoint(key)]
+
+
+def _is_checkpoint(key: str) -> bool:
+    return names.checkpoint_version(key) is not None
+
+
+def _is_entry(key: str) -> bool:
+    return names.entry_version(key) is not None
 
 
 class LogCleanup:
-    """Cleans up logs, and remembers when it first saw each marker. Not thread-safe. `settings` may be replaced.
+    """Cleans up the log of the table in `folder`. Not thread-safe. `settings` may be replaced.
 
-    Every method raises StoreError if the store does not answer. After an exception, the next call continues where this
-    one stopped.
+    Every method raises StoreError. After an exception, the next call continues where this one stopped.
     """
 
-    def __init__(self, store: Store, clock: Clock, settings: MaintenanceSettings) -> None:
+    def __init__(self, store: Store, folder: str, clock: Clock, settings: MaintenanceSettings) -> None:
         self._store = store
+        self._folder = folder
         self._clock = clock
         self.settings = settings
-        self._seen: dict[str, tuple[int, float]] = {}  # table folder -> newest marker, and uptime when first seen
-        self._waiting: set[str] = set()  # table folders with objects that wait for the grace period
+        self._seen: tuple[int, float] = (0, 0.0)  # the newest marker, and the uptime when it was first seen
+        self.is_waiting = False
+        """Whether, as far as this instance has seen, `remove` will remove objects after the grace period."""
 
     def plan(self, log: DeltaLog) -> LogPlan:
         """What `mark`, and `remove` after the grace period, would do to a log at its newest version."""
-        listing = finish(_list_log(self._store, log.folder))
+        listing = finish(_list_log(self._store, self._folder))
         start = None
         if not listing.has_more:
             start = self._end(log, listing)
@@ -180,73 +165,60 @@ class LogCleanup:
         return LogPlan(start, len(passed) + len(plan_removal(after, after.start, self.settings)))
 
     def mark(self, log: DeltaLog) -> Work[int | None]:
-        """Step 1, for a log at its newest version. Returns the new start of the log, or None if it is unchanged.
-
-        Also raises CheckpointFailed.
-        """
-        listing = yield from _list_log(self._store, log.folder)
+        """Step 1, for a log at its newest version. Returns its new start; None: unchanged. Raises CheckpointFailed."""
+        listing = yield from _list_log(self._store, self._folder)
         if listing.has_more:
             return None  # remove first: with a new marker each time, none would ever become old enough
         checkpoint = self._checkpoint_at_the_end(log, listing) or self._checkpoint_to_start_at(log, listing)
         if checkpoint is None or checkpoint.version <= listing.start:
             return None
-        point_to_checkpoint(self._store, log.folder + names.LOG_FOLDER, checkpoint)
-        try:
-            self._store.create(names.log_start_marker(log.folder, checkpoint.version), b"")
-        except ObjectExists:
-            pass  # another instance made the same choice
-        self._seen[log.folder] = checkpoint.version, self._clock.uptime()
-        self._waiting.add(log.folder)
-        _log.info("the log starts later log=%r version=%d", log.folder, checkpoint.version)
+        point_to_checkpoint(self._store, self._folder + names.LOG_FOLDER, checkpoint)
+        with suppress(ObjectExists):  # another instance made the same choice
+            self._store.create(names.log_start_marker(self._folder, checkpoint.version), b"")
+        self._seen = checkpoint.version, self._clock.uptime()
+        self.is_waiting = True
+        _log.info("the log starts later log=%r version=%d", self._folder, checkpoint.version)
         return checkpoint.version
 
-    def remove(self, table_folder: str, limit: int | None = None) -> Work[int]:
-        """Step 2. Returns the number of objects removed, at most `limit`.
-
-        Surplus checkpoints are removed at once, objects below the log's start after the grace period.
-        """
-        listing = yield from _list_log(self._store, table_folder)
-        start = self._removable_below(table_folder, listing)
-        markers = [names.log_start_marker(table_folder, version) for version in listing.markers if version < start]
+    def remove(self, limit: int | None = None) -> Work[int]:
+        """Step 2; surplus checkpoints are removed at once. Returns the number of objects removed, at most `limit`."""
+        listing = yield from _list_log(self._store, self._folder)
+        start = self._removable_below(listing)
+        markers = [names.log_start_marker(self._folder, version) for version in listing.markers if version < start]
         keys = (markers + plan_removal(listing, start, self.settings))[:limit]
         yield from self._delete(keys)
         return len(keys)
 
-    def is_waiting(self, table_folder: str) -> bool:
-        """Whether, as far as this instance has seen, `remove` will remove objects after the grace period."""
-        return table_folder in self._waiting
-
     def _delete(self, keys: Sequence[str]) -> Work[None]:
         # Remove the lowest entry before the others: a client that opens a log in which it remains reads on from it.
-        first = next((at for at, key in enumerate(keys) if names.entry_version(key) is not None), 0) + 1
+        first = next((at for at, key in enumerate(keys) if _is_entry(key)), 0) + 1
         for key in keys[:first]:
             self._store.delete(key)
         for at in range(first, len(keys), DELETES_AT_ONCE):
             delete_all(self._store, self._clock, keys[at : at + DELETES_AT_ONCE])
             yield
 
-    def _removable_below(self, folder: str, listing: LogListing) -> int:
+    def _removable_below(self, listing: LogListing) -> int:
         """The log's start if the objects below it may be removed now; otherwise 0."""
         start = listing.start
-        self._waiting.discard(folder)
-        if not self._is_old_enough(folder, start):
-            self._waiting |= {folder} if listing.has_more else set()
+        is_old_enough = self._is_old_enough(start)
+        self.is_waiting = listing.has_more and not is_old_enough
+        if not is_old_enough:
             return 0
         if not listing.has_more:
             return start
         # Removal is final, so verify the checkpoint again: it may be damaged, or another instance may have removed it.
         others = [version for version in reversed(listing.checkpoints) if version > start]
-        if any(self._usable(folder, version) for version in (start, *others)):
+        if any(self._usable(version) for version in (start, *others)):
             return start
-        _log.warning("no checkpoint can be read, so nothing is removed log=%r start=%d", folder, start)
+        _log.warning("no checkpoint can be read, so nothing is removed log=%r start=%d", self._folder, start)
         return 0
 
-    def _is_old_enough(self, folder: str, start: int) -> bool:
+    def _is_old_enough(self, start: int) -> bool:
         """Whether the grace period of the log's start is over. Starts it when the marker is first seen."""
-        version, seen_at = self._seen.get(folder, (0, 0.0))
-        if version != start:
-            version, seen_at = self._seen[folder] = start, self._clock.uptime()
-        return version > 0 and self._clock.uptime() - seen_at >= self.settings.clean_up_grace_s
+        if self._seen[0] != start:
+            self._seen = start, self._clock.uptime()
+        return start > 0 and self._clock.uptime() - self._seen[1] >= self.settings.clean_up_grace_s
 
     def _checkpoint_to_start_at(self, log: DeltaLog, listing: LogListing) -> Checkpoint | None:
         unfit: frozenset[int] = frozenset()
@@ -254,14 +226,14 @@ class LogCleanup:
             version = plan_log_start(
                 listing,
                 log.state.version,
-                lambda wanted: entry_time_ms(self._store, log.folder, wanted),
+                lambda wanted: entry_time_ms(self._store, self._folder, wanted),
                 expiry_ms(self._store, self._clock),
                 self.settings,
                 unfit,
             )
             if version is None:
                 return None
-            checkpoint = self._usable(log.folder, version)
+            checkpoint = self._usable(version)
             if checkpoint is not None:
                 return checkpoint
             unfit |= {version}
@@ -272,7 +244,7 @@ class LogCleanup:
         version = log.state.version
         if max(listing.keys, default=-1) > version or not _is_over(log.state):
             return None
-        ended_ms = entry_time_ms(self._store, log.folder, version)
+        ended_ms = entry_time_ms(self._store, self._folder, version)
         if ended_ms is None or ended_ms >= expiry_ms(self._store, self._clock) - self.settings.log_retention_ms:
             return None
         return version
@@ -282,23 +254,20 @@ class LogCleanup:
         version = self._end(log, listing)
         if version is None:
             return None
-        found = self._usable(log.folder, version) if version in listing.checkpoints else None
+        found = self._usable(version) if version in listing.checkpoints else None
         if found is None:
-            write_checkpoint(self._store, log.folder + names.LOG_FOLDER, log.state)
-            found = self._usable(log.folder, version)
+            write_checkpoint(self._store, self._folder + names.LOG_FOLDER, log.state)
+            found = self._usable(version)
         return found
 
-    def _usable(self, folder: str, version: int) -> Checkpoint | None:
+    def _usable(self, version: int) -> Checkpoint | None:
         """The checkpoint, if the entries that it replaces may be removed: it is readable and sealed by a checksum."""
-        found = read_checkpoint(self._store, folder + names.LOG_FOLDER, version)
+        found = read_checkpoint(self._store, self._folder + names.LOG_FOLDER, version)
         return found if found is not None and found.is_sealed else None
 
 
 def entry_time_ms(store: Store, table_folder: str, version: int) -> int | None:
-    """The time that a log entry's writer put into it, in epoch milliseconds; None if the entry is missing or damaged.
-
-    Raises StoreError.
-    """
+    """The time in a log entry, in epoch milliseconds; None if the entry is missing or damaged. Raises StoreError."""
     key = names.log_entry(table_folder + names.LOG_FOLDER, version)
     try:
         entry = parse_entry(store.get(key), version, key)
@@ -321,10 +290,8 @@ def _list_log(store: Store, folder: str) -> Work[LogListing]:
 
 
 def _version(name: str) -> int | None:
-    """The version that an object in a log's folder belongs to; None for `_last_checkpoint` and objects in subfolders.
-
-    The names of entries, checkpoints of every kind, checksums and compacted entries all begin with the version.
-    """
+    """The version with which the name of an object in a log's folder begins: an entry, checkpoint or checksum of any
+    kind. None for `_last_checkpoint` and objects in subfolders."""
     digits, dot, _ = name.partition(".")
     if "/" in name or not dot or len(digits) != _VERSION_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None

@@ -8,13 +8,13 @@ from deltaq import names
 from deltaq.clock import Clock
 from deltaq.delta.checkpoint import pointed_version
 from deltaq.delta.log import DeltaLog
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.maintenance.checkpoint import CheckpointFailed, write_checkpoint
 from deltaq.maintenance.log_cleanup import LogCleanup
 from deltaq.maintenance.report import Report
 from deltaq.maintenance.settings import MaintenanceSettings
-from deltaq.store import Store, StoreError
+from deltaq.store import Store
 from deltaq.work import Work
 
 
@@ -30,12 +30,12 @@ class LogMaintenance:
         self._folder = folder
         self._clock = clock
         self._report = report
-        self._cleanup = LogCleanup(store, clock, settings)
+        self._cleanup = LogCleanup(store, folder, clock, settings)
         self._cleaned_at = float("-inf")
 
     def is_waiting(self) -> bool:
         """Whether log entries wait for the grace period before they are removed."""
-        return self._cleanup.is_waiting(self._folder)
+        return self._cleanup.is_waiting
 
     def is_clean_up_due(self) -> bool:
         return self._clock.monotonic() - self._cleaned_at >= self.settings.clean_up_interval_s
@@ -48,35 +48,34 @@ class LogMaintenance:
     def plan_clean_up(self, log: DeltaLog) -> Iterator[str]:
         """A line for each effect of a clean-up of the log. Raises StoreError."""
         self._cleanup.settings = self.settings
-        yield from self._cleanup.plan(log).words()
+        plan = self._cleanup.plan(log)
+        if plan.start is not None:
+            yield f"let the log start at version {plan.start}"
+        if plan.removed:
+            yield f"delete {plan.removed} log objects"
 
     def write_checkpoint(self, version: int, state: Callable[[], TableState]) -> None:
-        """Write a checkpoint at the end of the log if the newest is far behind; clients write them only on commit.
-
-        `state()` is the table state at `version`, the newest.
+        """Write a checkpoint of `state()`, the table state at `version`, the newest, if the last one is far behind.
 
         A checkpoint that cannot be made is reported, since other maintenance does not depend on it. Raises Unavailable.
         """
-        try:
-            if self._is_checkpoint_due(version):
-                write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state())
-                self._report.counts["checkpoints"] += 1
-        except CheckpointFailed as error:
-            self._report.failed(f"no checkpoint could be made: {error}")
-        except StoreError as error:
-            raise unavailable(error) from error
+        with raising_unavailable():
+            try:
+                if self._is_checkpoint_due(version):
+                    write_checkpoint(self._store, self._folder + names.LOG_FOLDER, state())
+                    self._report.counts["checkpoints"] += 1
+            except CheckpointFailed as error:
+                self._report.failed(f"no checkpoint could be made: {error}")
 
     def clean(self, log: DeltaLog) -> Work[None]:
         """Remove log entries and checkpoints that a newer checkpoint replaces. Raises Unavailable, CheckpointFailed."""
         self._cleanup.settings = self.settings
         self._cleaned_at = self._clock.monotonic()
-        try:
+        with raising_unavailable():
             marked = yield from self._cleanup.mark(log)
             if marked is not None:
                 self._report.line(f"the log will start at version {marked}")
-            removed = yield from self._cleanup.remove(self._folder)
-        except StoreError as error:
-            raise unavailable(error) from error
+            removed = yield from self._cleanup.remove()
         self._report.counts["log objects deleted"] += removed
 
     def _is_checkpoint_due(self, version: int) -> bool:

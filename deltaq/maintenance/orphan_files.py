@@ -1,12 +1,12 @@
 """Removal of orphan files, which no live version of a table names: replaced files, expired files, abandoned uploads.
 
-Removal takes two steps. A *scan* records the files in a topic's folder that are not in the topic at some version. After
-a grace period, a log entry declares all uploads from before the scan void, and the recorded files that are still not in
-the topic are deleted. So a slow writer never loses a committed file, whatever the clocks say: a writer that uploaded
-before the scan reads that entry before it can commit, and uploads again (`TopicLog.append`).
+A *scan* records the files in a topic's folder that are not in the topic at some version. After a grace period, a log
+entry declares all uploads from before the scan void, and the recorded files that are still not in the topic are
+deleted. So a slow writer never loses a committed file, whatever the clocks say: it reads that entry before it can
+commit, and uploads again (`TopicLog.append`).
 
-A file may be committed after the scan that found it, and leave the topic before that scan is due. Readers could then
-lose it before its grace period is over. So a file that has been live since a scan is dropped from that scan.
+A file that was committed after a scan, and left the topic before the scan is due, needs a grace period of its own for
+its readers. So a file that has been live since a scan is dropped from that scan.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from deltaq import names
 from deltaq.clock import Clock
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.maintenance.hashed_names import HashedNames, SeenLive
 from deltaq.maintenance.rewrite import COMMIT_TIMEOUT_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.serde.json_text import strict_json
-from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store, StoreError
+from deltaq.store import ObjectEntry, ObjectExists, ObjectMissing, Store
 from deltaq.store.parallel import delete_all
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.work import Work
@@ -33,8 +33,7 @@ from deltaq.work import Work
 _log = logging.getLogger("deltaq.maintenance")
 
 NAMES_OF_NOTE_MAX = 10_000
-"""Maximum number of files in one note; a scan writes as many notes as it needs. Parsing a note blocks all other threads
-of the process."""
+"""Maximum number of files in one note of a scan. Parsing a note blocks all other threads of the process."""
 
 LISTED_AT_ONCE = 500
 """Files listed between two pauses."""
@@ -48,8 +47,8 @@ class OrphanScan:
     """The files found in a topic's folder at `time_ms` that were not in the topic at `version`.
 
     `names` maps each name, relative to the folder, to the time of its last change. That time and `noted_ms` are by the
-    store's clock. The scan was recorded at `noted_ms`, `took_ms` after it began. All times are in milliseconds. A scan
-    that finds more than `NAMES_OF_NOTE_MAX` files is recorded in several parts.
+    store's clock. The scan was recorded at `noted_ms`, `took_ms` after it began, in one note or several (`part`). All
+    times are in milliseconds.
     """
 
     version: int
@@ -63,23 +62,8 @@ class OrphanScan:
 # --- rules -----------------------------------------------------------------------------------------------------------
 
 
-def unreferenced(found: Mapping[str, int], live: Iterable[str], scans: Iterable[OrphanScan]) -> dict[str, int]:
-    """Of the names found in a folder, those that are neither live nor in a scan; in order.
-
-    `scans` is consumed one by one, since the scans of a busy topic name hundreds of thousands of files.
-    """
-    left = dict(found)
-    for name in live:
-        left.pop(name, None)
-    for scan in scans:
-        for name in scan.names:
-            left.pop(name, None)
-    return {name: left[name] for name in sorted(left)}
-
-
 def parse_orphan_scan(data: bytes, entry: ObjectEntry) -> OrphanScan:
-    """Parse a recorded scan. Raises ValueError, KeyError or TypeError if it is malformed or names a file that is not a
-    data file."""
+    """Parse a recorded scan. Raises ValueError, KeyError or TypeError if it is malformed or names no data file."""
     body = strict_json(data)
     if not isinstance(body, dict) or not isinstance(found := body["names"], dict):
         raise TypeError("not an object with names")
@@ -101,19 +85,16 @@ def _may_go(name: str) -> bool:
 
 
 def older_than(scan: OrphanScan, in_flight_ms: int) -> frozenset[str]:
-    """The names of files that were at least `in_flight_ms` old when the scan began.
-
-    A younger file may have been committed right after the scan, and may have left the topic only recently.
-    """
+    """The files that were at least `in_flight_ms` old when the scan began. A younger file may have been committed right
+    after the scan, and may have left the topic only recently."""
     newest_ms = scan.noted_ms - scan.took_ms - in_flight_ms
     return frozenset(name for name, modified_ms in scan.names.items() if modified_ms <= newest_ms)
 
 
 def never_live(scan: OrphanScan, live_since: AbstractSet[str], in_flight_ms: int) -> OrphanScan:
-    """The scan without the names that have been live since. Unchanged if none of its old enough names has been live.
+    """The scan without the names that have been live since; the same object if none of those old enough has been.
 
-    The result has only names that were old enough (`older_than`), so it can be recorded again at any time. A later scan
-    finds the others.
+    A changed scan has only names that were old enough (`older_than`), so it can be recorded again at any time.
     """
     old_names = older_than(scan, in_flight_ms)
     if old_names.isdisjoint(live_since):
@@ -130,17 +111,10 @@ def is_due(scan: OrphanScan, now_ms: int, grace_ms: int) -> bool:
 
 
 class OrphanFileRemover:
-    """Finds and removes the orphan files of one topic. `log` keeps an index.
-
-    The caller may move the log forward between two pieces of the work.
-    """
+    """Finds and removes the orphan files of one topic. `log` keeps an index, and may move between pieces of work."""
 
     def __init__(
-        self,
-        store: Store,
-        log: MaintenanceLog,
-        clock: Clock,
-        settings: MaintenanceSettings = DEFAULT_SETTINGS,
+        self, store: Store, log: MaintenanceLog, clock: Clock, settings: MaintenanceSettings = DEFAULT_SETTINGS
     ) -> None:
         self._store = store
         self._log = log
@@ -152,10 +126,8 @@ class OrphanFileRemover:
         self._live_since = SeenLive()  # the names that have been live since the last scan
 
     def note_live(self) -> frozenset[str]:
-        """Record and return the names that are live now. Must be called before files leave the topic.
-
-        They are then kept for a grace period after they leave, even if an earlier scan found them.
-        """
+        """Record and return the names that are live now. Must be called before files leave the topic: they are then
+        kept for a grace period, even if an earlier scan found them."""
         live = self._live()
         self._live_since.add(live)
         return live
@@ -208,13 +180,13 @@ class OrphanFileRemover:
             yield
         return count
 
-    def _unnoted(self, noted: HashedNames) -> Iterator[tuple[dict[str, int], float] | None]:
-        """The data files in the folder that are not in `noted`, with their modification times: as many at a time as fit
-        one note, and the uptime at which their listing began. A busy topic has millions, most of them noted. Yields
-        None, so that the caller can pause, after every `LISTED_AT_ONCE` files."""
+    def _unnoted(self, noted: Container[str]) -> Iterator[tuple[dict[str, int], float] | None]:
+        """The data files in the folder that are not in `noted`, with their modification times in epoch milliseconds: as
+        many at a time as fit one note, and the uptime at which their listing began. Yields None after every
+        `LISTED_AT_ONCE` files, so that the caller can pause."""
         found: dict[str, int] = {}
         began = self._clock.uptime()
-        try:
+        with raising_unavailable():
             for number, entry in enumerate(self._store.list(self._log.folder), 1):
                 name = entry.key.removeprefix(self._log.folder)
                 if names.holds_data(name) and name not in noted:
@@ -224,8 +196,6 @@ class OrphanFileRemover:
                 if len(found) == NAMES_OF_NOTE_MAX:
                     yield found, began
                     found, began = {}, self._clock.uptime()
-        except StoreError as error:
-            raise unavailable(error) from error
         if found:
             yield found, began
 
@@ -241,16 +211,14 @@ class OrphanFileRemover:
     def _replace(self, scan: OrphanScan) -> None:
         """Overwrite the record of a scan. Its later `noted_ms` makes no difference: all its names were old enough."""
         key = names.orphan_scan_key(self._log.folder, scan.version, scan.part)
-        try:
+        with raising_unavailable():
             if scan.names:
                 self._store.put(key, _note_of(scan.version, scan.time_ms, scan.took_ms, scan.names))
             else:
                 self._store.delete(key)
-        except StoreError as error:
-            raise unavailable(error) from error
 
     def _note(self, found: Mapping[str, int], began: float) -> int:
-        """Record the files `found` by a listing that began at uptime `began`. Returns the number of files recorded."""
+        """Record the files that a listing found which began at uptime `began`. Returns the number recorded."""
         if not found:
             return 0
         version = self._log.version
@@ -262,59 +230,47 @@ class OrphanFileRemover:
         took_ms = math.ceil((noting - began) * 1000)
         data = _note_of(version, self._clock.time_ms(), took_ms, found)
         key = names.orphan_scan_key(self._log.folder, version, part)
-        try:
-            self._store.create(key, data)
+        with raising_unavailable():
+            try:
+                self._store.create(key, data)
+            except ObjectExists:
+                return 0  # another process has recorded a scan at the same time
             if (self._clock.uptime() - noting) * 1000 > self._settings.in_flight_ms / 2:
                 self._store.delete(key)  # with this late `noted_ms`, a file that was young when found would seem old
                 return 0
-        except ObjectExists:
-            return 0  # another process has recorded a scan at the same time
-        except StoreError as error:
-            raise unavailable(error) from error
         return len(found)
 
     def plan(self, now_ms: int, grace_ms: int) -> tuple[int, int]:
-        """(number of files of due scans that may be deleted, number of files that a new scan would record).
-
-        Changes nothing. Raises Unavailable, Corrupt.
-        """
-        found = self._found()
+        """(number of files of due scans that may be deleted, number that a new scan would record). Changes nothing.
+        Raises Unavailable, Corrupt."""
+        found = {name for part in self._unnoted(()) if part for name in part[0]}
         self._log.catch_up()
-        live, deleted = self._live(), 0
-
-        def scans_left() -> Iterator[OrphanScan]:
-            nonlocal deleted
-            for scan in self.scans(drop=False):
-                if scan.version > self._log.version:
-                    continue
-                if is_due(scan, now_ms, grace_ms):
-                    removable = older_than(scan, self._settings.in_flight_ms)
-                    deleted += len(removable - live)
-                    yield replace(scan, names=dict.fromkeys(removable, 0))
-                else:
-                    yield never_live(scan, live, self._settings.in_flight_ms)
-
-        noted = unreferenced(found, live, scans_left())
-        return deleted, len(noted)
+        live = self._live()
+        deleted, new = 0, found - live
+        for scan in self.scans(drop=False):
+            if scan.version > self._log.version:
+                continue
+            if is_due(scan, now_ms, grace_ms):
+                removable = older_than(scan, self._settings.in_flight_ms)
+                deleted += len(removable - live)
+                new -= removable
+            else:
+                new -= never_live(scan, live, self._settings.in_flight_ms).names.keys()
+        return deleted, len(new)
 
     def _notes(self) -> list[ObjectEntry]:
-        try:
+        with raising_unavailable():
             return list(self._store.list(self._orphan_scans_folder))
-        except StoreError as error:
-            raise unavailable(error) from error
 
     def remove(self, scan: OrphanScan) -> Work[int]:
-        """Delete the files that a scan found and that are still not in the topic. Returns their number.
-
-        Raises what `MaintenanceLog.raise_min_upload_version` raises.
-        """
+        """Delete the files of a scan that are still not in the topic. Returns their number. Raises what
+        `MaintenanceLog.raise_min_upload_version` raises."""
         self._log.catch_up()
+        key = names.orphan_scan_key(self._log.folder, scan.version, scan.part)
         if scan.version > self._log.version:
             # No scan can have seen a version that does not exist: the note is damaged. Voiding all uploads up to that
             # version would block every writer for ever.
-            self._drop(
-                names.orphan_scan_key(self._log.folder, scan.version, scan.part), "its version is not in the log yet"
-            )
+            self._drop(key, "its version is not in the log yet")
             return 0
         noted = older_than(scan, self._settings.in_flight_ms)
         noted -= self._live_since.among(noted)
@@ -325,46 +281,31 @@ class OrphanFileRemover:
                 return 0
         # Only now is the outcome final: the writers of these files have committed them, or never will.
         removable = sorted(noted - self._live())
-        try:
+        with raising_unavailable():
             for first in range(0, len(removable), DELETES_AT_ONCE):
                 keys = [self._log.folder + name for name in removable[first : first + DELETES_AT_ONCE]]
                 delete_all(self._store, self._clock, keys)
                 yield
-            self._store.delete(names.orphan_scan_key(self._log.folder, scan.version, scan.part))
-        except StoreError as error:
-            raise unavailable(error) from error
+            self._store.delete(key)
         return len(removable)
-
-    def _found(self) -> dict[str, int]:
-        """The data files in the folder, with their modification times in epoch milliseconds."""
-        folder = self._log.folder
-        try:
-            listed = {entry.key.removeprefix(folder): entry.modified_ms for entry in self._store.list(folder)}
-        except StoreError as error:
-            raise unavailable(error) from error
-        return {name: modified_ms for name, modified_ms in listed.items() if names.holds_data(name)}
 
     def _live(self) -> frozenset[str]:
         folder = self._log.folder
         return frozenset(file.segment.key.removeprefix(folder) for file in self._log.index.files.values())
 
     def _read(self, entry: ObjectEntry, *, drop: bool = True) -> OrphanScan | None:
-        """Read a recorded scan; None if another process has removed it. A malformed one is deleted: a later scan
-        replaces it."""
-        try:
-            return parse_orphan_scan(self._store.get(entry.key), entry)
-        except ObjectMissing:
-            return None
-        except StoreError as error:
-            raise unavailable(error) from error
-        except (ValueError, KeyError, TypeError) as error:
-            if drop:
-                self._drop(entry.key, str(error))
-            return None
+        """Read a recorded scan; None if another process has removed it, or if it is malformed, and then deleted."""
+        with raising_unavailable():
+            try:
+                return parse_orphan_scan(self._store.get(entry.key), entry)
+            except ObjectMissing:
+                return None
+            except (ValueError, KeyError, TypeError) as error:
+                if drop:
+                    self._drop(entry.key, str(error))
+                return None
 
     def _drop(self, key: str, reason: str) -> None:
         _log.warning("a damaged note of files to be removed is dropped key=%r reason=%s", key, reason)
-        try:
+        with raising_unavailable():
             self._store.delete(key)
-        except StoreError as error:
-            raise unavailable(error) from error

@@ -34,8 +34,7 @@ class MaintainedTopic:
     """An existing topic at one version. `index` must not change while this is in use.
 
     `damaged` and `unmergeable` are paths: of files that cannot be read, and of files whose number a merge cannot
-    reduce. `until` is the version up to which files are merged; None for all. One merge is planned at a time, with the
-    smallest files first, so without this bound newer files could displace older ones for ever.
+    reduce. `until` is the version up to which files are merged, since newer files could displace older ones for ever.
     """
 
     head: TopicHead
@@ -59,7 +58,6 @@ def plan(
     invalidates the others: carry out the first one, then plan again.
     """
     head, index, topic, damaged = maintained.head, maintained.index, maintained.topic, maintained.damaged
-    left_out = damaged | maintained.unmergeable
     rules: dict[Kind, Callable[[], DueAction | None]] = {
         Kind.RETENTION: lambda: plan_retention(index, head, topic, now_ms, yield_point),
         Kind.TRIM: lambda: plan_trim(index, head, damaged),
@@ -71,7 +69,7 @@ def plan(
             settings,
             until=maintained.until,
             decoded_max=decoded_max,
-            left_out=left_out,
+            left_out=damaged | maintained.unmergeable,
             yield_point=yield_point,
         ),
     }

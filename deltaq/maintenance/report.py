@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 _log = logging.getLogger("deltaq.maintenance")
@@ -28,6 +28,14 @@ class Report:
     def begin(self) -> None:
         """Begin a round: count from zero."""
         self.counts = Counter()
+
+    def plan(self, actions: Iterable[str]) -> Counter[str]:
+        """Report and count the actions that a round would take."""
+        self.begin()
+        for words in actions:
+            self.line(words)
+            self.counts["actions planned"] += 1
+        return self.counts
 
     def line(self, words: str) -> None:
         """Report an action."""

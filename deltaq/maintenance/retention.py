@@ -1,8 +1,7 @@
 """Retention by time and by bytes, and deletion of records by an administrator. Pure rules.
 
 Source: Kafka's topic settings `retention.ms` and `retention.bytes`. As in Kafka, the oldest records of a partition are
-removed first. The unit of removal, Kafka's segment, is a batch: the rows of one partition in a file. With whole files,
-a partition without new records would keep the records of all partitions with which it shares a file. Expired records in
+removed first. The unit of removal, Kafka's segment, is a batch: the rows of one partition in a file. Expired records in
 a file that remains are removed by a rewrite (`file_compaction.plan_trim`), so a removal must free at least as many
 bytes as it causes to be rewritten.
 """
@@ -19,15 +18,13 @@ from deltaq.topics.rewrites import Trimmed
 from deltaq.topics.state import Batch, DataFile, TopicHead
 
 EXPIRED_FILES_MAX = 256
-"""Maximum number of files that one retention entry removes; files of one entry are removed together, even if there are
-more. The writer in the same process waits 5 to 10 ms for such an entry."""
+"""Maximum number of files that one retention entry removes, but for files of one entry, which are removed together. The
+writer in the same process waits 5 to 10 ms for it."""
 
 
 def file_time_ms(file: DataFile) -> int:
-    """The time of a file for retention, in epoch milliseconds: that of its newest record, but at most its upload time.
-
-    Otherwise a record with a timestamp in the year 2262 would keep all later records for ever.
-    """
+    """The time of a file for retention, in epoch milliseconds: that of its newest record, but at most its upload time,
+    since a record with a timestamp in the year 2262 would keep all later records for ever."""
     return min(file.max_timestamp_ms, file.modified_ms)
 
 
@@ -38,11 +35,10 @@ def plan_retention(
     now_ms: int,
     yield_point: Callable[[], object] = lambda: None,
 ) -> Trimmed | None:
-    """What retention removes now; None if nothing.
+    """What retention removes now, at most the oldest `EXPIRED_FILES_MAX` files; None if nothing.
 
-    Without `delete` in the topic's `cleanup.policy`, these are only the files without readable records. If there are
-    more than `EXPIRED_FILES_MAX` files, the plan covers the oldest: plan again after it. `yield_point` is called
-    between partitions.
+    Without `delete` in the topic's `cleanup.policy`, these are only the files without readable records. `yield_point`
+    is called between partitions.
     """
     runs: list[list[Batch]] = [[] for _ in head.start_offsets]
     if "delete" in settings.cleanup_policy:
@@ -115,9 +111,8 @@ def _worth_it(
     """The part of `expired` whose removal gains most: bytes freed minus bytes to be rewritten.
 
     The candidates are all of `expired`, and then, step by step, what is left without the files of which more remains
-    than expires, and without the batches behind these files. Without such a limit a file would be rewritten once for
-    each of its partitions. With a limit for each file alone, one file with mostly another partition's records could
-    keep any number of expired records behind it.
+    than expires, and without the batches behind these files. Otherwise a file would be rewritten once for each of its
+    partitions. A limit for each file alone would let one file keep any number of expired records behind it.
     """
     best, best_gain = expired, float("-inf")
     while True:

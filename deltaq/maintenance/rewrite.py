@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,7 @@ from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.actions import NOTHING_PREPARED, Prepared, prepared
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Unavailable
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.row_cache import RowCache
@@ -32,7 +33,6 @@ COMMIT_TIMEOUT_S = 60.0
 
 GENTLE_BYTES_AT_ONCE = 64 * 1024 * 1024
 """`DECODED_BYTES_AT_ONCE` for a client's process. Writing a file takes about four times as much of its memory."""
-
 
 PREPARED_AT_ONCE = 16
 """Actions of an entry that are encoded and verified in one piece of half a millisecond."""
@@ -78,10 +78,8 @@ class Rewriter:
         """Carry out the plan with the rows that `keep` returns. Returns the paths of the new files, or StalePlan.
 
         There are more files than the plan has outputs if records take more memory than was known. `clean` is stored in
-        the new files (`DataFile.clean`). With `planned_for`, the rewrite is made only if the topic's settings are still
-        these.
-
-        A rewrite that is given up removes the files that it has written.
+        the new files (`DataFile.clean`). With `planned_for`, the plan is stale unless these are still the topic's
+        settings. A rewrite that is given up removes the files that it has written.
 
         Raises FileGone, if the plan is stale or a file is lost; Corrupt, Unavailable, OutcomeUnknown.
         """
@@ -122,12 +120,9 @@ class Rewriter:
 
     def _catch_up(self) -> None:
         """Read new entries now, so that the commit does not find its slot taken and has to read them all at once."""
-        if self._log.is_beside_writer:
-            return  # the writer's log is already at the newest version that this process knows
-        try:
-            self._log.catch_up()
-        except Unavailable:
-            pass  # the commit reports the error
+        if not self._log.is_beside_writer:  # the writer's log is at the newest version that this process knows
+            with suppress(Unavailable):  # the commit reports the error
+                self._log.catch_up()
 
     def _write(
         self,
@@ -141,10 +136,11 @@ class Rewriter:
         # The rows are released once they are encoded, so that a slow upload does not keep both in memory.
         shares, encoded, decoded_bytes, times, offsets = yield from self._encoded(plan, ranges, keep)
         yield
-        try:
-            yield from self._put(self._log.folder + path, encoded.data)
-        except StoreError as error:
-            raise unavailable(error) from error
+        with raising_unavailable():
+            if self._is_gentle and isinstance(self._store, LocalStore):
+                yield from self._store.put_in_pieces(self._log.folder + path, encoded.data)
+            else:
+                self._store.put(self._log.folder + path, encoded.data)
         yield
         newest = max(plan.inputs, key=lambda file: file.segment.version)
         records = RewrittenRecords(
@@ -172,12 +168,6 @@ class Rewriter:
             rewritten=records,
         )
 
-    def _put(self, key: str, data: memoryview) -> Work[None]:
-        if self._is_gentle and isinstance(self._store, LocalStore):
-            yield from self._store.put_in_pieces(key, data)
-        else:
-            self._store.put(key, data)
-
     def _encoded(
         self, plan: FileRewrite, ranges: Ranges, keep: Callable[[Fetched], pa.RecordBatch]
     ) -> Work[tuple[tuple[tuple[int, int], ...], EncodedSegment, int, pa.Scalar, pa.Scalar]]:
@@ -188,7 +178,7 @@ class Rewriter:
         table = pa.Table.from_batches([part for parts in rows.values() for part in parts])
         counts = [count for _, count in shares]
         encoded = yield from encode_by_row_groups(
-            table, counts, *self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
+            table, counts, self._codec(plan), row_group_bytes=COMPACTED_ROW_GROUP_BYTES
         )
         times = pc.min_max(table.column("_timestamp").cast(pa.int64()))
         return shares, encoded, table.nbytes, times, pc.min_max(table.column("_offset"))
@@ -226,19 +216,18 @@ class Rewriter:
         if known:
             yield read_known(known)
 
-    def _codec(self, plan: FileRewrite) -> tuple[str, int | None]:
+    def _codec(self, plan: FileRewrite) -> str:
         """The topic's compression; with `compression.type=producer`, that of the newest file of the plan."""
         wanted = self._log.settings.compression_type
         if wanted != "producer":
-            return wanted, None
+            return wanted
         newest = max(plan.inputs, key=lambda file: file.segment.version)
         segment = newest.segment
-        try:
-            return codec_of(segment, lambda start, length: self._store.get_range(segment.key, start, length)), None
-        except ObjectMissing:
-            raise FileGone(newest) from None
-        except StoreError as error:
-            raise unavailable(error) from error
+        with raising_unavailable():
+            try:
+                return codec_of(segment, lambda start, length: self._store.get_range(segment.key, start, length))
+            except ObjectMissing:
+                raise FileGone(newest) from None
 
     def _discard(self, uploaded: list[PendingSegment]) -> None:
         """Delete uploaded files that no log entry names or will ever name."""

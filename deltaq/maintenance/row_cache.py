@@ -1,7 +1,6 @@
 """Cache of the rows that a producer has just written, for background maintenance in the same process.
 
-A producer that commits often writes small files. Merging them is most of the work of maintenance, and reading them back
-was most of the cost of a merge.
+Reading small files back would be most of the cost of merging them.
 """
 
 from __future__ import annotations

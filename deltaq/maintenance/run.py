@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import ProducerConfig, parse_client_config
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks, expiry_ms
@@ -21,7 +21,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.root import open_root
-from deltaq.store import Store, StoreError, left_probes, remove_left_probes
+from deltaq.store import Store, left_probes, remove_left_probes
 
 _log = logging.getLogger("deltaq.maintenance")
 
@@ -37,9 +37,8 @@ class Maintenance:
     """Maintenance of one root. Several instances, in any processes, may run at once. Not thread-safe.
 
     `notify` receives a line for each action. A failure of one topic or group is reported and counted under `FAILURES`;
-    the round goes on with the others, and the next round tries again. A wall clock that differs from the store's is
-    reported and counted likewise; nothing is then removed because of its age. `offsets_retention_ms` is Kafka's
-    `offsets.retention.minutes` in milliseconds.
+    the round goes on with the others. So is a wall clock that differs from the store's; nothing is then removed because
+    of its age. `offsets_retention_ms` is Kafka's `offsets.retention.minutes` in milliseconds.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Maintenance:
         done: Counter[str] = Counter()
         for name, work in self._passes():
             done += self._attempt(name, work.plan)
-        return done + self._attempt("probes", self._plan_of_probes)
+        return done + self._attempt("probes", self._plan_probe_removal)
 
     def round(self) -> Counter[str]:
         """Do all that is due under the root, once. Returns counts by kind of action. Raises Unavailable, Stopped."""
@@ -88,8 +87,7 @@ class Maintenance:
     def finish(self) -> Counter[str]:
         """After the last round: wait for the grace period, then remove what has not changed since that round.
 
-        Log entries and heartbeats are removed only if the same instance has seen them twice. A job of a single round
-        would never remove them. Raises Stopped.
+        Log entries and heartbeats are removed only if the same instance has seen them twice. Raises Stopped.
         """
         done: Counter[str] = Counter()
         passes: list[tuple[str, TopicPass | GroupPass]] = [*self._topics.items(), *self._groups.items()]
@@ -107,10 +105,8 @@ class Maintenance:
 
     def _kept(self, folder: str, passes: dict[str, P], begun: Callable[[str], P]) -> Iterator[tuple[str, P]]:
         """The passes of the names in a folder. Those of the previous round are reused: they remember what they saw."""
-        try:
+        with raising_unavailable():
             found = self._store.list_folders(folder)
-        except StoreError as error:
-            raise unavailable(error) from error
         for gone in passes.keys() - set(found):
             del passes[gone]
         for name in found:
@@ -127,35 +123,29 @@ class Maintenance:
     def _group_pass(self, group: str) -> GroupPass:
         return GroupPass(self._store, group, self._clock, self._settings, self._offsets_retention_ms, self._notify)
 
-    def _plan_of_probes(self) -> Counter[str]:
-        try:
+    def _plan_probe_removal(self) -> Counter[str]:
+        with raising_unavailable():
             left = left_probes(self._store, expiry_ms(self._store, self._clock))
-        except StoreError as error:
-            raise unavailable(error) from error
         if left:
             self._notify(f"probes: delete {len(left)} that were interrupted")
         return Counter({"actions planned": int(bool(left))})
 
     def _remove_left_probes(self) -> Counter[str]:
-        try:
+        with raising_unavailable():
             if not left_probes(self._store, expiry_ms(self._store, self._clock)):
                 return Counter()
             compare_clocks(self._store, self._clock)
             return Counter({"probes deleted": remove_left_probes(self._store, expiry_ms(self._store, self._clock))})
-        except StoreError as error:
-            raise unavailable(error) from error
 
     def _remove_unfinished(self) -> Counter[str]:
         now = self._clock.uptime()
         if (now - self._unfinished_at) * 1000 < self._settings.scan_interval_ms:
             return Counter()
-        try:
-            removed = 0
+        removed = 0
+        with raising_unavailable():
             for count in self._store.remove_unfinished():
                 removed += count
                 self._throttle.step()
-        except StoreError as error:
-            raise unavailable(error) from error
         self._unfinished_at = now
         return Counter({"unfinished files deleted": removed})
 
@@ -226,13 +216,8 @@ def run(
             report_if_empty()
         if once:
             done += maintenance.finish()
-        notify(_summary(done))
+        parts = [f"{count:,} {what}" for what, count in sorted(done.items()) if count]
+        notify("done: " + (", ".join(parts) or "nothing was due"))
         if once:
             return done
         clock.sleep(interval_s)
-
-
-def _summary(done: Counter[str]) -> str:
-    """What was done in one line."""
-    parts = [f"{count:,} {what}" for what, count in sorted(done.items()) if count]
-    return "done: " + (", ".join(parts) or "nothing was due")

@@ -9,11 +9,7 @@ from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
-    """Limits and intervals of maintenance; every deltaq client uses the defaults.
-
-    Log entries are kept for at least `log_retention_ms` (Kafka's `metadata.max.retention.ms`). The newest
-    `keep_entries_min` are always kept. Whatever their age, not many more than the newest `keep_entries_max` are kept.
-    """
+    """Limits and intervals of maintenance; every deltaq client uses the defaults."""
 
     checkpoint_interval: int = 100
     """Versions between two checkpoints, and so about the number of entries that a reader applies to open a log. See
@@ -24,13 +20,13 @@ class MaintenanceSettings:
     commits per second a reader may have to apply 2,000 entries."""
 
     log_retention_ms: int = 24 * 60 * 60 * 1000
-    """Minimum age in milliseconds of a log entry that is removed."""
+    """Minimum age in milliseconds of a log entry that is removed: Kafka's `metadata.max.retention.ms`."""
 
     keep_entries_min: int = 1000
     """Newest log entries that are always kept. A follower that is at most this far behind need not reload the log."""
 
     keep_entries_max: int = 100_000
-    """Maximum number of log entries, not counting those since the last checkpoint and clean-up."""
+    """Maximum number of log entries, whatever their age, not counting those since the last checkpoint and clean-up."""
 
     keep_checkpoints: int = 3
     """Newest checkpoints that are kept, so that a damaged one has a recent substitute."""

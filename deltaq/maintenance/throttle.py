@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TypeVar
 
 from deltaq.clock import Clock
-from deltaq.work import Work
+from deltaq.work import Work, finish
 
 T = TypeVar("T")
 
@@ -82,14 +81,7 @@ class Throttle:
 
     def run(self, work: Work[T]) -> T:
         """Do all of the work, with a step after each piece. Raises what the work raises; Stopped."""
-        with closing(work):
-            while True:
-                try:
-                    next(work)
-                except StopIteration as end:
-                    result: T = end.value
-                    return result
-                self.step()
+        return finish(work, self.step)
 
     def _sleep(self, seconds: float) -> None:
         """Sleep; ends early after `stop`."""

@@ -1,7 +1,6 @@
-"""Carries out the maintenance plans of one topic, round after round.
+"""Carries out the maintenance plans of one topic, round after round: plan, take an action, do it, plan again.
 
-All long work comes in pieces (`deltaq/work.py`). One loop does them, throttled, and the order of the work is decided in
-`work_queue`: the pass plans, takes an action, does it, and plans again.
+All long work comes in pieces (`deltaq/work.py`), throttled. `work_queue` decides its order.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TypeVar
 
 from deltaq.clock import Clock
 from deltaq.delta.actions import Entry
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import raising_unavailable
 from deltaq.errors import Corrupt, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.maintenance.clock_check import NOTHING_EXPIRES_MS, compare_clocks, expiry_ms
 from deltaq.maintenance.excluded_files import ExcludedFiles
@@ -31,7 +30,7 @@ from deltaq.maintenance.row_cache import RowCache
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.work_queue import WorkQueue
-from deltaq.store import Store, StoreError
+from deltaq.store import Store
 from deltaq.topics.log import SharedTopicLog, StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.offset_index import OffsetIndex
@@ -79,10 +78,7 @@ class _ThrottledLog(MaintenanceLog):
 
 
 class TopicPass:
-    """Maintenance of one topic, round after round. Not thread-safe.
-
-    Several instances, in any processes, may run at once: a stale plan is dropped.
-    """
+    """Maintenance of one topic, round after round. Several instances may run at once. Not thread-safe."""
 
     def __init__(
         self,
@@ -113,17 +109,13 @@ class TopicPass:
 
     def plan(self) -> Counter[str]:
         """Report the first action of each kind that a round would take. Changes nothing. Raises what `run` raises."""
-        self._report.begin()
-        for words in self._planned():
-            self._report.line(words)
-            self._report.counts["actions planned"] += 1
-        return self._report.counts
+        return self._report.plan(self._planned())
 
     def _planned(self) -> Iterator[str]:
         yield from map(_words, self._plan().values() if self._log.load() else ())
         if self._log.version < 0:
             return
-        try:
+        with raising_unavailable():
             if self._log.head is not None and not self._log.names_statistics:
                 yield _NAME_STATISTICS
             yield from self._log_maintenance.plan_checkpoint(self._log.version)
@@ -134,17 +126,13 @@ class TopicPass:
                 yield f"note {noted} files that are not in it, to be deleted later"
             self._configure_log_maintenance()
             yield from self._log_maintenance.plan_clean_up(self._log.delta_log)
-        except StoreError as error:
-            raise unavailable(error) from error
 
     def run(self, *, checkpoint: bool = True) -> Counter[str]:
         """Do all that is due. Returns counts by kind of action. Without `checkpoint`, the caller writes checkpoints.
 
-        A data file that cannot be read is reported, counted as a failure, and excluded from then on. A file that the
-        store fails to return is excluded until the next round. Other store errors during a rewrite, and a checkpoint
-        that cannot be made, are counted as failures too. After a failure the rest of the round goes on.
-
-        Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped. The next round does what this one did not.
+        A data file that cannot be read is excluded from then on; one that the store fails to return, until the next
+        round. These and other store errors during a rewrite, and a checkpoint that cannot be made, are reported and
+        counted as failures; the round goes on. Raises Corrupt, Incompatible, Unavailable, OutcomeUnknown, Stopped.
         """
         self._report.begin()
         self._throttle.begin()
@@ -157,9 +145,8 @@ class TopicPass:
         if is_alive:
             self._name_statistics()
             self._maintain_files(checkpoint=checkpoint)
-        # Drop the rows of files that have expired or were rewritten by others. Rows of files that are being committed
-        # right now are lost too; a merge then reads the files. With `checkpoint`, little is written to the topic, and
-        # the rows of a few files are not worth the memory.
+        # Drop the rows of files that have expired or were rewritten by others; also those of files that are being
+        # committed. With `checkpoint`, little is written, and the rows of a few files are not worth the memory.
         self._row_cache.forget_all_but(() if checkpoint else self._log.index.files)
         if self._log.version >= 0:
             self._run_housekeeping(checkpoint=checkpoint)
@@ -188,8 +175,8 @@ class TopicPass:
 
     def _maintain_files(self, *, checkpoint: bool) -> None:
         """Do the planned actions one after the other, until none is due, and the housekeeping when that is due."""
-        # New files may arrive as fast as they are merged. Beside a writer the round goes on; otherwise it ends with the
-        # files that were there at its start, so that the other topics of the root are maintained too.
+        # New files may arrive as fast as they are merged. Unless it is beside a writer, the round ends with the files
+        # that were there at its start, so that the other topics of the root are maintained too.
         until = self._log.version if self._beside is None else None
         stale_plans = 0
         while self._log.catch_up() and stale_plans < STALE_PLANS_MAX:
@@ -250,31 +237,30 @@ class TopicPass:
         return _ActionOutcome.STALE
 
     def _do(self, action: DueAction) -> StalePlan | None:
-        counts, head = self._report.counts, self._log.live_head
-        if isinstance(action, Trimmed):
-            stale = self._retain(action, head)
-            if stale is None:
-                counts["files expired"] += len(action.paths)
-            return stale
-        if isinstance(action, FileRewrite):
-            stale = self._complete(self._merge(action), action.newest_version, head.topic_id)
-            if stale is None:
-                counts["files merged"] += len(action.inputs)
-            return stale
-        work = self._key_cleaner.clean(action, self._log.settings)
-        dropped = self._complete(work, action.newest_version, head.topic_id)
-        if isinstance(dropped, StalePlan):
-            return dropped
-        counts["records superseded"] += dropped
+        topic_id = self._log.live_head.topic_id
+        done: int | StalePlan
+        match action:
+            case Trimmed():
+                what, done = "files expired", self._retain(action, topic_id)
+            case FileRewrite():
+                what, done = "files merged", self._complete(self._merge(action), action.newest_version, topic_id)
+            case _:
+                work = self._key_cleaner.clean(action, self._log.settings)
+                what, done = "records superseded", self._complete(work, action.newest_version, topic_id)
+        if isinstance(done, StalePlan):
+            return done
+        self._report.counts[what] += done
         return None
 
-    def _retain(self, trimmed: Trimmed, planned_for: TopicHead) -> StalePlan | None:
+    def _retain(self, trimmed: Trimmed, topic_id: str) -> int | StalePlan:
         def decide(head: TopicHead) -> Trimmed | StalePlan:
-            return trimmed if head.topic_id == planned_for.topic_id else StalePlan()
+            return trimmed if head.topic_id == topic_id else StalePlan()
 
-        return self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings)
+        stale = self._log.retain(decide, self._clock.monotonic() + COMMIT_TIMEOUT_S, self._log.settings)
+        return len(trimmed.paths) if stale is None else stale
 
-    def _merge(self, files: FileRewrite) -> Work[StalePlan | None]:
+    def _merge(self, files: FileRewrite) -> Work[int | StalePlan]:
+        """Merge small files. Returns their number."""
         clean = [file.clean for file in files.inputs]
         clean_until_ms = None if None in clean else max(time or 0 for time in clean)
         made = yield from self._rewriter.rewrite(files, clean=clean_until_ms)
@@ -283,10 +269,10 @@ class TopicPass:
         if len(made) > len(files.outputs) and 2 * len(made) > len(files.inputs):
             # The records decode to far more memory than was known. Merging the new files again might never end.
             self._excluded.unmergeable.update(made)
-        return None
+        return len(files.inputs)
 
     def _exclude_cause(self, error: Exception) -> bool:
-        """Exclude the file that caused an error from all plans; whether there is such a file."""
+        """Exclude the file that caused an error from all plans, if there is one."""
         reason = self._excluded.exclude_cause(error)
         if reason is not None:
             self._report.failed(reason)
@@ -299,7 +285,7 @@ class TopicPass:
             self._log.settings.segment_bytes,
             self._settings,
             decoded_max=self._rewriter.bytes_max,
-            left_out=self._excluded.damaged | self._excluded.unmergeable,
+            left_out=self._excluded.unmerged,
             yield_point=self._throttle.step,
         )
         self._throttle.boost = max(1.0, waiting / (BACKLOG_MERGES * self._settings.merge_files))
@@ -307,10 +293,8 @@ class TopicPass:
     # --- long work ---
 
     def _complete(self, work: Work[T], after: int, topic_id: str | None = None) -> T | StalePlan:
-        """Do long work, throttled. Beside a writer, many new files, those after version `after`, are merged in between.
-
-        With `topic_id`, the work is given up as stale once the topic is deleted, or created again.
-        """
+        """Do long work, throttled. Beside a writer, merge files that come after version `after` in between; then, with
+        `topic_id`, the work is given up as stale once the topic is deleted, or created again."""
         with closing(work):
             while True:
                 try:
@@ -329,22 +313,23 @@ class TopicPass:
         now_s = self._clock.monotonic()
         if not self._queue.may_interrupt(new_versions, now_s):
             return
+        made: object
         try:
-            failure: object = self._throttle.run(self._merge_new_files(after))
+            made = self._throttle.run(self._merge_new_files(after))
         except (FileGone, KafkaException) as error:
             # This merge will be planned again. Its failure is no reason to abandon the interrupted work.
-            failure = error
+            made = error
             if isinstance(error, Corrupt):
                 self._exclude_cause(error)
-        if failure is not None:
-            _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, failure)
+        if not isinstance(made, int):
+            _log.info("a merge of new files of topic %r was not made: %s", self._log.topic, made)
         self._queue.interrupted(now_s, self._clock.monotonic())
         self._throttle.begin()
 
-    def _merge_new_files(self, after: int) -> Work[StalePlan | None]:
-        """Merge the smallest of the files that came after version `after`."""
+    def _merge_new_files(self, after: int) -> Work[int | StalePlan]:
+        """Merge the smallest of the files that came after version `after`. Returns their number."""
         if not self._log.catch_up():
-            return None
+            return 0
         self._orphans.note_live()
         yield
         self._set_boost()
@@ -356,10 +341,10 @@ class TopicPass:
             self._settings,
             after,
             decoded_max=self._rewriter.bytes_max,
-            left_out=self._excluded.damaged | self._excluded.unmergeable,
+            left_out=self._excluded.unmerged,
             yield_point=self._throttle.step,
         )
-        return None if files is None else (yield from self._merge(files))
+        return 0 if files is None else (yield from self._merge(files))
 
     # --- housekeeping ---
 

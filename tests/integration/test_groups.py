@@ -196,7 +196,7 @@ def test_a_dropped_consumer_leaves_its_group_without_commit_and_ends_its_threads
     assert maintenance is not None
     del reader
     gc.collect()
-    assert maintenance._stopped
+    assert maintenance._tasks.stopped
     assert f"{group!r} was garbage-collected" in caplog.text
     eventually(lambda: not any(group in thread.name for thread in threading.enumerate()))
     with member(root, group, **long) as heir:

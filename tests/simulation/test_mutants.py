@@ -121,7 +121,7 @@ def merges_files_already_merged(patch: pytest.MonkeyPatch) -> None:
 
 
 def cleans_up_the_log_without_grace(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogCleanup, "_is_old_enough", lambda self, folder, start: start > 0)
+    patch.setattr(LogCleanup, "_is_old_enough", lambda self, start: start > 0)
 
 
 def starts_partitions_after_a_file_that_stays(patch: pytest.MonkeyPatch) -> None:

@@ -356,7 +356,7 @@ def test_stopping_waits_for_the_step_under_way() -> None:
     slow.release()
     care.stop(20)
     assert slow.effects[Effect.DELAYED] == 2
-    assert not [name for name, thread in care._threads.items() if thread.is_alive()]
+    assert not [name for name, thread in care._tasks.threads.items() if thread.is_alive()]
     assert len(topic.files) == 12
 
 
@@ -420,7 +420,7 @@ def test_a_forked_child_does_not_stop_the_maintenance_of_its_parent(topic: Writt
         if child == 0:
             signal.alarm(20)  # what hangs is ended, and seen
             background._stop_all()
-            os._exit(1 if care._stopped else 0)
+            os._exit(1 if care._tasks.stopped else 0)
     assert os.waitpid(child, 0)[1] == 0
     assert background._AT_WORK is before
 

@@ -290,8 +290,8 @@ def test_a_consumer_a_year_ahead_does_not_clean_a_group_log_early(store, right):
     log = GroupLog(store, "g", right, "client", background)
     for number in range(60):
         log.commit(None, [CommittedOffset("t", "id", 0, number)], float("inf"))
-        if background._thread is not None:
-            background._thread.join()
+        for thread in background._tasks.threads.values():
+            thread.join()
         right.advance(120)
     entries = [key for key in keys(store) if key.startswith(group_folder("g")) and key.endswith(".json")]
     assert len(entries) == 60

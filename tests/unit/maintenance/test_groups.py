@@ -457,7 +457,7 @@ def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_momen
     assert patient.threads == []
     for number in range(5):
         log.commit(None, [offset(100 + number)], DEADLINE)
-    background.stop(20)
+    background.close(20)
     assert [name for name, _ in patient.threads] == ["deltaq-maintenance-g"]
     assert checkpointed(world.store) == 10
     found = DeltaLog(world.store, FOLDER, patient)
@@ -526,10 +526,10 @@ def test_one_thread_at_most_runs_and_close_waits_for_it(world, patient):
     stuck, background, log = in_the_middle(world, patient)
     commit_many(world, log, 30)
     assert len(patient.threads) == 1
-    background.stop(0.01)
+    background.close(0.01)
     assert patient.threads[0][1].is_alive(), "closing does not wait for ever"
     stuck.release()
-    background.stop(20)
+    background.close(20)
     assert not patient.threads[0][1].is_alive()
     assert checkpointed(world.store) == 10
     commit_many(world, log, 30)
@@ -538,7 +538,7 @@ def test_one_thread_at_most_runs_and_close_waits_for_it(world, patient):
 
 def test_a_dropped_consumer_ends_its_maintenance_and_begins_none(world, patient):
     stuck, background, log = in_the_middle(world, patient)
-    with background._lock:  # a finalizer may run in the thread that holds it
+    with background._tasks._lock:  # a finalizer may run in the thread that holds it
         ending = background.abandon()
     assert ending is patient.threads[0][1]
     stuck.release()
@@ -555,7 +555,7 @@ def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world
     log = world.log(background=background)
     with caplog.at_level(logging.WARNING, "deltaq.maintenance"):
         commit_many(world, log, 11)
-        background.stop(20)
+        background.close(20)
     assert faulty.effects.total() == 1
     assert world.committed() == 10
     assert checkpointed(world.store) is None
@@ -564,7 +564,7 @@ def test_failed_maintenance_has_no_effect_and_the_next_one_succeeds(fault, world
         assert faulty.effects[Effect.CRASHED_BEFORE] == 0
     other = BackgroundGroupMaintenance(world.store, "g", patient, SMALL)
     commit_many(world, world.log(background=other), 10)
-    other.stop(20)
+    other.close(20)
     assert checkpointed(world.store) == 20
 
 

@@ -87,7 +87,7 @@ class World:
             self._delta.load()
 
     def cleaner(self, store: Store | None = None) -> LogCleanup:
-        return LogCleanup(store or self.store, self.clock, self.settings)
+        return LogCleanup(store or self.store, FOLDER, self.clock, self.settings)
 
     def delta(self, store: Store | None = None, folder: str = FOLDER) -> DeltaLog:
         log = DeltaLog(store or self.store, folder, self.clock)
@@ -98,9 +98,9 @@ class World:
         """Both steps, with the time between them; how many objects went."""
         cleaner = cleaner or self.cleaner()
         finish(cleaner.mark(self.delta()))
-        finish(cleaner.remove(FOLDER))
+        finish(cleaner.remove())
         self.clock.advance(CLEAN_UP_GRACE_S)
-        return finish(cleaner.remove(FOLDER))
+        return finish(cleaner.remove())
 
     def entries(self, folder: str = FOLDER) -> list[int]:
         found = [entry_version(entry.key) for entry in self.store.list(f"{folder}_delta_log/")]
@@ -237,37 +237,36 @@ def test_a_plan_matches_the_two_steps_and_writes_nothing(old):
     assert planned.start == 80
     cleaner = old.cleaner()
     finish(cleaner.mark(old.delta()))
-    thinned = finish(cleaner.remove(FOLDER))
+    thinned = finish(cleaner.remove())
     waiting = old.cleaner().plan(old.delta())
     assert waiting == LogPlan(None, planned.removed - thinned)
     old.clock.advance(CLEAN_UP_GRACE_S)
-    assert finish(cleaner.remove(FOLDER)) == waiting.removed > 0
+    assert finish(cleaner.remove()) == waiting.removed > 0
     assert old.cleaner().plan(old.delta()) == LogPlan(None, 0)
-    assert list(old.cleaner().plan(old.delta()).words()) == []
 
 
 def test_nothing_goes_before_the_grace_period_is_over_and_suspended_time_counts(old):
     cleaner = old.cleaner()
     assert finish(cleaner.mark(old.delta())) == 80
     old.clock.advance(CLEAN_UP_GRACE_S / 2)
-    finish(cleaner.remove(FOLDER))
+    finish(cleaner.remove())
     assert old.entries() == list(range(106))
-    assert cleaner.is_waiting(FOLDER)
+    assert cleaner.is_waiting
     old.clock.suspend(CLEAN_UP_GRACE_S / 2)
-    assert finish(cleaner.remove(FOLDER)) > 0
+    assert finish(cleaner.remove()) > 0
     assert old.entries()[0] == 80
-    assert not cleaner.is_waiting(FOLDER)
+    assert not cleaner.is_waiting
 
 
 def test_the_grace_period_begins_when_the_cleaner_itself_saw_the_marker(old):
     finish(old.cleaner().mark(old.delta()))
     old.clock.advance(10 * DAY_S)
     other = old.cleaner()
-    finish(other.remove(FOLDER))
+    finish(other.remove())
     assert old.entries() == list(range(106))
-    assert other.is_waiting(FOLDER)
+    assert other.is_waiting
     old.clock.advance(CLEAN_UP_GRACE_S)
-    assert finish(other.remove(FOLDER)) > 0
+    assert finish(other.remove()) > 0
     assert old.entries()[0] == 80
 
 
@@ -278,7 +277,7 @@ def test_no_new_marker_is_made_before_the_last_one_is_cleaned_up(old):
     old.clock.advance(2 * DAY_S)
     assert old.cleaner().plan(old.delta()).start is None
     assert finish(old.cleaner().mark(old.delta())) is None, "one that has just come waits with the others"
-    assert finish(cleaner.remove(FOLDER)) > 0
+    assert finish(cleaner.remove()) > 0
     assert finish(cleaner.mark(old.delta())) == 180
 
 
@@ -298,7 +297,7 @@ def test_a_log_that_grows_while_it_is_cleaned_stays_short(old):
     cleaner, topic = old.cleaner(), old.topic()
     for _ in range(6):
         finish(cleaner.mark(old.delta()))
-        finish(cleaner.remove(FOLDER))
+        finish(cleaner.remove())
         old.grow(topic, 50)
         old.clock.advance(2 * DAY_S)
     assert len(old.entries()) <= 200
@@ -321,10 +320,10 @@ def test_a_limited_clean_up_removes_the_lowest_entries_first_and_resumes(old):
     finish(cleaner.mark(old.delta()))
     old.clock.advance(CLEAN_UP_GRACE_S)
     before = old.topic()
-    assert finish(cleaner.remove(FOLDER, limit=30)) == 30
+    assert finish(cleaner.remove(limit=30)) == 30
     assert 0 < old.entries()[0] < 80
     assert same(old.topic(), before)
-    while finish(cleaner.remove(FOLDER, limit=30)):
+    while finish(cleaner.remove(limit=30)):
         pass
     assert old.entries()[0] == 80
 
@@ -337,12 +336,12 @@ def test_a_clean_up_yields_and_resumes_where_it_was_stopped(old, monkeypatch):
     cleaner = old.cleaner()
     assert len(list(cleaner.mark(old.delta()))) == listed // 10
     old.clock.advance(CLEAN_UP_GRACE_S)
-    with closing(cleaner.remove(FOLDER)) as work:
+    with closing(cleaner.remove()) as work:
         for _ in range(listed // 10 + 4):
             next(work)
     assert listed - len(list(old.store.list(LOG))) in range(7, 10), "the lowest entry, and three times two, and two"
-    assert finish(cleaner.remove(FOLDER)) > 10
-    assert finish(cleaner.remove(FOLDER)) == 0
+    assert finish(cleaner.remove()) > 10
+    assert finish(cleaner.remove()) == 0
     assert old.delta().state.version > 0
 
 
@@ -411,7 +410,7 @@ def test_entries_stay_if_checkpoints_were_damaged_after_the_marker(old):
         if entry.key.endswith(".parquet"):
             old.store.put(entry.key, b"cut")
     old.clock.advance(CLEAN_UP_GRACE_S)
-    finish(cleaner.remove(FOLDER))
+    finish(cleaner.remove())
     assert old.entries() == list(range(106))
     with pytest.raises(Corrupt, match="no checkpoint at or above the log's start") as caught:
         old.topic()
@@ -442,7 +441,7 @@ def clean_through(world: World, store: Store) -> None:
     cleaner = world.cleaner(store)
     finish(cleaner.mark(world.delta(store)))
     world.clock.advance(CLEAN_UP_GRACE_S)
-    finish(cleaner.remove(FOLDER))
+    finish(cleaner.remove())
 
 
 def copy_of(store: Store) -> MemoryStore:
@@ -511,7 +510,7 @@ def test_a_writer_suspended_during_a_create_commits_at_the_head(old):
     assert same(old.topic(), sleeper)
     assert "late.parquet" in sleeper.index.files
     old.clock.advance(CLEAN_UP_GRACE_S)
-    finish(cleaner.remove(FOLDER))
+    finish(cleaner.remove())
     assert 106 not in old.entries()
     assert same(old.topic(), sleeper)
 

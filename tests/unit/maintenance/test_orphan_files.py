@@ -20,7 +20,6 @@ from deltaq.maintenance.orphan_files import (
     never_live,
     older_than,
     parse_orphan_scan,
-    unreferenced,
 )
 from deltaq.names import orphan_scan_key, orphan_scan_part, orphan_scans_folder
 from deltaq.store import MemoryStore, ObjectEntry
@@ -55,17 +54,6 @@ def swept_after(topic: WrittenTopic, clock: ManualClock, seconds: float) -> int:
 
 
 # --- rules -----------------------------------------------------------------------------------------------------------
-
-
-@given(NAMES, st.sets(st.sampled_from("abcdefgh")), st.lists(NAMES, max_size=3))
-def test_a_scan_saves_files_that_are_neither_live_nor_saved_yet(
-    found: dict[str, int], live: set[str], noted: list[dict[str, int]]
-) -> None:
-    looks = [OrphanScan(n, 0, names, 0) for n, names in enumerate(noted)]
-    expected = [name for name in found if name not in live and not any(name in names for names in noted)]
-    new = unreferenced(found, live, looks)
-    assert list(new) == sorted(expected)
-    assert new.items() <= found.items()
 
 
 def test_a_large_scan_is_saved_in_parts_and_removed_in_one_pass(

@@ -8,7 +8,7 @@ import pytest
 
 from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Unavailable
-from deltaq.maintenance.refusals import log_failure
+from deltaq.maintenance.background_tasks import log_failure
 from deltaq.store import MemoryStore, Store, StoreRefused, StoreUnavailable
 
 REFUSED = StoreRefused("delete", "topics/a/x.parquet", "403 Forbidden")

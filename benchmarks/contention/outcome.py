@@ -79,7 +79,7 @@ class Contention:
 
     def p99_ratio(self, one: Fairness) -> float | None:
         """p99 relative to that of a single producer at the same rate; None if no single producer was measured."""
-        same_rate = self._same_kind(replace(one.load, each_for_itself=False))
+        same_rate = self._same_kind(replace(one.load, without_group_commit=False))
         alone = next((other for other in same_rate if other.load.producers == 1), None)
         return None if alone is None else one.acknowledged.p99 / alone.acknowledged.p99
 
@@ -109,7 +109,7 @@ class Contention:
     def targets(self) -> Iterator[Target]:
         """Of sixteen producers with group commit: their shares, and on an object store their commits and latency."""
         for one in self.producers:
-            if one.load.producers != JUDGED_PRODUCERS or one.load.each_for_itself:
+            if one.load.producers != JUDGED_PRODUCERS or one.load.without_group_commit:
                 continue
             yield at_least(f"slowest/fastest, {one.load}", FAIRNESS_AIM, one.fairness)
             if self.judged:

@@ -26,7 +26,7 @@ class ContentionPlan:
 
 FULL_CONTENTION = ContentionPlan(
     tuple(
-        ProducerLoad(producers, 20.0, rate, each_for_itself=alone)
+        ProducerLoad(producers, 20.0, rate, without_group_commit=alone)
         for rate in (100, 0)
         for producers, alone in ((1, False), (4, False), (4, True), (16, False), (16, True), (64, False))
     ),

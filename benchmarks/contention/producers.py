@@ -31,16 +31,15 @@ _SECOND_NS = 1_000_000_000
 class ProducerLoad:
     """The load of `producers` processes that write one topic for `seconds`.
 
-    Each sends `rate` messages a second. With a rate of 0 it is greedy: it always keeps `window` messages in flight, so
-    that it gets acknowledged what the others leave. `each_for_itself`: without group commit
-    (`deltaq.group.commit=false`).
+    Each sends `rate` messages a second. With a rate of 0 it writes as fast as it can: it always keeps `window` messages
+    in flight. `without_group_commit` sets `deltaq.group.commit=false`.
     """
 
     producers: int
     seconds: float
     rate: int = 0
     window: int = 1_000
-    each_for_itself: bool = False
+    without_group_commit: bool = False
 
     def __str__(self) -> str:
         return f"{self.producers} producers, {self.way}"
@@ -48,8 +47,8 @@ class ProducerLoad:
     @property
     def way(self) -> str:
         """The load without the number of producers."""
-        pace = f"{self.rate:,}/s each" if self.rate else f"{self.window:,} on their way each"
-        return f"{pace}, each for itself" if self.each_for_itself else pace
+        pace = f"{self.rate:,}/s each" if self.rate else f"{self.window:,} in flight each"
+        return f"{pace}, without group commit" if self.without_group_commit else pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +168,7 @@ def _produce(root: str, topic: str, number: int, load: ProducerLoad) -> Share:
         "bootstrap.servers": root,
         "client.id": f"producer-{number}",
         "maintenance.enable": False,
-        "deltaq.group.commit": "false" if load.each_for_itself else "auto",
+        "deltaq.group.commit": "false" if load.without_group_commit else "auto",
     }
     with Producer(conf, store=store, on_delivery=acknowledged) as producer:
         # Code loaded at first use and the probe of the store are not part of the measurement.

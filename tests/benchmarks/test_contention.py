@@ -36,10 +36,10 @@ PLAN = ContentionPlan((ProducerLoad(1, 0.3, rate=100),), LOAD, (2,), LOAD, (3,),
 CLEAN = judge(1, array("q", [0]))
 
 
-def result(count, p99_ms, *, rate=100, creates=10, each_for_itself=False):
+def result(count, p99_ms, *, rate=100, creates=10, without_group_commit=False):
     waited = distribution([int(p99_ms * 1e6)])
     in_time = tuple(range(10, 10 + count))
-    load = ProducerLoad(count, 10.0, rate, each_for_itself=each_for_itself)
+    load = ProducerLoad(count, 10.0, rate, without_group_commit=without_group_commit)
     return Fairness(load, CLEAN, in_time, 10, creates, creates - 10, 10, 20, waited, 0.25)
 
 
@@ -133,18 +133,18 @@ def test_producers_are_compared_with_one_producer_at_the_same_rate():
     assert found(result(1, 20.0), greedy).p99_ratio(greedy) is None
     assert found(result(1, 20.0), result(1, 300.0, rate=0), greedy).p99_ratio(greedy) == 3.0
     charts = list(found(result(1, 20.0), result(4, 30.0), greedy).charts())
-    assert [series.name for series in charts[0].series] == ["100/s each", "1,000 on their way each"]
+    assert [series.name for series in charts[0].series] == ["100/s each", "1,000 in flight each"]
     assert charts[0].series[0].points == ((1.0, 20.0), (4.0, 30.0))
     assert charts[0].log_x
 
 
 def test_producers_without_group_commit_are_shown_and_have_no_targets():
-    alone, together, apart = result(1, 20.0), result(16, 50.0), result(16, 80.0, creates=30, each_for_itself=True)
+    alone, together, apart = result(1, 20.0), result(16, 50.0), result(16, 80.0, creates=30, without_group_commit=True)
     outcome = found(alone, together, apart)
     (table,) = outcome.tables()
     assert [row[0] for row in table.rows[1:]] == [
         "16 producers, 100/s each",
-        "16 producers, 100/s each, each for itself",
+        "16 producers, 100/s each, without group commit",
     ]
     assert outcome.p99_ratio(apart) == 4.0, "a single producer has no peers to commit for"
     assert [target.name for target in outcome.targets()] == [
@@ -153,11 +153,11 @@ def test_producers_without_group_commit_are_shown_and_have_no_targets():
         "p99 to one producer's, 16 producers, 100/s each",
     ]
     charts = list(outcome.charts())
-    assert [series.name for series in charts[0].series] == ["100/s each", "100/s each, each for itself"]
+    assert [series.name for series in charts[0].series] == ["100/s each", "100/s each, without group commit"]
 
 
-@pytest.mark.parametrize(("each_for_itself", "asked"), [(False, "auto"), (True, "false")])
-def test_group_commit_is_off_only_where_the_load_says_so(tmp_path, monkeypatch, each_for_itself, asked):
+@pytest.mark.parametrize(("without_group_commit", "asked"), [(False, "auto"), (True, "false")])
+def test_group_commit_is_off_only_where_the_load_says_so(tmp_path, monkeypatch, without_group_commit, asked):
     confs: list[dict[str, object]] = []
 
     class Recording(Producer):
@@ -168,7 +168,7 @@ def test_group_commit_is_off_only_where_the_load_says_so(tmp_path, monkeypatch, 
     monkeypatch.setattr(producers, "Producer", Recording)
     monkeypatch.setattr(producers, "wait_for_all", lambda: None)
     monkeypatch.setattr(producers, "run_together", lambda tasks: [task() for task in tasks])
-    measure_fairness(str(tmp_path), ProducerLoad(1, 0.1, rate=100, each_for_itself=each_for_itself))
+    measure_fairness(str(tmp_path), ProducerLoad(1, 0.1, rate=100, without_group_commit=without_group_commit))
     assert [conf["deltaq.group.commit"] for conf in confs] == [asked]
 
 

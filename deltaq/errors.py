@@ -431,12 +431,12 @@ class Fenced(KafkaException):
 
 
 class GroupInUse(KafkaException):
-    """The group already has a live member, and a group has one member at a time. Close the other consumer, wait until
-    its session times out, use another `group.id`, or choose partitions with `assign()`."""
+    """The group has a live member, so its committed offsets cannot be deleted. Close its consumers first, or wait until
+    their sessions time out."""
 
     def __init__(self, group: str, *, reason: str | None = None) -> None:
         text = reason or f"group {group!r} already has a live member"
-        super().__init__(KafkaError(KafkaError.GROUP_MAX_SIZE_REACHED, text, retriable=True))
+        super().__init__(KafkaError(KafkaError.NON_EMPTY_GROUP, text))
         self.group = group
 
 

@@ -104,6 +104,7 @@ class ConsumerConfig(ClientConfig):
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
     partition_assignment_strategy: tuple[str, ...]
+    group_instance_id: str | None
     fetch_wait_max_ms: int
     fetch_max_bytes: int
     queued_max_messages_kbytes: int

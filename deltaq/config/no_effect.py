@@ -152,7 +152,6 @@ NO_EFFECT: tuple[Setting, ...] = (
         choice("group.protocol", "consumer", "classic", ("classic", "consumer")),
         string("group.protocol.type", "consumer", "consumer"),
         string("group.remote.assignor", "consumer"),
-        string("group.instance.id", "consumer"),
         integer("coordinator.query.interval.ms", "consumer", 600_000, 1, 3_600_000),
         string("share.acknowledgement.mode", "consumer", "implicit"),
     ),

@@ -116,6 +116,10 @@ _OF_CONSUMERS = (
         ("range", "roundrobin"),
         ("range", "roundrobin", "sticky", "cooperative-sticky"),
     ).means("Assignors, the preferred one first."),
+    string("group.instance.id", "consumer").means(
+        "The name of this member. A member with a name keeps its partitions while it is away, for up to "
+        "`session.timeout.ms`. Two consumers of a group must not have the same name: the newer one replaces the other."
+    ),
     choice("isolation.level", "consumer", "read_committed", ("read_uncommitted", "read_committed")).means(
         "As with `read_committed`, only committed records are visible.", effect="always"
     ),

@@ -18,18 +18,18 @@ from deltaq.consumer.lifecycle import Lifecycle
 from deltaq.consumer.offset_queries import OffsetQueries, watermarks
 from deltaq.consumer.reader import Reader, open_reader
 from deltaq.consumer.subscription import (
-    NO_MEMBER,
     RebalanceCallback,
     Subscription,
     Wanted,
-    is_cooperative,
     no_callback,
     open_membership,
     rebalance_callbacks,
 )
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
+from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import group_metadata
+from deltaq.groups.rebalance import strategies
 from deltaq.message import OFFSET_INVALID, FetchedMessage, Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_group
@@ -78,6 +78,7 @@ class Consumer:
         self._clock = clock
         self._store = open_root(config, clock) if store is None else store
         self._group = check_group(config.group_id)
+        self._strategies = strategies(config.partition_assignment_strategy)
         self._maintenance: BackgroundGroupMaintenance | None = None
         if config.maintenance_enable:
             from deltaq.maintenance.groups import BackgroundGroupMaintenance  # noqa: PLC0415 - `import deltaq` is lean
@@ -123,10 +124,11 @@ class Consumer:
         reader = self._running()
         reader.held.set([])  # a subscription replaces a manual assignment
         reader.held.follow(wanted.named)
-        membership = open_membership(sorted(names), self._config, self._store, self._clock, self._maintenance, reader)
+        config, store, clock = self._config, self._store, self._clock
+        membership = open_membership(sorted(names), config, store, clock, self._maintenance, reader, self._strategies)
         self._life.add(membership)
         self._subscription = Subscription(
-            wanted, callbacks, membership, reader, self._config, self._store, self._clock, self._calls.call_out
+            wanted, callbacks, membership, self._strategies, reader, config, store, clock, self._calls.call_out
         )
         membership.begin()
 
@@ -154,7 +156,7 @@ class Consumer:
 
         The default is the committed offset. A partition without one starts where `auto.offset.reset` says.
         """
-        if self._subscription is not None and is_cooperative(self._config):
+        if self._subscription is not None and self._strategies.is_cooperative:
             raise WrongState("assign() cannot be used with cooperative-sticky: call incremental_assign()")
         wanted = assignable(partitions)
         self._follow(tp.topic for tp in wanted)
@@ -164,7 +166,7 @@ class Consumer:
 
     def unassign(self) -> None:
         """Stop reading all partitions."""
-        if is_cooperative(self._config):
+        if self._strategies.is_cooperative:
             self.incremental_unassign(self.assignment())
         else:
             self.assign([])
@@ -192,7 +194,7 @@ class Consumer:
         self._was_assigned()
 
     def _check_incremental(self, what: str) -> None:
-        if self._subscription is not None and not is_cooperative(self._config):
+        if self._subscription is not None and not self._strategies.is_cooperative:
             raise WrongState(
                 f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
             )
@@ -211,8 +213,9 @@ class Consumer:
     def poll(self, timeout: float | None = -1) -> Message | None:
         """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
 
-        A message with an `error()` is an event, not a record. Raises GroupInUse if another consumer is the group's
-        member, Fenced if another consumer replaced this one after its session timed out, and what a callback raises.
+        A message with an `error()` is an event, not a record. Raises Fenced if the group
+        removed this consumer after its session timed out, KafkaException if the group refuses it, and what a callback
+        raises.
         """
         if self._calls.is_closed:
             self._calls.check_open()
@@ -473,14 +476,14 @@ class Consumer:
     def memberid(self) -> str | None:
         """This consumer's id in the group; None while it is not a member. Each join makes a new id."""
         self._calls.check_open()
-        session = None if self._subscription is None else self._subscription.session
-        return None if session is None else session.member_id
+        view = None if self._subscription is None else self._subscription.view
+        return None if view is None else view.member_id
 
     def consumer_group_metadata(self) -> bytes:
         """Opaque bytes that identify this membership, in librdkafka's layout."""
         self._calls.check_open()
-        session = None if self._subscription is None else self._subscription.session
-        return group_metadata(self._group, session)
+        view = None if self._subscription is None else self._subscription.view
+        return group_metadata(self._group, view)
 
     @exclusive
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
@@ -535,9 +538,9 @@ class Consumer:
     def _built(self) -> Reader:
         """The reader, whose threads may not have started yet."""
         if self._reader is None:
-            member = weakly(self._committing_member, NO_MEMBER)
+            claim = weakly(self._claim, NO_MEMBER)
             self._reader = open_reader(
-                self._config, self._store, self._clock, self._queries, self._events, self._schemas.get, member
+                self._config, self._store, self._clock, self._queries, self._events, self._schemas.get, claim
             )
         for part in (self._maintenance, self._reader.fetcher, self._reader.committer):
             if part is not None:
@@ -549,9 +552,10 @@ class Consumer:
         reader.begin()
         return reader
 
-    def _committing_member(self) -> str | None:
+    def _claim(self) -> Claim | None:
+        """On whose behalf to commit; None for a consumer that uses `assign`."""
         subscription = self._subscription
-        return None if subscription is None else subscription.committing_member()
+        return None if subscription is None else subscription.claim()
 
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)

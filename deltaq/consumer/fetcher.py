@@ -210,10 +210,9 @@ class Fetcher:
             return None if followed is None else followed.tail.live
 
     def counts(self) -> dict[str, int | None]:
-        """The number of partitions of every followed topic; None if the topic is not known to exist."""
+        """The number of partitions of every followed topic: 0 for one that does not exist, None before it was read."""
         with self._changed:
-            lives = {topic: followed.tail.live for topic, followed in self._topics.items()}
-        return {topic: None if live is None else live.head.partitions for topic, live in lives.items()}
+            return {topic: followed.count for topic, followed in self._topics.items()}
 
     def close(self) -> None:
         """End the thread and wait for it."""

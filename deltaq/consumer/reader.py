@@ -15,6 +15,7 @@ from deltaq.consumer.fetch_queue import PartitionEnd, PartitionError, PartitionR
 from deltaq.consumer.fetcher import Fetcher, FetchSettings
 from deltaq.consumer.offset_queries import OffsetQueries
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, UnknownTopic, WrongState
+from deltaq.groups.fencing import Claim
 from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
 from deltaq.message import FetchedMessage, Message, TopicPartition, event
 from deltaq.serde.schema import TopicSchema
@@ -131,7 +132,7 @@ def open_reader(
     queries: OffsetQueries,
     events: PendingEvents,
     schema_of: Callable[[str], TopicSchema | None],
-    committing_member: Callable[[], str | None],
+    claim: Callable[[], Claim | None],
 ) -> Reader:
     """Build the reader of one consumer. Its threads begin with `Reader.begin`."""
     plan = NewTopicPlan(config.num_partitions, None, topic_properties({}))
@@ -155,7 +156,7 @@ def open_reader(
     interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else 0
     committer = OffsetCommitter(
         queries.group_log,
-        committing_member,
+        claim,
         topic_now,
         held.stored,
         weakly(events.committed, None),

@@ -11,10 +11,13 @@ from typing import Generic, TypeAlias, TypeVar
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
-from deltaq.errors import Fenced, InvalidConfig, KafkaError, Unavailable
+from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, Unavailable
+from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog, GroupMaintenance
-from deltaq.groups.membership import Membership, Session
-from deltaq.groups.state import Member
+from deltaq.groups.membership import GroupView, Membership
+from deltaq.groups.offset_commits import HandOver
+from deltaq.groups.rebalance import Strategies, left, released
+from deltaq.groups.state import GroupHead, Key, Member
 from deltaq.message import Message, TopicPartition, event
 from deltaq.metadata import topic_names
 from deltaq.names import check_topic
@@ -24,10 +27,6 @@ _log = logging.getLogger("deltaq.consumer")
 
 _MATCH_AGAIN_S = 1.0
 """Seconds until the next try to list matching topics if the store is unavailable."""
-
-NO_MEMBER = ""
-"""A member id with which every commit is refused: no member has an empty id."""
-
 
 C = TypeVar("C")
 RebalanceCallback: TypeAlias = Callable[[C, list[TopicPartition]], object]
@@ -52,18 +51,22 @@ def open_membership(
     clock: Clock,
     maintenance: GroupMaintenance | None,
     reader: Reader,
+    strategies: Strategies,
 ) -> Membership:
     """A membership for a consumer that wants these topics and patterns. It joins after `Membership.begin`."""
-    member = Member(tuple(topics), config.client_id, socket.gethostname(), config.session_timeout_ms)
+    member = Member(
+        tuple(topics),
+        config.client_id,
+        socket.gethostname(),
+        config.session_timeout_ms,
+        config.max_poll_interval_ms,
+        config.group_instance_id,
+        tuple((name, "") for name in strategies.assignors),
+    )
     intervals_s = config.heartbeat_interval_ms / 1000, config.max_poll_interval_ms / 1000
     # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
     log = GroupLog(store, config.group_id, clock, config.client_id, maintenance)
-    return Membership(store, log, member, *intervals_s, clock, reader.fetcher.queue.wake)
-
-
-def is_cooperative(config: ConsumerConfig) -> bool:
-    """Whether partitions are assigned and revoked one by one instead of all at once."""
-    return config.partition_assignment_strategy == ("cooperative-sticky",)
+    return Membership(store, log, member, strategies, *intervals_s, clock, reader.fetcher.queue.wake)
 
 
 class Wanted:
@@ -102,6 +105,7 @@ class Subscription(Generic[C]):
         wanted: Wanted,
         callbacks: Mapping[str, RebalanceCallback[C]],
         membership: Membership,
+        strategies: Strategies,
         reader: Reader,
         config: ConsumerConfig,
         store: Store,
@@ -110,6 +114,7 @@ class Subscription(Generic[C]):
     ) -> None:
         self.wanted = wanted
         self.membership = membership
+        self._strategies = strategies
         self._callbacks = callbacks
         self._fetcher = reader.fetcher
         self._held = reader.held
@@ -117,16 +122,16 @@ class Subscription(Generic[C]):
         self._events = reader.events
         self._auto_commit = config.enable_auto_commit
         self._refresh_ms = config.topic_metadata_refresh_interval_ms
-        self._is_cooperative = is_cooperative(config)
         self._group = config.group_id
         self._store = store
         self._clock = clock
         self._call_out = call_out
         self._match_at = float("-inf")
         self._unmatched_reported = False
-        self._session: Session | None = None  # the session that the partitions were assigned in; None without any
-        self._partitions: list[TopicPartition] = []
-        self._changes_seen = -1
+        self._view: GroupView | None = None  # the view that the assignment follows; None without an assignment
+        self._claim = NO_MEMBER  # on whose behalf records were read last
+        self._partitions: frozenset[Key] = frozenset()
+        self._changes_offered = -1
         self._is_revoking = False
         self._default_action: Callable[[], None] | None = None  # the default action, if no callback has done it itself
         self._has_ended = False
@@ -134,33 +139,35 @@ class Subscription(Generic[C]):
     # --- membership ---
 
     @property
-    def session(self) -> Session | None:
-        """The consumer's current session in the group; None while it is not a member."""
-        return self.membership.session
+    def view(self) -> GroupView | None:
+        """The group as the consumer sees it; None while it is not a member."""
+        return self.membership.view
 
-    def committing_member(self) -> str:
-        """The member id to commit with: that of the session in which the partitions were assigned, even if the
-        consumer has joined again since."""
-        session = self._session or self.session
-        return NO_MEMBER if session is None else session.member_id
+    def claim(self) -> Claim:
+        """On whose behalf to commit: the member that got the partitions, even if the consumer has joined again since."""
+        view = self.view
+        return view.claim if self._claim is NO_MEMBER and view is not None else self._claim
 
     def check_not_lost(self, group: str) -> None:
         """Raise Fenced if the session in which the partitions were assigned has ended: its offsets must not be
         committed, because another member may have read on from there."""
-        if self._session is not None and self.session != self._session:
+        if self._is_lost(self.view):
             reason = f"this consumer is no longer the member of group {group!r} that got the partitions"
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
+
+    def _is_lost(self, view: GroupView | None) -> bool:
+        return self._view is not None and (view is None or view.member_id != self._view.member_id)
 
     # --- work between two polls ---
 
     def is_quiet(self) -> bool:
         """Whether `serve` would do nothing. Counts as a poll; takes no lock."""
-        session = self._session
+        view = self._view
         return (
-            session is not None
+            view is not None
             and self.membership.polled_in_time()
-            and self.session is session
-            and self._fetcher.changes == self._changes_seen
+            and self.view is view
+            and self._fetcher.changes == self._changes_offered
             and not self._default_action
             and not (self.wanted.patterns and self._clock.monotonic() >= self._match_at)
         )
@@ -168,28 +175,28 @@ class Subscription(Generic[C]):
     def serve(self, consumer: C) -> Message | None:
         """Do the work that belongs to the application's thread: callbacks and changes of the assignment.
 
-        Returns an event for the application, or None. Raises what a callback raises, GroupInUse, Fenced, and an
-        Unavailable that is not retriable.
+        Returns an event for the application, or None. Raises what a callback raises, Fenced, the reason why the group
+        refused the consumer, and an Unavailable that is not retriable.
         """
         self.membership.begin()
         if self.membership.polled():
             return event(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
         self._finish_call()
-        session = self.session
-        if session is not self._session and self._session is not None:
-            self._revoke(consumer, "lost")
+        view = self.view
+        if self._is_lost(view):
+            self._lose(consumer)
         if self._has_ended:  # the callback has ended the subscription
             return None
-        if self._session is None:
+        if self._view is None:
             self._raise_why()
-        if session is None:
-            return None
         if self.wanted.patterns and self._clock.monotonic() >= self._match_at:
             unmatched = self._match()
             if unmatched is not None:
                 return unmatched
-        if self._session is None or self._fetcher.changes != self._changes_seen:
-            self._follow_growth(consumer, session)
+        if self._fetcher.changes != self._changes_offered or self._view is None:
+            self._offer()
+        if view is not None and view is not self._view:
+            self._follow_group(consumer, view)
         return None
 
     def was_assigned(self) -> None:
@@ -199,7 +206,7 @@ class Subscription(Generic[C]):
     def end(self, consumer: C) -> None:
         """Revoke the partitions and leave the group. Then raises what a callback has raised."""
         try:
-            self._revoke(consumer, "revoke")
+            self._revoke_all(consumer, self._leave)
         finally:
             self._has_ended = True
             self.membership.close()
@@ -233,77 +240,154 @@ class Subscription(Generic[C]):
         self._unmatched_reported = True
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self.wanted.patterns[0].pattern)
 
-    def _follow_growth(self, consumer: C, session: Session) -> None:
-        """Assign all partitions of all topics, and run the rebalance callbacks when they have changed."""
+    def _offer(self) -> None:
+        """Tell the group the partitions of the topics, once all topics were looked at."""
         changes = self._fetcher.changes
         mine = self.wanted.topics
-        counts = {topic: count or 0 for topic, count in self._fetcher.counts().items() if topic in mine}
-        wanted = [TopicPartition(topic, partition) for topic in sorted(counts) for partition in range(counts[topic])]
-        held = self._partitions
-        if wanted == held or (self._session is None and not wanted):
-            self._changes_seen = changes
+        counts = {topic: count for topic, count in self._fetcher.counts().items() if topic in mine}
+        known = {topic: count for topic, count in counts.items() if count is not None}
+        if len(known) == len(mine):
+            self.membership.offer(known)
+            self._changes_offered = changes
+
+    # --- the assignment ---
+
+    def _follow_group(self, consumer: C, view: GroupView) -> None:
+        """Follow what the group's log says of this member, and run the rebalance callbacks."""
+        if self._strategies.is_cooperative:
+            self._follow_incrementally(consumer, view)
             return
-        if self._is_cooperative:
-            gone = [tp for tp in held if tp not in set(wanted)]
-            if gone:
-                self._default_action = lambda: self._give_up(gone)
-                self._partitions = [tp for tp in held if tp not in set(gone)]
-                self._call(consumer, "revoke", gone)
-            new = [tp for tp in wanted if tp not in set(held)]
+        if self._view is not None and view.generation != self._view.generation:
+            self._revoke_all(consumer, lambda: self._release(view.owned - view.assigned))
+        if self._view is not None:  # only what others own has changed
+            self._view = view
+        elif view.assigned <= view.owned and not self._has_ended:
+            self._assign(consumer, view, view.assigned)
+
+    def _follow_incrementally(self, consumer: C, view: GroupView) -> None:
+        """Revoke what is no longer assigned, then assign what is new. What stays is not interrupted."""
+        gone = self._partitions - view.assigned
+        if gone:
+            self._commit_before_callback("revoke")
+            self._default_action = lambda: self._give_up(gone)
+            self._call(consumer, "revoke", gone)
+        if self._has_ended:  # the callback has ended the subscription
+            return
+        before = self._view
+        new = (view.assigned & view.owned) - self._partitions
+        if new or before is None or view.generation != before.generation:
+            self._assign(consumer, view, new)
         else:
-            self._revoke(consumer, "revoke")
-            new = wanted
-        if self._has_ended:  # a callback has ended the subscription
-            return
-        shown = ", ".join(f"{topic!r}: {counts[topic]}" for topic in sorted(counts))
-        _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, session.member_id, shown)
+            self._view = view
+
+    def _assign(self, consumer: C, view: GroupView, new: frozenset[Key]) -> None:
+        is_first = self._view is None
         # In this order: an interrupt must not leave partitions that count as assigned but are not read.
         self._default_action = lambda: self._hold(new)
-        self._session, self._partitions, self._changes_seen = session, wanted, changes
-        self._call(consumer, "assign", new)
+        self._view, self._claim = view, view.claim
+        self._partitions = self._partitions | new
+        if new or not is_first or any(self._fetcher.counts().values()):
+            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(new))
+            _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, view.member_id, shown)
+            self._call(consumer, "assign", new)
 
-    def _hold(self, new: list[TopicPartition]) -> None:
-        if self._is_cooperative:
-            self._held.add([tp for tp in new if not self._held.holds(tp.topic, tp.partition)])
+    def _hold(self, new: frozenset[Key]) -> None:
+        partitions = _listed(new)
+        if self._strategies.is_cooperative:
+            self._held.add([tp for tp in partitions if not self._held.holds(tp.topic, tp.partition)])
         else:
-            self._held.set(new)
+            self._held.set(partitions)
         self._follow()
 
-    def _give_up(self, gone: list[TopicPartition]) -> None:
-        self._held.remove(gone)
-        self._follow()
+    def _give_up(self, gone: frozenset[Key]) -> None:
+        self._partitions -= gone
+        try:
+            self._release(gone)
+        finally:
+            self._held.remove(_listed(key for key in gone if self._held.holds(*key)))
+            self._follow()
 
     def _follow(self) -> None:
         self._held.follow(self.wanted.named, self.wanted.matched)
 
-    def _revoke(self, consumer: C, why: str) -> None:
-        """Revoke all partitions. Commits stored offsets first, unless the partitions are lost already.
+    def _lose(self, consumer: C) -> None:
+        """The partitions are lost: the group has given them to others, or may have."""
+        self._end_assignment(
+            lambda: self._call(consumer, "lost" if "lost" in self._callbacks else "revoke", self._drop())
+        )
+
+    def _revoke_all(self, consumer: C, hand_over: Callable[[], None]) -> None:
+        """Revoke all partitions, and hand them over with the stored offsets in the same entry.
 
         Does nothing when called again from the callback, which may end the subscription or close the consumer.
         """
-        if self._session is None or self._is_revoking:
+
+        def revoke() -> None:
+            self._commit_before_callback("revoke")
+            try:
+                if partitions := self._drop():
+                    self._call(consumer, "revoke", partitions)
+            finally:
+                hand_over()
+
+        self._end_assignment(revoke)
+
+    def _drop(self) -> frozenset[Key]:
+        dropped, self._partitions = self._partitions, frozenset()
+        return dropped
+
+    def _end_assignment(self, end: Callable[[], None]) -> None:
+        if self._view is None or self._is_revoking:
             return
         try:
             self._is_revoking = True
-            partitions, self._partitions = self._partitions, []
-            if why == "lost":
-                self._call(consumer, "lost" if "lost" in self._callbacks else "revoke", partitions)
-                return
-            self._commit_stored()
-            self._call(consumer, "revoke", partitions)
-            self._commit_stored()  # offsets that the callback has stored
+            end()
         finally:
             self._is_revoking = False
             self._held.set([])
-            self._session = None
+            self._view = None
             self._committer.forget()
+
+    def _commit_before_callback(self, name: str) -> None:
+        """Commit what is stored: the callback may end the assignment, and the stored offsets with it."""
+        if name in self._callbacks and self._auto_commit:
+            self._committer.commit_stored()
+
+    def _release(self, keys: frozenset[Key]) -> None:
+        def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
+            mine = keys & head.owned(claim.member_id) - head.assigned.get(claim.member_id, frozenset())
+            return released(head, claim.member_id, mine, self._strategies) if mine else None
+
+        if not keys:
+            self._commit_stored()
+        elif not self._hand_over("RELEASE", plan):
+            self.membership.release_later(keys)
+
+    def _leave(self) -> None:
+        def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
+            return left(head, {claim.member_id}, self._strategies)
+
+        if self.membership.is_static:
+            self._commit_stored()
+        else:
+            self.membership.begin_to_leave()
+            self._hand_over("LEAVE", plan)  # else the membership leaves as it closes
+
+    def _hand_over(self, operation: str, plan: HandOver) -> bool:
+        """Change the membership, with the stored offsets in the same entry. Returns whether it succeeded."""
+        try:
+            self._committer.hand_over(operation, plan, commit_stored=self._auto_commit)
+        except KafkaException as error:
+            _log.warning("partitions not released yet group=%r reason=%s", self._group, error)
+            return False
+        return True
 
     def _commit_stored(self) -> None:
         if self._auto_commit:
             self._committer.commit_stored()
         self._committer.finish_queued()
 
-    def _call(self, consumer: C, name: str, partitions: list[TopicPartition]) -> None:
+    def _call(self, consumer: C, name: str, keys: frozenset[Key]) -> None:
         """Run a rebalance callback, then the default action unless the callback has done it itself.
 
         If the callback is interrupted before that, the next call does the default action.
@@ -311,8 +395,7 @@ class Subscription(Generic[C]):
         callback = self._callbacks.get(name)
         try:
             if callback is not None:
-                copies = [TopicPartition(tp.topic, tp.partition) for tp in partitions]
-                self._call_out(lambda: callback(consumer, copies))
+                self._call_out(lambda: callback(consumer, _listed(keys)))
         finally:
             self._finish_call()
 
@@ -320,6 +403,10 @@ class Subscription(Generic[C]):
         if self._default_action is not None and not self._has_ended:
             self._default_action()
         self._default_action = None
+
+
+def _listed(keys: Iterable[Key]) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for topic, partition in sorted(keys)]
 
 
 def _pattern(name: str) -> re.Pattern[str]:

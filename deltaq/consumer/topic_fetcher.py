@@ -53,8 +53,17 @@ class TopicFetcher:
         self._report_end = report_end
         self._new_from: int | None = None  # partitions from this one on were added after following began
         self._missing_reported = False
+        self._is_unreadable = False
         self._failures = 0
         self._retry_at = 0.0
+
+    @property
+    def count(self) -> int | None:
+        """The topic's number of partitions: 0 if it does not exist or cannot be read, None if that is not known yet."""
+        if self.tail.live is not None:
+            return self.tail.live.head.partitions
+        is_read = self._is_unreadable or (self.tail.published is not None and self._plan is None)
+        return 0 if is_read else None
 
     def advance(self) -> bool:
         """Read new log entries and fetch from the next files. Returns whether anything was found."""
@@ -99,6 +108,7 @@ class TopicFetcher:
         self._retry_at = self._clock.monotonic() + error_pause_s(self._failures + 3, self._clock.random())
         _log.warning("reading failed topic=%r error=%s", self._topic, error)
         if not isinstance(error, Unavailable) or not error.error.retriable():
+            self._is_unreadable = True
             self._queue.put_until_fixed(PartitionError(self._topic, -1, 0, error))
         elif self._failures == 1:
             self._queue.put(StoreOutage(self._topic, error))

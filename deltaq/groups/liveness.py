@@ -40,31 +40,51 @@ class HeartbeatWatch:
     _group: str
     _clock: Clock
     _seen: dict[str, tuple[bytes | None, float]] = field(default_factory=dict)
-    """By member: its object's content, and when first seen."""
+    """By heartbeat object: its content, and when first seen."""
 
     def check(self, members: Mapping[str, Member]) -> Sighting:
         """Check the heartbeats of these members, and forget all others. Raises Unavailable."""
-        self._seen = {member_id: seen for member_id, seen in self._seen.items() if member_id in members}
-        alive, dead = set(), set()
+        by_object: dict[str, list[str]] = {}
         for member_id, member in members.items():
+            by_object.setdefault(heartbeat_name(member_id, member), []).append(member_id)
+        self._seen = {name: seen for name, seen in self._seen.items() if name in by_object}
+        alive: set[str] = set()
+        dead: set[str] = set()
+        for name, of_object in by_object.items():
             began_at = self._clock.monotonic()
-            content = self._content(member_id)
-            before = self._seen.get(member_id)
+            content = self._content(name)
+            before = self._seen.get(name)
             if before is None or before[0] != content:
-                self._seen[member_id] = content, self._clock.monotonic()
+                self._seen[name] = content, self._clock.monotonic()
                 if before is not None:
-                    alive.add(member_id)
-            elif began_at - before[1] >= member.session_timeout_s:
-                dead.add(member_id)
+                    alive.update(of_object)
+            else:
+                silent_s = began_at - before[1]
+                dead.update(member_id for member_id in of_object if silent_s >= members[member_id].session_timeout_s)
         return Sighting(frozenset(alive), frozenset(dead))
 
-    def _content(self, member_id: str) -> bytes | None:
+    def next_verdict_s(self, members: Mapping[str, Member]) -> float:
+        """Seconds until the first of these members is dead if it stays silent; infinite without a checked member."""
+        now = self._clock.monotonic()
+        left = [
+            seen[1] + member.session_timeout_s - now
+            for member_id, member in members.items()
+            if (seen := self._seen.get(heartbeat_name(member_id, member))) is not None
+        ]
+        return max(0.0, min(left, default=float("inf")))
+
+    def _content(self, name: str) -> bytes | None:
         try:
-            return self._store.get(names.member_key(self._group, member_id))
+            return self._store.get(names.member_key(self._group, name))
         except ObjectMissing:
             return None
         except StoreError as error:
             raise unavailable(error) from error
+
+
+def heartbeat_name(member_id: str, member: Member) -> str:
+    """The name of a member's heartbeat object, which members of one process may share."""
+    return member.heartbeat or member_id
 
 
 def remove_heartbeat(store: Store, group: str, member_id: str) -> None:

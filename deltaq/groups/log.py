@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.delta.actions import Action, CommitInfo
-from deltaq.delta.log import DeltaLog, Draft
+from deltaq.delta.actions import Action, CommitInfo, Metadata
+from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.reader import LogCleaned
 from deltaq.delta.store_errors import unavailable
-from deltaq.delta.table_state import TableState
+from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import KafkaException
+from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
-from deltaq.groups.state import (
-    CommittedOffset,
-    GroupHead,
-    Member,
-    commit_actions,
-    committed_offset,
-    forget_actions,
-    forget_over_actions,
-    group_head,
-    join_actions,
-    leave_actions,
-)
+from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
+from deltaq.groups.state import GroupHead, group_head
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
 
 R = TypeVar("R")
 Plan: TypeAlias = "Callable[[TableState, int], list[Action]]"
+HeadPlan: TypeAlias = "Callable[[GroupHead], GroupHead | None]"
 
 CHECK_INTERVAL_S = 1.0
 """Longest time between two checks of a member's heartbeat while a commit waits for their result."""
+
+
+# A Delta table must have a column, though a group never has a row.
+_SCHEMA = json.dumps(
+    {"type": "struct", "fields": [{"name": "group", "type": "string", "nullable": True, "metadata": {}}]}
+)
 
 
 class GroupMaintenance(Protocol):
@@ -82,47 +81,51 @@ class GroupLog:
             self._catch_up()
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
-    def join(self, member_id: str, member: Member, dead: Sequence[str], deadline: float) -> int:
-        """Become the only member, putting out those in `dead`. Returns the new generation. Raises GroupInUse if another
-        member lives, and what `DeltaLog.commit` raises."""
+    def change(
+        self, operation: str, plan: HeadPlan, deadline: float, offsets: Sequence[CommittedOffset] = ()
+    ) -> GroupHead:
+        """Change the membership: `plan(head)` is the head to write, or None if nothing is left to do. `offsets` are
+        committed in the same entry. Returns the head. Raises what `plan` and `DeltaLog.commit` raise."""
+        self._sync_topics(offsets)
         with self._lock:
             self._catch_up()
-            self._commit(
-                "JOIN",
-                lambda state, now: join_actions(state, self._head(state), self.group, member_id, member, dead, now),
-                deadline,
-            )
-            return self._head(self._log.state).generation
 
-    def leave(self, member_id: str, deadline: float) -> None:
-        """Remove a member; no effect if `member_id` is not one. Raises what `DeltaLog.commit` raises."""
-        with self._lock:
-            self._catch_up()
-            if member_id in self._head(self._log.state).members:
-                self._commit("LEAVE", lambda state, _: leave_actions(self._head(state), member_id), deadline)
+            def actions(state: TableState, now: int) -> list[Action]:
+                after = plan(self._head(state))
+                changes = [] if after is None else [after.action()]
+                return (
+                    [*_table(state, self.group, now), *changes, *offset_actions(state, offsets, now)] if changes else []
+                )
+
+            self._commit(operation, actions, deadline)
+            return self._head(self._log.state)
 
     def commit(
-        self, member_id: str | None, offsets: Sequence[CommittedOffset], deadline: float, *, wait: bool = False
+        self, claim: Claim | None, offsets: Sequence[CommittedOffset], deadline: float, *, wait: bool = False
     ) -> None:
         """Commit offsets atomically. Raises Fenced, and what `DeltaLog.commit` raises.
 
-        The log entries of the offsets' topics are synced first. Otherwise a power failure could undo a record that the
-        group has committed, and the group would skip the next record written at the same offset.
-
-        Without a `member_id` the commit is refused while the group has a living member. Each such call checks the
-        members' heartbeats once, and puts out those seen dead, in the same entry. With `wait` it checks until each
+        Without a `claim` the commit is refused while the group has a living member. Each such call checks the
+        members' heartbeats once, and removes those seen dead, in the same entry. With `wait` it checks until each
         member is known to live or to be dead: a program that commits once and ends gets past a killed member, too.
         """
-        for topic in sorted({offset.topic for offset in offsets}):
-            self._sync(names.topic_log(topic))
+        self._sync_topics(offsets)
+        keys = [(offset.topic, offset.partition) for offset in offsets]
         with self._lock:
             self._catch_up()
-            dead = self._dead_members(deadline if wait else float("-inf")) if member_id is None else frozenset()
-            self._commit(
-                "COMMIT OFFSETS",
-                lambda state, now: commit_actions(state, self._head(state), self.group, member_id, offsets, now, dead),
-                deadline,
-            )
+            dead = self._dead_members(deadline if wait else float("-inf")) if claim is None else frozenset()
+
+            def actions(state: TableState, now: int) -> list[Action]:
+                head = self._head(state)
+                if claim is None:
+                    check_no_members(head, self.group, dead)
+                else:
+                    check_may_commit(head, self.group, claim, keys)
+                emptied = [GroupHead(head.generation + 1).action()] if claim is None and head.members else []
+                table = _table(state, self.group, now)
+                return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
+
+            self._commit("COMMIT OFFSETS", actions, deadline)
         for other in dead:
             remove_heartbeat(self._store, self.group, other)
 
@@ -139,25 +142,33 @@ class GroupLog:
     def forget_offsets(
         self, app_ids: Sequence[str] | None, deadline: float, dead: Sequence[str] = (), at_version: int | None = None
     ) -> None:
-        """Delete committed offsets (all if `app_ids` is None), and put out the members in `dead`. Raises GroupInUse for
+        """Delete committed offsets (all if `app_ids` is None), and remove the members in `dead`. Raises GroupInUse for
         other members, GroupChanged if `at_version` is not the newest version, and what `DeltaLog.commit` raises."""
 
         def plan(state: TableState, now: int) -> list[Action]:
             if at_version is not None and state.version != at_version:
                 raise GroupChanged(self.group)
-            return forget_actions(state, self._head(state), self.group, app_ids, dead, now)
+            head = self._head(state)
+            check_not_in_use(head, self.group, dead)
+            actions = forget_actions(state, state.txns if app_ids is None else app_ids, now)
+            return [GroupHead(head.generation + 1).action(), *actions] if head.members else actions
 
         self._forget(plan, deadline)
 
     def forget_over(self, app_ids: Sequence[str], deadline: float) -> None:
         """Delete offsets of topic ids that no longer exist; the group may have members. Raises as `DeltaLog.commit`."""
-        self._forget(lambda state, now: forget_over_actions(state, app_ids, now), deadline)
+        self._forget(lambda state, now: forget_actions(state, app_ids, now), deadline)
 
     def _forget(self, plan: Plan, deadline: float) -> None:
         with self._lock:
             self._catch_up()
-            if plan(self._log.state, 0):
-                self._commit("FORGET OFFSETS", plan, deadline)
+            self._commit("FORGET OFFSETS", plan, deadline)
+
+    def _sync_topics(self, offsets: Sequence[CommittedOffset]) -> None:
+        """Sync the log entries of the offsets' topics. Otherwise a power failure could undo a record that the group has
+        committed, and the group would skip the next record written at the same offset."""
+        for topic in sorted({offset.topic for offset in offsets}):
+            self._sync(names.topic_log(topic))
 
     def _sync(self, folder: str) -> None:
         try:
@@ -168,15 +179,19 @@ class GroupLog:
             raise unavailable(error) from error
 
     def _commit(self, operation: str, plan: Plan, deadline: float) -> None:
+        """Commit what `plan` returns for the slot that is tried; nothing if that is no action."""
         txn_id = self._clock.unique_id()
 
-        def write(state: TableState) -> Draft:
+        def write(state: TableState) -> Draft | Abandoned[None]:
             now = self._clock.time_ms()
             info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
-            return Draft(info, plan(state, now))
+            actions = plan(state, now)
+            return Draft(info, actions) if actions else Abandoned(None)
 
         committed = self._moved(lambda: self._log.commit(write, deadline))
-        if self._maintenance is not None and committed.entry.version == self._log.state.version:
+        if committed is None or self._maintenance is None:
+            return
+        if committed.entry.version == self._log.state.version:
             self._maintenance.committed(committed.entry.version, self._log.state.copy)
 
     def _catch_up(self) -> None:
@@ -205,3 +220,10 @@ class GroupLog:
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)
+
+
+def _table(state: TableState, group: str, now_ms: int) -> list[Action]:
+    """The protocol and metadata actions of a log's first entry; none for a log that exists."""
+    if state.version >= 0:
+        return []
+    return [PROTOCOL, Metadata(f"group-{group}", _SCHEMA, {}, now_ms, name=group)]

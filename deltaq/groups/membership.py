@@ -1,96 +1,141 @@
-"""A consumer's membership in its group: joining, heartbeats and leaving, on a thread.
+"""A consumer's membership in its group, on a thread: joining, heartbeats, watching other members, leaving.
 
-A group has one member at a time. A consumer that finds another member is refused if that one's heartbeat object
-changes, and replaces it if it does not change for the member's `session.timeout.ms` (`deltaq/groups/liveness.py`).
-A member that was silent for that long ends its own session and joins again with a new id: a watcher never puts out a
-living member, however late it acts.
+The thread keeps the consumer in its group and publishes what the group's log says of it (`GroupView`). The consumer's
+own thread follows the view: it runs the rebalance callbacks and releases partitions (`consumer/subscription.py`).
+A member that was silent for its `session.timeout.ms` ends its own session and joins again with a new id, so a watcher
+never removes a living member, however late it acts.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from deltaq import names
 from deltaq.clock import Clock, Thread
-from deltaq.delta.store_errors import unavailable
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
+from deltaq.groups.fencing import Claim, not_a_member
+from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import Member, in_use
-from deltaq.store import Store, StoreError
+from deltaq.groups.rebalance import Strategies, differs, joined, left, released, resized
+from deltaq.groups.state import GroupHead, Key, Member
+from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")
 
+REMOTE_POLL_S = 1.0
+"""Seconds between two reads of the group's log on an object store while no partition has to move."""
+
+REMOTE_BUSY_POLL_S = 0.1
+"""The same while partitions move."""
+
+_REST_S = 0.02
+"""Shortest time between two reads of the group's log: offset commits of all members wake this thread."""
+
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """One uninterrupted membership of a consumer: its member id, and the group's generation when it joined."""
+class GroupView:
+    """The group as one of its members sees it: the partitions that it shall have, and those that it owns."""
 
     member_id: str
+    instance_id: str | None
     generation: int
+    assigned: frozenset[Key]
+    owned: frozenset[Key]
+
+    @property
+    def claim(self) -> Claim:
+        """On whose behalf offsets are committed."""
+        return Claim(self.member_id, self.generation, self.instance_id)
 
 
-def group_metadata(group: str, session: Session | None) -> bytes:
-    """Opaque bytes that identify a membership, in librdkafka's layout; `session` is None for a non-member."""
-    generation, member_id = (-1, "") if session is None else (session.generation, session.member_id)
+def group_metadata(group: str, view: GroupView | None) -> bytes:
+    """Opaque bytes that identify a membership, in librdkafka's layout; `view` is None for a non-member."""
+    generation, member_id = (-1, "") if view is None else (view.generation, view.member_id)
     texts = b"".join(text.encode() + b"\0" for text in (group, member_id))
     return b"CGMDv2:" + struct.pack("<i", generation) + texts + b"\x01"
-
-
-class _SessionExpired(Exception):
-    """This member was silent for its `session.timeout.ms`, so another consumer may have replaced it."""
 
 
 @dataclass(eq=False)
 class Membership:
     """Keeps one consumer in its group, with a new member id for each session, so that commits of an earlier one are
-    refused. `on_change()` is called when `session` or the result of `take_error` changes."""
+    refused. `on_change()` is called when `view` or the result of `take_error` changes."""
 
     _store: Store
     _log: GroupLog
     _member: Member
+    _strategies: Strategies
     _heartbeat_interval_s: float
     _max_poll_interval_s: float
     _clock: Clock
     _on_change: Callable[[], None]
-    _session: Session | None = None
-    _proven_at: float = float("inf")  # `uptime` before the last heartbeat; infinite before the first
+    _view: GroupView | None = None
+    _head: GroupHead | None = None  # of `_view`
+    _offered: Mapping[str, int] | None = None  # the partitions of the topics, as the consumer knows them
+    _proposed: Mapping[str, int] | None = None  # the same, as last written to or found in the log
+    _to_release: frozenset[Key] = frozenset()
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
-    _waited_for: str = ""  # the members last logged as waited for since the last session
     _closing: bool = False
+    _stays: bool = False  # a static member that ends without leaving
+    _is_leaving: bool = False  # the consumer is leaving the group itself
     _poll_exceeded: bool = False
-    _beats: int = 0
+    _is_replaced: bool = False  # another consumer has joined with this `group.instance.id`
     _is_running: bool = False
     _thread: Thread | None = None
     _ended: set[str] = field(default_factory=set)  # ids of ended sessions that may still be members in the log
 
     def __post_init__(self) -> None:
-        self._changed = self._clock.condition()
+        session_timeout_s = self._member.session_timeout_s
         self._id = self._new_id()
+        self._heartbeat = Heartbeat(
+            self._store, self._log.group, self._clock, session_timeout_s, self._heartbeat_interval_s
+        )
         self._watch = HeartbeatWatch(self._store, self._log.group, self._clock)
-        self._session_timeout_s = self._member.session_timeout_s
-        self._poll_at = self._clock.monotonic()
+        self._members = MemberWatch(self._watch, self._clock, self._heartbeat_interval_s)
+        self._wakes = self._store.watch()
+        self._wakes.add(names.group_folder(self._log.group) + names.LOG_FOLDER)
+        self._poll_at = self._read_at = self._clock.monotonic()
 
     # --- what the consumer calls ---
 
     def begin(self) -> None:
         """Start the thread, unless it runs. The consumer must hold the membership before, to end it in any case."""
         if self._thread is None:
+            self._wakes.wake()  # opens it, before two threads use it
             self._thread = self._clock.start_thread(self._run, f"deltaq-group-{self._log.group}")
 
     @property
-    def session(self) -> Session | None:
-        """The session in which this consumer may deliver records; None while it is not a member. Also None once its
-        last heartbeat is `session.timeout.ms` old, suspensions included: another consumer may have replaced it."""
-        proven_at = self._proven_at  # read before the session: the end of a session resets it
-        session = self._session
-        if session is None or self._clock.uptime() - proven_at >= self._session_timeout_s:
-            return None
-        return session
+    def view(self) -> GroupView | None:
+        """What the consumer may deliver records of; None while it is not a member. Also None once its last heartbeat is
+        `session.timeout.ms` old, suspensions included: the group may have removed it."""
+        is_silent = self._heartbeat.is_silent()  # before the view is read: the end of a session resets it
+        view = self._view
+        return None if view is None or is_silent else view
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is away."""
+        return self._member.instance_id is not None
+
+    def offer(self, partitions: Mapping[str, int]) -> None:
+        """Set the number of partitions of the topics that the consumer subscribes to; 0 for a topic that does not
+        exist. The consumer joins once they are known, and the group is told when they change."""
+        if self._offered != partitions:
+            self._offered = dict(partitions)
+            self._wakes.wake()
+
+    def release_later(self, keys: Collection[Key]) -> None:
+        """Release partitions that the consumer has given up, but could not release itself."""
+        self._to_release |= frozenset(keys)
+        self._wakes.wake()
+
+    def begin_to_leave(self) -> None:
+        """The consumer is about to leave the group itself, so its removal is no error."""
+        self._is_leaving = True
 
     def polled_in_time(self) -> bool:
         """Record a poll. False if `max.poll.interval.ms` was exceeded: call `polled` to let the consumer rejoin."""
@@ -101,9 +146,8 @@ class Membership:
         """Record a poll. True, once, if the consumer has left its group by `max.poll.interval.ms`."""
         if self.polled_in_time():
             return False
-        with self._changed:
-            self._poll_exceeded = False
-            self._changed.notify_all()
+        self._poll_exceeded = False
+        self._wakes.wake()
         return True
 
     def take_error(self) -> KafkaException | None:
@@ -114,38 +158,45 @@ class Membership:
         return error
 
     def close(self) -> None:
-        """Leave the group and end the thread. During an outage, the next member waits for the session time-out."""
+        """Leave the group and end the thread. During an outage, the group waits for the session time-out.
+
+        A member with a `group.instance.id` stays, so that it finds its partitions again if it returns in time.
+        """
+        self._stays = self.is_static
         if (thread := self.abandon()) is not None:
+            self._wakes.wake()
             thread.join()
 
     def abandon(self) -> Thread | None:
-        """Let the thread leave the group and end soon, and return it."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        """Let the thread leave the group and end soon, and return it. Does not wake it: a finalizer may call this in
+        that very thread while it waits."""
+        self._closing = True
         return self._thread
 
     # --- the thread ---
 
     def _run(self) -> None:
-        with self._changed:
-            if self._is_running:
-                return  # an interrupted `begin` has already started a thread
-            self._is_running = True
+        if self._is_running:
+            return  # an interrupted `begin` has already started a thread
+        self._is_running = True
         while not self._closing:
             try:
-                if self._poll_exceeded:
+                if self._poll_exceeded or self._offered is None or self._is_replaced:
                     self._wait(self._heartbeat_interval_s)
-                elif self._session is not None:
+                elif self._view is not None:
                     self._stay()
+                elif self._is_leaving:
+                    self._wait(self._heartbeat_interval_s)
                 else:
                     self._join()
             except OutcomeUnknown as error:
-                # Joining and leaving are idempotent, so the loop retries.
-                _log.warning("group join or leave outcome unknown, retrying group=%r: %s", self._log.group, error)
+                # Each change is idempotent, so the loop retries.
+                _log.warning(
+                    "change of the group has an unknown outcome, retrying group=%r: %s", self._log.group, error
+                )
                 self._wait(self._heartbeat_interval_s)
-            except _SessionExpired:
-                silence = f"{self._session_timeout_s:g} s"
+            except SessionExpired:
+                silence = f"{self._member.session_timeout_s:g} s"
                 _log.warning("no heartbeat for %s, joining again with a new id group=%r", silence, self._log.group)
                 self._end_session()
                 self._on_change()
@@ -158,13 +209,18 @@ class Membership:
         try:
             self._leave()
         except Exception:  # noqa: BLE001 - the consumer is closing, so the error is only logged
-            _log.exception("leaving failed, the next member waits for the session time-out group=%r", self._log.group)
+            _log.exception("leaving failed, the group waits for the session time-out group=%r", self._log.group)
+        self._wakes.close()
 
     def _report_error(self, error: KafkaException) -> None:
+        if self._is_leaving:
+            self._wait(self._heartbeat_interval_s)
+            return
         if str(error) != self._logged:  # do not repeat the same error at every attempt to join
             self._logged = str(error)
             _log.warning("not a member group=%r reason=%s", self._log.group, error.error.str())
         self._error = error
+        self._is_replaced = self._is_replaced or error.error.fatal()  # joining again would put out the other one
         self._on_change()
         self._wait(self._heartbeat_interval_s)
 
@@ -173,120 +229,161 @@ class Membership:
 
     def _join(self) -> None:
         self._beat()
-        dead = self._dead_members()
-        if self._closing:
-            return
-        deadline = self._clock.monotonic() + self._session_timeout_s
-        generation = self._log.join(self._id, self._member, dead, deadline)
-        for other in dead:
+        offered, gone = self._offered or {}, set(self._ended)
+        if self._logged:  # the group may have refused this member because of dead ones
+            gone |= self._members.dead(self._log.head(), self._id)
+
+        def plan(head: GroupHead) -> GroupHead | None:
+            if self._id in head.members:
+                return None
+            return joined(head, self._id, self._member, offered, gone, self._strategies)
+
+        head = self._log.change("JOIN", plan, self._deadline())
+        for other in gone:
             remove_heartbeat(self._store, self._log.group, other)
         self._beat()
         if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
             self._error = None
         self._ended.clear()
-        self._logged = self._waited_for = ""
-        self._session = Session(self._id, generation)
-        _log.info("joined group=%r member=%r generation=%d", self._log.group, self._id, generation)
-        self._on_change()
-
-    def _dead_members(self) -> list[str]:
-        """Wait until all other members are dead, and return them. Raises GroupInUse as soon as one is alive."""
-        while True:
-            members = self._log.head().members
-            others = {member_id: member for member_id, member in members.items() if member_id != self._id}
-            unsure = {member_id: member for member_id, member in others.items() if member_id not in self._ended}
-            seen = self._watch.check(unsure)
-            for member_id in seen.alive:
-                raise in_use(self._log.group, member_id, unsure[member_id])
-            if self._closing or seen.dead == unsure.keys():
-                return list(others)
-            self._log_waiting(unsure)
-            shortest_s = min(member.session_timeout_s for member in unsure.values())
-            self._wait(min(self._heartbeat_interval_s, shortest_s / 4))
-            self._beat()
-
-    def _log_waiting(self, others: Mapping[str, Member]) -> None:
-        """Log once for the same members that joining waits for them, and for how long."""
-        waited_for = f"{', '.join(map(repr, sorted(others)))} group={self._log.group!r}"
-        if waited_for != self._waited_for:
-            self._waited_for = waited_for
-            longest_s = max(member.session_timeout_s for member in others.values())
-            _log.warning(
-                "waiting to join: the group has a member that has not left; it counts as dead after %g s without a "
-                "heartbeat (its session.timeout.ms): %s",
-                longest_s,
-                waited_for,
-            )
+        self._logged = ""
+        self._proposed = offered
+        _log.info("joined group=%r member=%r generation=%d", self._log.group, self._id, head.generation)
+        self._publish(head)
 
     def _stay(self) -> None:
-        """Send heartbeats until the session ends. Any error ends it, except a store that is unavailable for less than
-        the session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
-        while not self._closing and self._session is not None:
-            try:
-                self._show_life()
-            except Unavailable as error:
-                if self._is_silent():
-                    self._end_session()
-                    raise
-                _log.warning("heartbeat failed group=%r reason=%s", self._log.group, error)
-            except _SessionExpired:
-                raise
-            except Exception:
-                self._end_session()
-                raise
-            if self._clock.monotonic() - self._poll_at > self._max_poll_interval_s:
-                self._log.leave(self._id, self._clock.monotonic() + self._session_timeout_s)
-                self._poll_exceeded = True
-                self._end_session()
-                self._on_change()
-            self._wait(self._heartbeat_interval_s)
-
-    def _show_life(self) -> None:
-        """Send one heartbeat. Raises Fenced if this consumer is no longer a member, and what `_beat` raises."""
+        """One round of a member. Any error ends the session, except a store that is unavailable for less than the
+        session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
         try:
-            self._beat()
+            head = self._show_life()
+            self._publish(head)
+            self._keep_up(head)
+            self._remove_dead(head)
+            self._logged = ""
+        except Unavailable as error:
+            if self._heartbeat.is_silent():
+                self._end_session()
+                raise
+            if str(error) != self._logged:
+                self._logged = str(error)
+                _log.warning("heartbeat failed group=%r reason=%s", self._log.group, error)
+        except (OutcomeUnknown, SessionExpired):
+            raise
+        except Exception:
+            self._end_session()
+            raise
+        if self._clock.monotonic() - self._poll_at > self._max_poll_interval_s:
+            if not self.is_static:
+                self._remove({self._id})
+            self._poll_exceeded = True
+            self._end_session()
+            self._on_change()
+        self._rest()
+
+    def _show_life(self) -> GroupHead:
+        """Send a heartbeat if one is due, and read the log. Raises Fenced if this consumer is no longer a member, and
+        what `_beat` raises."""
+        try:
+            if self._clock.monotonic() >= self._heartbeat.due_at:
+                self._beat()
         finally:  # Fenced takes precedence over the reason why the heartbeat failed
-            if self._id not in self._log.head().members:
-                reason = f"this consumer was removed from group {self._log.group!r}: it sent no heartbeat in time"
-                raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
+            head = self._log.head()
+            self._read_at = self._clock.monotonic()
+            if self._id not in head.members:
+                raise not_a_member(head, self._log.group, self._member.instance_id)
+        return head
+
+    def _publish(self, head: GroupHead) -> None:
+        if head is self._head:
+            return
+        view = GroupView(
+            self._id,
+            self._member.instance_id,
+            head.generation,
+            head.assigned.get(self._id, frozenset()),
+            head.owned(self._id),
+        )
+        self._head = head
+        if view != self._view:
+            self._view = view
+            self._on_change()
+
+    def _keep_up(self, head: GroupHead) -> None:
+        """Write what the consumer has noticed or given up."""
+        offered = self._offered or {}
+        if offered is not self._proposed:
+            self._publish(
+                self._log.change(
+                    "REBALANCE",
+                    lambda head: resized(head, offered, self._strategies) if differs(head, offered) else None,
+                    self._deadline(),
+                )
+            )
+            self._proposed = offered
+        given_up = self._to_release
+        if given_up:
+            if given_up & (head.owned(self._id) - head.assigned.get(self._id, frozenset())):
+                self._publish(self._log.change("RELEASE", self._release_plan(given_up), self._deadline()))
+            self._to_release -= given_up
+
+    def _release_plan(self, keys: frozenset[Key]) -> Callable[[GroupHead], GroupHead | None]:
+        def plan(head: GroupHead) -> GroupHead | None:
+            mine = keys & (head.owned(self._id) - head.assigned.get(self._id, frozenset()))
+            return released(head, self._id, mine, self._strategies) if mine else None
+
+        return plan
+
+    def _remove_dead(self, head: GroupHead) -> None:
+        if self._clock.monotonic() < self._members.due_at:
+            return
+        if dead := self._members.dead(head, self._id):
+            self._publish(self._remove(dead))
+            _log.info("members removed group=%r members=%s", self._log.group, ", ".join(map(repr, sorted(dead))))
+            for other in dead:
+                remove_heartbeat(self._store, self._log.group, other)
+
+    def _remove(self, gone: Collection[str]) -> GroupHead:
+        def plan(head: GroupHead) -> GroupHead | None:
+            return left(head, gone, self._strategies) if head.members.keys() & set(gone) else None
+
+        return self._log.change("LEAVE", plan, self._deadline())
 
     def _end_session(self) -> None:
         """End the session. The consumer can only join again with a new id."""
-        self._session = None  # first: the property `session` reads it last
+        self._view = self._head = None  # first: the property `view` reads it last
         ended, self._id = self._id, self._new_id()
         self._ended.add(ended)
-        self._proven_at = float("inf")
+        self._to_release = frozenset()
+        self._heartbeat.end()
         remove_heartbeat(self._store, self._log.group, ended)
 
-    def _is_silent(self) -> bool:
-        """Whether other consumers may hold this member for dead. Time during which the machine is suspended counts."""
-        return self._clock.uptime() - self._proven_at >= self._session_timeout_s
-
     def _beat(self) -> None:
-        """Write the heartbeat object. Raises Unavailable, and _SessionExpired if the previous heartbeat is too old."""
-        # It counts from before the request, and only if that ended before the previous heartbeat was
-        # `session.timeout.ms` old: when the store applied it in between is unknown.
-        begun_at = self._clock.uptime()
-        self._beats += 1
-        try:
-            self._store.put(names.member_key(self._log.group, self._id), b"%d" % self._beats)
-        except StoreError as error:
-            raise unavailable(error) from error
-        if self._is_silent():
-            raise _SessionExpired
-        self._proven_at = begun_at
+        self._heartbeat.beat(self._id)
 
     def _leave(self) -> None:
-        self._session = None
+        self._view = None
+        if self._stays:
+            return
         try:
-            for member_id in (*self._ended, self._id):
-                self._log.leave(member_id, self._clock.monotonic() + self._heartbeat_interval_s)
+            self._remove({*self._ended, self._id})
         except KafkaException as error:
-            text = "leaving failed, the next member waits for the session time-out group=%r reason=%s"
+            text = "leaving failed, the group waits for the session time-out group=%r reason=%s"
             _log.warning(text, self._log.group, error)
         remove_heartbeat(self._store, self._log.group, self._id)
 
-    def _wait(self, seconds: float) -> None:
-        with self._changed:
-            if not self._closing:
-                self._changed.wait(seconds)
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + self._member.session_timeout_s
+
+    def _rest(self) -> None:
+        """Wait until the group's log may have changed, or something else is due."""
+        now = self._clock.monotonic()
+        due_at = min(self._heartbeat.due_at, self._members.due_at, self._poll_at + self._max_poll_interval_s)
+        if self._store.is_remote:
+            is_settled = self._head is not None and self._head.is_settled()
+            due_at = min(due_at, self._read_at + (REMOTE_POLL_S if is_settled else REMOTE_BUSY_POLL_S))
+        if self._wait(max(due_at - now, _REST_S)) and not self._closing:
+            rest_s = self._read_at + _REST_S - self._clock.monotonic()
+            if rest_s > 0:
+                self._clock.sleep(rest_s)
+
+    def _wait(self, seconds: float) -> bool:
+        return not self._closing and self._wakes.wait(min(seconds, self._heartbeat_interval_s))

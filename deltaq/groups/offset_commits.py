@@ -6,14 +6,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from deltaq.clock import Clock, Thread, this_thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
+from deltaq.groups.fencing import Claim, check_may_commit
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import CommittedOffset
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import GroupHead
 from deltaq.message import TopicPartition
 
 _log = logging.getLogger("deltaq.groups")
+
+HandOver: TypeAlias = "Callable[[GroupHead, Claim], GroupHead | None]"
+"""A change of the membership on behalf of a member; None if nothing is left to do."""
 
 COMMIT_TIMEOUT_S = 60.0
 
@@ -33,19 +39,19 @@ class ToCommit:
 class OffsetCommitter:
     """Commits offsets for one consumer, in the order of the calls.
 
-    `member_id()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and number of
+    `claim()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and number of
     partitions, or None if it does not exist. `on_result(error, partitions)` gets the result of every asynchronous and
     periodic commit; `interval_s` is infinite without periodic commits.
     """
 
     _log: GroupLog
-    _member_id: Callable[[], str | None]
+    _claim: Callable[[], Claim | None]
     _topic: Callable[[str], tuple[str, int] | None]
     _stored: Callable[[], list[ToCommit]]
     _on_result: Callable[[KafkaError | None, list[TopicPartition]], None]
     _interval_s: float
     _clock: Clock
-    _queue: deque[tuple[Sequence[ToCommit], str | None]] = field(default_factory=deque)
+    _queue: deque[tuple[Sequence[ToCommit], Claim | None]] = field(default_factory=deque)
     _last: dict[tuple[str, int], tuple[str | None, int]] = field(default_factory=dict)
     _closing: bool = False
     _own_thread: int | None = None
@@ -65,12 +71,12 @@ class OffsetCommitter:
         not exist. Raises UnknownTopic if none of them exists, Fenced, Unavailable, OutcomeUnknown."""
         with self._commit_lock:
             self._commit_queued()
-            return self._commit(offsets, self._member_id(), wait=True)
+            return self._commit(offsets, self._claim(), wait=True)
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Queue a commit for the background thread."""
         with self._changed:
-            self._queue.append((offsets, self._member_id()))
+            self._queue.append((offsets, self._claim()))
             self._changed.notify_all()
 
     def commit_stored(self, *, wait: bool = False) -> None:
@@ -79,7 +85,30 @@ class OffsetCommitter:
         with self._commit_lock:
             self._commit_queued()
             if new := self.uncommitted():
-                self._commit_and_report(new, self._member_id(), wait=wait)
+                self._commit_and_report(new, self._claim(), wait=wait)
+
+    def hand_over(self, operation: str, plan: HandOver, *, commit_stored: bool) -> None:
+        """Change the group's membership on behalf of the consumer, after all queued commits. With `commit_stored`, the
+        stored offsets not committed yet are in the same entry. Raises what `GroupLog.change` raises."""
+        with self._commit_lock:
+            self._commit_queued()
+            claim = self._claim()
+            if claim is None:
+                return
+            new = self.uncommitted() if commit_stored else []
+            keys = [_key(entry) for entry in new]
+
+            def checked(head: GroupHead) -> GroupHead | None:
+                check_may_commit(head, self._log.group, claim, keys)
+                return plan(head, claim)
+
+            def change() -> list[TopicPartition]:
+                results, known = self._located(new) if new else ([], [])
+                self._log.change(operation, checked, self._deadline(), known)
+                self._note(new)
+                return results
+
+            self._report(change, new)
 
     def finish_queued(self) -> None:
         """Make all queued commits, synchronously."""
@@ -108,7 +137,14 @@ class OffsetCommitter:
             self._changed.notify_all()
         return self._thread
 
-    def _commit(self, offsets: Sequence[ToCommit], member_id: str | None, *, wait: bool) -> list[TopicPartition]:
+    def _commit(self, offsets: Sequence[ToCommit], claim: Claim | None, *, wait: bool) -> list[TopicPartition]:
+        results, known = self._located(offsets)
+        self._log.commit(claim, known, self._deadline(), wait=wait)
+        self._note(offsets)
+        return results
+
+    def _located(self, offsets: Sequence[ToCommit]) -> tuple[list[TopicPartition], list[CommittedOffset]]:
+        """The results of a commit, and the offsets of the topics that exist. Raises UnknownTopic if none does."""
         results, known = [], []
         failure: UnknownTopic | None = None
         for entry in offsets:
@@ -123,9 +159,13 @@ class OffsetCommitter:
                 known.append(CommittedOffset(wanted.topic, topic_id, wanted.partition, wanted.offset, wanted.metadata))
         if failure is not None and not known:
             raise failure
-        self._log.commit(member_id, known, self._clock.monotonic() + COMMIT_TIMEOUT_S, wait=wait)
+        return results, known
+
+    def _note(self, offsets: Sequence[ToCommit]) -> None:
         self._last.update({_key(entry): (entry.topic_id, entry.wanted.offset) for entry in offsets})
-        return results
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + COMMIT_TIMEOUT_S
 
     def _id_now(self, wanted: TopicPartition) -> str:
         found = self._topic(wanted.topic)
@@ -145,14 +185,25 @@ class OffsetCommitter:
                 raise
             self._queue.popleft()  # last: a commit that Ctrl-C interrupts is made again
 
-    def _commit_and_report(self, offsets: Sequence[ToCommit], member_id: str | None, *, wait: bool = False) -> None:
+    def _commit_and_report(self, offsets: Sequence[ToCommit], claim: Claim | None, *, wait: bool = False) -> None:
         try:
-            self._on_result(None, self._commit(offsets, member_id, wait=wait))
+            self._report(lambda: self._commit(offsets, claim, wait=wait), offsets)
+        except KafkaException:
+            pass  # reported
+
+    def _report(self, commit: Callable[[], list[TopicPartition]], offsets: Sequence[ToCommit]) -> None:
+        """Report the result of a commit to `on_result`. Raises the error, unless a bug would end the own thread."""
+        try:
+            results = commit()
+            if offsets:
+                self._on_result(None, results)
         except KafkaException as error:
             failed = [entry.wanted for entry in offsets]
             for partition in failed:
                 partition.error = error.error
-            self._on_result(error.error, failed)
+            if failed:
+                self._on_result(error.error, failed)
+            raise
         except Exception as error:  # a bug, or an exception of a signal handler
             _log.exception("committing offsets failed group=%r", self._log.group)
             self._on_result(KafkaError(KafkaError._FAIL, f"unexpected {type(error).__name__}: {error}"), [])

@@ -19,7 +19,7 @@ from deltaq import Corrupt, KafkaError, Producer, Topic, TopicPartition
 from deltaq.delta.actions import Remove, Txn
 from deltaq.delta.schema import arrow_schema
 from deltaq.delta.table_state import TableState
-from deltaq.groups.state import committed_offset
+from deltaq.groups.offsets import committed_offset
 from deltaq.parquet import bounded_decoding, segment
 from deltaq.serde.json_text import strict_json
 from deltaq.store import LocalStore, MemoryStore

@@ -11,7 +11,8 @@ from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Pro
 from deltaq.groups.liveness import HeartbeatWatch, Sighting
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
-from deltaq.groups.state import CommittedOffset, Member
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Member
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule

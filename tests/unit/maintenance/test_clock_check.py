@@ -9,7 +9,8 @@ import pytest
 
 from deltaq.errors import Unavailable
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import CommittedOffset, Member
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Member
 from deltaq.maintenance.clock_check import (
     CLOCK_TOLERANCE_S,
     COMPARED_EVERY_S,

@@ -16,7 +16,8 @@ import pytest
 from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, TopicPartition, Unavailable
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import CommittedOffset, Member
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Member
 from deltaq.maintenance.__main__ import main
 from deltaq.maintenance.run import Maintenance, run
 from deltaq.maintenance.settings import DEFAULT_SETTINGS

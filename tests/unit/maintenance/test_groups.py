@@ -16,7 +16,8 @@ from deltaq.delta.checkpoint import read_newest_checkpoint
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import CommittedOffset, Member
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Member
 from deltaq.maintenance import groups
 from deltaq.maintenance.groups import BackgroundGroupMaintenance, GroupPass
 from deltaq.maintenance.settings import MaintenanceSettings

@@ -10,7 +10,8 @@ import pytest
 from deltaq import AdminClient, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK, Thread
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import CommittedOffset, Member
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.state import Member
 from deltaq.maintenance.background import BackgroundTopicMaintenance, checkpoint_if_due, claim_root_maintenance
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle

@@ -27,7 +27,7 @@ from deltaq import (
 )
 from deltaq.delta.retry import error_pause_s
 from deltaq.groups.log import GroupLog
-from deltaq.groups.state import CommittedOffset
+from deltaq.groups.offsets import CommittedOffset
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
 from deltaq.topics.log import TopicLog

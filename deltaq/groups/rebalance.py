@@ -1,0 +1,187 @@
+"""How the membership of a group changes: pure functions from one `GroupHead` to the next.
+
+Each change of membership computes the assignment anew and is one entry of the group's log, so of two members that
+react to the same event one wins, and the other finds that nothing is left to do. A partition without an owner goes to
+the member that it is assigned to in the same entry. A partition that another member owns stays with that one until it
+releases the partition, leaves, or is removed because it died.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription
+from deltaq.groups.state import GroupHead, Key, Member, Owner, matching
+
+COOPERATIVE = "cooperative-sticky"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """The assignors that a consumer supports, the preferred one first, and whether they are cooperative: then each
+    release of a partition is a new generation, in which the partition gets its next owner."""
+
+    assignors: Mapping[str, Assignor]
+    is_cooperative: bool
+
+
+def strategies(chosen: Iterable[str | Assignor]) -> Strategies:
+    """The strategies of `partition.assignment.strategy`: names of assignors, or functions, known by their names."""
+    assignors: dict[str, Assignor] = {}
+    for strategy in chosen:
+        if isinstance(strategy, str):
+            assignors[strategy] = ASSIGNORS[strategy]
+        else:
+            name = str(getattr(strategy, "__name__", type(strategy).__name__))
+            if name in ASSIGNORS:
+                raise InvalidConfig(f"{name!r} is an assignor of deltaq", key="partition.assignment.strategy")
+            assignors[name] = strategy
+    return Strategies(assignors, COOPERATIVE in assignors)
+
+
+def joined(
+    head: GroupHead,
+    member_id: str,
+    member: Member,
+    partitions: Mapping[str, int],
+    gone: Collection[str],
+    strategies: Strategies,
+) -> GroupHead:
+    """Add a member, and remove those in `gone`. `partitions` are those of the topics that the member subscribes to.
+
+    A member with the `group.instance.id` of another one takes that one's place. If nothing else changes, there is no
+    new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL).
+    """
+    # The clients of format 1 refuse format 2 and stop, so their members need not be waited for.
+    members = {} if head.format == 1 else {name: other for name, other in head.members.items() if name not in gone}
+    replaced = replace(head, members=members).instance(member.instance_id)
+    if replaced is not None:
+        before = members[replaced]
+        taken = _renamed(head, replaced, member_id, replace(member, joined=before.joined))
+        is_same = before.topics == member.topics and before.protocols == member.protocols
+        if is_same and len(members) == len(head.members) and partitions.items() <= taken.partitions.items():
+            return taken
+        members = {name: other for name, other in taken.members.items() if name not in gone}
+        return rebalanced(taken, members, partitions, strategies)
+    members[member_id] = replace(member, joined=head.generation + 1)
+    return rebalanced(head, members, partitions, strategies)
+
+
+def left(head: GroupHead, gone: Collection[str], strategies: Strategies) -> GroupHead:
+    """Remove members. What they own is free at once."""
+    return rebalanced(head, {name: member for name, member in head.members.items() if name not in gone}, {}, strategies)
+
+
+def released(head: GroupHead, member_id: str, keys: Collection[Key], strategies: Strategies) -> GroupHead:
+    """Take these partitions from a member that owns them, and hand each one to the member that it is assigned to."""
+    owners = {key: owner for key, owner in head.owners.items() if key not in keys or owner.member_id != member_id}
+    free = replace(head, owners=owners)
+    if strategies.is_cooperative:
+        return rebalanced(free, head.members, {}, strategies)
+    return replace(free, owners=_handed_out(free, head.assigned, head.generation))
+
+
+def resized(head: GroupHead, partitions: Mapping[str, int], strategies: Strategies) -> GroupHead:
+    """Set the number of partitions of topics: 0 for a topic that does not exist."""
+    return rebalanced(head, head.members, partitions, strategies)
+
+
+def differs(head: GroupHead, partitions: Mapping[str, int]) -> bool:
+    """Whether the group counts other numbers of partitions for these topics."""
+    return any(head.partitions.get(topic, 0) != count for topic, count in partitions.items())
+
+
+def rebalanced(
+    head: GroupHead, members: Mapping[str, Member], partitions: Mapping[str, int], strategies: Strategies
+) -> GroupHead:
+    """The next generation of a group, with these members and numbers of partitions."""
+    generation = head.generation + 1
+    if not members:
+        return GroupHead(generation)
+    protocol = chosen_protocol(members)
+    known = dict(head.partitions) | dict(partitions)
+    topics = {name: matching(member.topics, known) for name, member in members.items()}
+    counts = {topic: count for topic, count in known.items() if count and any(topic in of for of in topics.values())}
+    owners = {
+        (topic, partition): owner
+        for (topic, partition), owner in head.owners.items()
+        if owner.member_id in members and partition < counts.get(topic, 0)
+    }
+    owned: dict[str, list[Key]] = {name: [] for name in members}
+    for key, owner in owners.items():
+        owned[owner.member_id].append(key)
+    subscriptions = [
+        MemberSubscription(name, topics[name], tuple(sorted(owned[name])), head.generation, member.instance_id)
+        for name, member in members.items()
+    ]
+    assignment = strategies.assignors[protocol](counts, subscriptions)
+    assigned = _checked(assignment, counts, subscriptions, protocol)
+    after = GroupHead(generation, members, protocol, counts, assigned, owners)
+    return replace(after, owners=_handed_out(after, assigned, generation))
+
+
+def _handed_out(head: GroupHead, assigned: Mapping[str, frozenset[Key]], generation: int) -> dict[Key, Owner]:
+    """The owners, with each partition without an owner given to the member that it is assigned to."""
+    owners = dict(head.owners)
+    for member_id, keys in assigned.items():
+        for key in keys:
+            owners.setdefault(key, Owner(member_id, generation))
+    return owners
+
+
+def _renamed(head: GroupHead, before: str, after: str, member: Member) -> GroupHead:
+    """Replace a member by another one with the same place in the group."""
+    return replace(
+        head,
+        members={
+            after if name == before else name: member if name == before else m for name, m in head.members.items()
+        },
+        assigned={after if name == before else name: keys for name, keys in head.assigned.items()},
+        owners={
+            key: Owner(after, owner.since) if owner.member_id == before else owner for key, owner in head.owners.items()
+        },
+    )
+
+
+def chosen_protocol(members: Mapping[str, Member]) -> str:
+    """The assignor that all members support and most of them prefer. Rule: Kafka's `ClassicGroup.selectProtocol`.
+
+    Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL).
+    """
+    supported = {name: [protocol for protocol, _ in member.protocols] for name, member in members.items()}
+    common = set.intersection(*map(set, supported.values()))
+    types = {member.protocol_type for member in members.values()}
+    if not common or len(types) > 1:
+        raise KafkaException(
+            KafkaError(
+                KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+                "the members of the group have no partition.assignment.strategy in common: "
+                + "; ".join(f"{name}: {','.join(protocols)}" for name, protocols in supported.items()),
+            )
+        )
+    votes = Counter(next(name for name in names if name in common) for names in supported.values())
+    return max(votes, key=lambda name: votes[name])
+
+
+def _checked(
+    assignment: Assignment, counts: Mapping[str, int], members: Iterable[MemberSubscription], protocol: str
+) -> dict[str, frozenset[Key]]:
+    """An assignor's result. Raises KafkaException (_FAIL) if it is not valid: an assignor may be the user's own."""
+    topics = {member.member_id: member.topics for member in members}
+    taken: dict[Key, str] = {}
+    for member_id, keys in assignment.items():
+        for topic, partition in keys:
+            first = taken.setdefault((topic, partition), member_id)
+            wrong = (
+                f"{member_id!r} is no member" if member_id not in topics
+                else f"{member_id!r} does not subscribe to {topic!r}" if topic not in topics[member_id]
+                else f"{topic!r} has no partition {partition}" if not 0 <= partition < counts[topic]
+                else f"{topic}[{partition}] is assigned to {first!r} too" if first != member_id
+                else ""
+            )  # fmt: skip
+            if wrong:
+                raise KafkaException(KafkaError(KafkaError._FAIL, f"the assignor {protocol!r} is wrong: {wrong}"))
+    return {member_id: frozenset(assignment.get(member_id, ())) for member_id in topics}

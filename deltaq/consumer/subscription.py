@@ -144,7 +144,7 @@ class Subscription(Generic[C]):
         return self.membership.view
 
     def claim(self) -> Claim:
-        """On whose behalf to commit: the member that got the partitions, even if the consumer has joined again since."""
+        """On whose behalf to commit: the member that got the partitions, even if it has joined again since."""
         view = self.view
         return view.claim if self._claim is NO_MEMBER and view is not None else self._claim
 

@@ -82,22 +82,27 @@ class GroupLog:
             return [committed_offset(self._log.state, *partition) for partition in partitions]
 
     def change(
-        self, operation: str, plan: HeadPlan, deadline: float, offsets: Sequence[CommittedOffset] = ()
+        self, operation: str, claim: Claim, plan: HeadPlan, deadline: float, offsets: Sequence[CommittedOffset] = ()
     ) -> GroupHead:
         """Change the membership: `plan(head)` is the head to write, or None if nothing is left to do. `offsets` are
-        committed in the same entry. Returns the head. Raises what `plan` and `DeltaLog.commit` raise."""
+        committed in the same entry, on behalf of `claim`. Returns the head. Raises Fenced, and what `plan` and
+        `DeltaLog.commit` raise."""
         self._sync_topics(offsets)
+        keys = [(offset.topic, offset.partition) for offset in offsets]
         with self._lock:
             self._catch_up()
 
             def actions(state: TableState, now: int) -> list[Action]:
-                after = plan(self._head(state))
+                head = self._head(state)
+                if keys:
+                    check_may_commit(head, self.group, claim, keys)
+                after = plan(head)
                 changes = [] if after is None else [after.action()]
                 return (
                     [*_table(state, self.group, now), *changes, *offset_actions(state, offsets, now)] if changes else []
                 )
 
-            self._commit(operation, actions, deadline)
+            self._commit(operation, actions, deadline, claim)
             return self._head(self._log.state)
 
     def commit(
@@ -125,7 +130,7 @@ class GroupLog:
                 table = _table(state, self.group, now)
                 return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
 
-            self._commit("COMMIT OFFSETS", actions, deadline)
+            self._commit("COMMIT OFFSETS", actions, deadline, claim)
         for other in dead:
             remove_heartbeat(self._store, self.group, other)
 
@@ -178,13 +183,14 @@ class GroupLog:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _commit(self, operation: str, plan: Plan, deadline: float) -> None:
+    def _commit(self, operation: str, plan: Plan, deadline: float, claim: Claim | None = None) -> None:
         """Commit what `plan` returns for the slot that is tried; nothing if that is no action."""
         txn_id = self._clock.unique_id()
+        by = {} if claim is None else {"member": claim.member_id, "generation": str(claim.generation)}
 
         def write(state: TableState) -> Draft | Abandoned[None]:
             now = self._clock.time_ms()
-            info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False)
+            info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False, parameters=by)
             actions = plan(state, now)
             return Draft(info, actions) if actions else Abandoned(None)
 

@@ -238,7 +238,7 @@ class Membership:
                 return None
             return joined(head, self._id, self._member, offered, gone, self._strategies)
 
-        head = self._log.change("JOIN", plan, self._deadline())
+        head = self._log.change("JOIN", self._claim, plan, self._deadline())
         for other in gone:
             remove_heartbeat(self._store, self._log.group, other)
         self._beat()
@@ -314,6 +314,7 @@ class Membership:
             self._publish(
                 self._log.change(
                     "REBALANCE",
+                    self._claim,
                     lambda head: resized(head, offered, self._strategies) if differs(head, offered) else None,
                     self._deadline(),
                 )
@@ -322,7 +323,7 @@ class Membership:
         given_up = self._to_release
         if given_up:
             if given_up & (head.owned(self._id) - head.assigned.get(self._id, frozenset())):
-                self._publish(self._log.change("RELEASE", self._release_plan(given_up), self._deadline()))
+                self._publish(self._log.change("RELEASE", self._claim, self._release_plan(given_up), self._deadline()))
             self._to_release -= given_up
 
     def _release_plan(self, keys: frozenset[Key]) -> Callable[[GroupHead], GroupHead | None]:
@@ -345,7 +346,7 @@ class Membership:
         def plan(head: GroupHead) -> GroupHead | None:
             return left(head, gone, self._strategies) if head.members.keys() & set(gone) else None
 
-        return self._log.change("LEAVE", plan, self._deadline())
+        return self._log.change("LEAVE", self._claim, plan, self._deadline())
 
     def _end_session(self) -> None:
         """End the session. The consumer can only join again with a new id."""
@@ -369,6 +370,10 @@ class Membership:
             text = "leaving failed, the group waits for the session time-out group=%r reason=%s"
             _log.warning(text, self._log.group, error)
         remove_heartbeat(self._store, self._log.group, self._id)
+
+    @property
+    def _claim(self) -> Claim:
+        return Claim(self._id, -1 if self._head is None else self._head.generation, self._member.instance_id)
 
     def _deadline(self) -> float:
         return self._clock.monotonic() + self._member.session_timeout_s

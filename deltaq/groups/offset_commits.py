@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from deltaq.clock import Clock, Thread, this_thread
 from deltaq.errors import KafkaError, KafkaException, UnknownTopic
-from deltaq.groups.fencing import Claim, check_may_commit
+from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.state import GroupHead
@@ -96,15 +96,10 @@ class OffsetCommitter:
             if claim is None:
                 return
             new = self.uncommitted() if commit_stored else []
-            keys = [_key(entry) for entry in new]
-
-            def checked(head: GroupHead) -> GroupHead | None:
-                check_may_commit(head, self._log.group, claim, keys)
-                return plan(head, claim)
 
             def change() -> list[TopicPartition]:
                 results, known = self._located(new) if new else ([], [])
-                self._log.change(operation, checked, self._deadline(), known)
+                self._log.change(operation, claim, lambda head: plan(head, claim), self._deadline(), known)
                 self._note(new)
                 return results
 

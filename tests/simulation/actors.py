@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from deltaq import (
     OFFSET_BEGINNING,
     Consumer,
     Fenced,
-    GroupInUse,
     KafkaError,
     KafkaException,
     Message,
@@ -26,9 +25,8 @@ from tests.simulation.harness import ROOT, Harness
 from tests.simulation.oracle import VALUE_HEADER
 from tests.simulation.scenario import TOPIC
 
-__all__ = ["Member", "Reader", "Seen", "Sender", "seen", "token_in"]
+__all__ = ["Reader", "Seen", "Sender", "end", "poll_and_record", "seen", "token_in"]
 
-GROUP = "g"
 GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION)
 
 
@@ -178,96 +176,6 @@ class Reader:
         consumer.resume(some)
 
 
-class Member:
-    """Reads as a member of a group, and commits what it has read."""
-
-    def __init__(self, harness: Harness, name: str) -> None:
-        self.name = name
-        self.is_done = False
-        self._harness = harness
-        self._committing: list[Invocation] = []
-        self._read: dict[tuple[str, int], int] = {}  # read, not committed: what is to be committed
-
-    def act(self, machine: Machine) -> None:
-        while not self._harness.faults_ended:
-            try:
-                self._read_as_member(machine)
-            except Fenced:
-                self._harness.network.count("a member was fenced")
-                self._harness.history.unassign(machine.name)
-        self.is_done = True
-
-    def _read_as_member(self, machine: Machine) -> None:
-        harness = self._harness
-        conf: dict[str, Any] = {
-            "bootstrap.servers": ROOT,
-            "group.id": GROUP,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6_000,
-            "heartbeat.interval.ms": 1_000,
-            "on_commit": self._committed,
-        }
-        with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
-            harness.history.subscribe(machine.name, GROUP)
-            consumer.subscribe([TOPIC], on_assign=self._assigned(machine), on_revoke=self._revoked(machine))
-            until = machine.clock.monotonic() + harness.between(1, 60)
-            self._read = {}
-            self._committing = []  # a killed consumer gets no reports of its commits
-            while not harness.faults_ended and machine.clock.monotonic() < until:
-                try:
-                    records, _ = poll_and_record(harness, machine, consumer)
-                except GroupInUse:
-                    harness.network.count("a group was in use")
-                    records = []
-                for record in records:
-                    # Positions in a topic that was deleted since are void.
-                    self._read = {place: to for place, to in self._read.items() if place[0] == record.topic}
-                    self._read[record.topic, record.partition] = record.offset + 1
-                if self._read and harness.chance(0.3):
-                    read, self._read = self._read, {}
-                    self._commit(machine, consumer, read)
-                machine.clock.sleep(harness.between(0, 0.5))
-
-    def _assigned(self, machine: Machine) -> Any:
-        def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            places = [(tp.topic, tp.partition) for tp in partitions]
-            self._harness.history.assign(machine.name, places, group=GROUP)
-            consumer.assign(partitions)
-
-        return on_assign
-
-    def _revoked(self, machine: Machine) -> Any:
-        def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-            self._harness.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
-            self._read = {}
-
-        return on_revoke
-
-    def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
-        offsets = [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
-        committing = self._harness.history.commit(machine.name, GROUP, read)
-        if self._harness.chance(0.5):
-            self._committing.append(committing)
-            consumer.commit(offsets=offsets, asynchronous=True)
-            return
-        try:
-            consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:
-            end(committing, error)
-            if isinstance(error, Fenced):
-                raise
-        else:
-            committing.ok()
-
-    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        # Callbacks come in the order of the calls, also for synchronous commits.
-        if error is None and self._committing:
-            self._committing.pop(0).ok()
-        elif self._committing:
-            self._committing.pop(0).info(error)
-
-
 def end(invocation: Invocation, error: KafkaException) -> None:
     """End a failed operation: as `fail` if the client guarantees that it did not happen, otherwise as `info`."""
     if isinstance(error, Fenced | Unavailable) and not isinstance(error, OutcomeUnknown):
@@ -297,8 +205,10 @@ def seen(message: Message) -> Seen:
     return Seen(topic_with_id(message.topic_id), partition, offset, value.decode())
 
 
-def poll_and_record(harness: Harness, machine: Machine, consumer: Consumer) -> tuple[list[Seen], list[int]]:
-    """Poll, record the result, and report every error that no fault explains.
+def poll_and_record(
+    harness: Harness, machine: Machine, consumer: Consumer, at_end: Callable[[int], object] = lambda partition: None
+) -> tuple[list[Seen], list[int]]:
+    """Poll, record the result, and report every error that no fault explains. `at_end` gets partitions at their end.
 
     Also the partitions in which the next record is gone, if the consumer reports that as an error.
     """
@@ -317,12 +227,19 @@ def poll_and_record(harness: Harness, machine: Machine, consumer: Consumer) -> t
     events = [error for message in messages if (error := message.error()) is not None]
     lost = [message.partition() or 0 for message in messages if _is_out_of_range(message)]
     for error in events:
+        if error.code() == KafkaError._PARTITION_EOF:
+            continue
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             harness.network.count("a reader got an offset out of range")
+        elif error.code() in (KafkaError._MAX_POLL_EXCEEDED, KafkaError._FATAL):
+            harness.network.count(f"a member got {error.name()}")
         elif error.code() not in GONE or not harness.may_be_missing:
             harness.report_unexpected(f"{machine.name} got an error: {error}")
     records = [seen(message) for message in messages if message.error() is None]
     polling.ok(records)
+    for message in messages:
+        if (error := message.error()) is not None and error.code() == KafkaError._PARTITION_EOF:
+            at_end(message.partition() or 0)
     return records, lost
 
 

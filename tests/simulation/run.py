@@ -18,12 +18,14 @@ from deltaq import (
 )
 from deltaq.testing.history import Operation
 from deltaq.testing.simulation.network import CrashPoint
-from tests.simulation.actors import Member, Reader, Sender, seen
+from tests.simulation.actors import Reader, Sender, seen
 from tests.simulation.audit import audit_log
 from tests.simulation.checks import check_run
+from tests.simulation.group_audit import audit_group
 from tests.simulation.harness import ROOT, Actor, Harness
 from tests.simulation.injection import ProcessKilled, change_topic, inject_faults, result_of
 from tests.simulation.maintenance import Maintainer, finish_maintenance, instrumented
+from tests.simulation.members import Member, take_over
 from tests.simulation.scenario import TOPIC, Scenario, scenario_of
 
 __all__ = ["Verdict", "simulate"]
@@ -58,10 +60,12 @@ def simulate(seed: int, scenario: Scenario | None = None, crash: CrashPoint | No
             delay_s=(settings.file_delete_delay_ms or 0) / 1000,
             in_flight_s=settings.in_flight_ms / 1000,
         )
-        harness.network.happened += audit.happened
+        of_group = audit_group(harness.network.disk)
+        harness.network.happened += audit.happened + of_group.happened
         # Records of a topic that was deleted need not have been read.
         problems = [
             *harness.unexpected,
+            *of_group.problems,
             *check_run(harness.history.operations, audit, drained=not harness.scenario.recreates),
         ]
         problems += harness.world.run(lambda: _check_unknown_outcomes(harness, set(audit.places)))
@@ -99,6 +103,8 @@ def _run_scenario(harness: Harness) -> None:
         thread.join()
     if scenario.maintainers:
         finish_maintenance(harness)
+    if scenario.members:
+        take_over(harness)
     _read_to_end(harness)
 
 

@@ -27,7 +27,8 @@ class Scenario:
     out of range. `orphan`: an uploaded file is never committed.
 
     `maintainers` rest up to `maintenance_rest_s` between rounds. They and, with `background_maintenance`, the clients
-    use the settings in `maintenance`. `eager_group_commit`: group commit also at a low load, except for as many
+    use the settings in `maintenance`. Group members use the assignor `strategy`, and with `static` have a
+    `group.instance.id`. `eager_group_commit`: group commit also at a low load, except for as many
     producers as `without_group_commit`.
     """
 
@@ -61,6 +62,8 @@ class Scenario:
     eager_group_commit: bool = False
     without_group_commit: int = 0
     batch_messages: int = 10_000
+    strategy: str = "range"
+    static: bool = False
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -75,30 +78,31 @@ class Scenario:
 
 
 def scenario_of(seed: int, kind: str | None = None) -> Scenario:
-    """The scenario of `seed`, of one of five kinds (`kind`, if given); all else is random."""
+    """The scenario of `seed`, of one of six kinds (`kind`, if given); all else is random."""
     # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
     mixed = "mixed"
     chosen = chance.choice(
-        ["no faults", "lossy network", "suspensions", "maintenance", "maintenance", mixed, mixed, mixed]
+        ["no faults", "lossy network", "suspensions", "maintenance", "maintenance", "groups", mixed, mixed, mixed]
     )
     kind = kind or chosen
     # Messages must not be lost without faults either.
     well = kind == "no faults"
     # Files are removed, and slots of the log are freed, while a process is suspended.
     long = kind in ("suspensions", "maintenance")
+    groups = kind == "groups"
 
     def sometimes(probability: float) -> bool:
         return chance.random() < probability
 
     auto_create = not long and sometimes(0.4)
     return Scenario(
-        producers=chance.randint(2 if kind == "suspensions" else 1, 4),
-        readers=chance.randint(1, 2),
-        members=2 if kind == "suspensions" else chance.choice([0, 1, 2, 2]),
-        partitions=chance.randint(1, 3),
+        producers=1 if groups else chance.randint(2 if kind == "suspensions" else 1, 4),
+        readers=0 if groups else chance.randint(1, 2),
+        members=chance.randint(2, 5) if groups else 2 if kind == "suspensions" else chance.choice([0, 1, 2, 2]),
+        partitions=chance.randint(1, 6 if groups else 3),
         messages=60 if kind == "suspensions" else chance.choice([30, 45] if long else [10, 30, 60]),
-        rest_s=15.0 if long else chance.choice([1.0, 1.0, 10.0]),
+        rest_s=15.0 if long or groups else chance.choice([1.0, 1.0, 10.0]),
         linger_ms=chance.choice([0, 5, 50]),
         # Short enough that deadlines pass while outcomes are unknown.
         timeout_ms=2_500 if kind == "lossy network" else chance.choice([8_000, 60_000, 300_000]),
@@ -107,9 +111,9 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         remote=sometimes(0.5),
         preempt=chance.choice([0.0, 0.02, 0.2]),
         faults=_faults(chance, kind),
-        crashes=kind in (mixed, "maintenance") and sometimes(0.7),
-        pauses=kind in (mixed, "maintenance") and sometimes(0.6),
-        sleeps=kind in (mixed, "maintenance") and sometimes(0.4),
+        crashes=kind in (mixed, "maintenance", "groups") and sometimes(0.7),
+        pauses=kind in (mixed, "maintenance", "groups") and sometimes(0.6),
+        sleeps=kind in (mixed, "maintenance", "groups") and sometimes(0.4),
         wrong_clocks=not well and sometimes(0.3),
         grows=sometimes(0.3),
         recreates=sometimes(0.15),
@@ -122,6 +126,8 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         eager_group_commit=sometimes(0.7),
         without_group_commit=chance.choice([0, 0, 1]),
         batch_messages=chance.choice([2, 10_000]),
+        strategy=chance.choice(["range", "roundrobin", "sticky", "cooperative-sticky", "cooperative-sticky"]),
+        static=sometimes(0.2),
     )
 
 

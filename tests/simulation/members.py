@@ -1,0 +1,181 @@
+"""Members of the run's group: they join, leave, crash and return, and commit what they have read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deltaq import Consumer, Fenced, KafkaError, KafkaException, TopicPartition
+from deltaq.testing.history import Invocation
+from deltaq.testing.simulation.world import Machine
+from tests.simulation.actors import end, poll_and_record
+from tests.simulation.harness import ROOT, Harness
+from tests.simulation.scenario import TOPIC
+
+__all__ = ["GROUP", "Member", "take_over"]
+
+GROUP = "g"
+SESSION_S = 6.0
+TAKE_OVER_S = 60.0
+"""Simulated seconds within which a new member must own all partitions and have read them: two session time-outs, in
+which the leader and then the other dead members are removed, and as much again for the reading."""
+
+
+class Member:
+    """Reads as a member of a group, and commits what it has read."""
+
+    def __init__(self, harness: Harness, name: str) -> None:
+        self.name = name
+        self.is_done = False
+        self._harness = harness
+        self._committing: list[Invocation] = []
+        self._read: dict[tuple[str, int], int] = {}  # read, not committed: what is to be committed
+
+    def act(self, machine: Machine) -> None:
+        while not self._harness.faults_ended:
+            try:
+                self._read_as_member(machine)
+            except Fenced as error:
+                self._harness.network.count("a member was fenced")
+                if error.error.code() == KafkaError.FENCED_INSTANCE_ID:
+                    self._harness.network.count("a static member was replaced")
+                self._harness.history.unassign(machine.name)
+        self.is_done = True
+
+    def _read_as_member(self, machine: Machine) -> None:
+        harness = self._harness
+        conf = group_conf(harness) | {"client.id": machine.name, "on_commit": self._committed}
+        if harness.scenario.static:
+            conf["group.instance.id"] = self.name
+        with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
+            harness.history.subscribe(machine.name, GROUP)
+            self._read = {}
+            self._committing = []  # a killed consumer gets no reports of its commits
+            consumer.subscribe(
+                [TOPIC if harness.chance(0.7) else f"^{TOPIC}$"],
+                on_assign=self._assigned(machine),
+                on_revoke=self._revoked(machine),
+                on_lost=self._lost(machine),
+            )
+            until = machine.clock.monotonic() + harness.between(1, 60)
+            while not harness.faults_ended and machine.clock.monotonic() < until:
+                records, _ = poll_and_record(harness, machine, consumer)
+                for record in records:
+                    # Positions in a topic that was deleted since are void.
+                    self._read = {place: to for place, to in self._read.items() if place[0] == record.topic}
+                    self._read[record.topic, record.partition] = record.offset + 1
+                if self._read and harness.chance(0.3):
+                    read, self._read = self._read, {}
+                    self._commit(machine, consumer, read)
+                machine.clock.sleep(harness.between(0, 0.5))
+
+    def _assigned(self, machine: Machine) -> Any:
+        def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            places = [(tp.topic, tp.partition) for tp in partitions]
+            self._harness.history.assign(machine.name, places, group=GROUP)
+            if self._harness.scenario.strategy == "cooperative-sticky":
+                consumer.incremental_assign(partitions)
+            else:
+                consumer.assign(partitions)
+
+        return on_assign
+
+    def _revoked(self, machine: Machine) -> Any:
+        def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            numbers = {tp.partition for tp in partitions}
+            read = {place: to for place, to in self._read.items() if place[1] in numbers}
+            try:
+                if read and self._harness.chance(0.7):
+                    self._commit(machine, consumer, read)
+            finally:
+                self._give_up(machine, partitions)
+
+        return on_revoke
+
+    def _lost(self, machine: Machine) -> Any:
+        def on_lost(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            self._harness.network.count("partitions were lost")
+            self._give_up(machine, partitions)
+
+        return on_lost
+
+    def _give_up(self, machine: Machine, partitions: list[TopicPartition]) -> None:
+        self._harness.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
+        numbers = {tp.partition for tp in partitions}
+        self._read = {place: to for place, to in self._read.items() if place[1] not in numbers}
+
+    def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
+        offsets = [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
+        committing = self._harness.history.commit(machine.name, GROUP, read)
+        if self._harness.chance(0.5):
+            self._committing.append(committing)
+            consumer.commit(offsets=offsets, asynchronous=True)
+            return
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            end(committing, error)
+            self._count_refusal(error.error)
+            if isinstance(error, Fenced):
+                raise
+        else:
+            committing.ok()
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        # Callbacks come in the order of the calls, also for synchronous commits.
+        if error is None and self._committing:
+            self._committing.pop(0).ok()
+        elif self._committing:
+            self._committing.pop(0).info(error)
+            if error is not None:
+                self._count_refusal(error)
+
+    def _count_refusal(self, error: KafkaError) -> None:
+        if error.code() == KafkaError.ILLEGAL_GENERATION:
+            self._harness.network.count("a commit of an older generation was refused")
+        elif error.code() == KafkaError.UNKNOWN_MEMBER_ID:
+            self._harness.network.count("a commit of a former member was refused")
+
+
+def group_conf(harness: Harness) -> dict[str, Any]:
+    """The configuration of a member of the run's group."""
+    return {
+        "bootstrap.servers": ROOT,
+        "group.id": GROUP,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "session.timeout.ms": int(SESSION_S * 1000),
+        "heartbeat.interval.ms": 1_000,
+        "max.poll.interval.ms": 20_000,
+        "partition.assignment.strategy": harness.scenario.strategy,
+        "topic.metadata.refresh.interval.ms": 5_000,
+    }
+
+
+def take_over(harness: Harness) -> None:
+    """After all faults, a new member owns all partitions in time, and reads from the committed offsets to the end."""
+    machine = harness.world.machine("last member")
+    conf = group_conf(harness) | {"enable.partition.eof": True}
+    with Consumer(conf, store=machine.store, clock=machine.clock) as consumer:
+        harness.history.subscribe(machine.name, GROUP)
+        partitions = set(consumer.list_topics(TOPIC).topics[TOPIC].partitions)
+        owned: set[int] = set()
+        ends: set[int] = set()
+
+        def on_assign(consumer: Consumer, assigned: list[TopicPartition]) -> None:
+            harness.history.assign(machine.name, [(tp.topic, tp.partition) for tp in assigned], group=GROUP)
+            owned.update(tp.partition for tp in assigned)
+
+        def on_revoke(consumer: Consumer, revoked: list[TopicPartition]) -> None:
+            harness.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in revoked])
+            numbers = {tp.partition for tp in revoked}
+            owned.difference_update(numbers)
+            ends.difference_update(numbers)
+
+        consumer.subscribe([TOPIC], on_assign=on_assign, on_revoke=on_revoke)
+        deadline = machine.clock.monotonic() + TAKE_OVER_S
+        while ends != partitions:
+            poll_and_record(harness, machine, consumer, lambda tp: ends.add(tp))
+            if machine.clock.monotonic() > deadline:
+                harness.report_unexpected(f"a new member owns {sorted(owned)} and has read {sorted(ends)} in time")
+                return

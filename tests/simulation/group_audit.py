@@ -44,10 +44,13 @@ class GroupAudit:
         for txn in txns:
             app_id, offset = txn["appId"], txn["version"]
             topic, _, partition = app_id.split("/")
+            if offset < 0:  # forgotten: the topic was deleted
+                self.offsets.pop(app_id, None)
+                continue
             owner = self.owners.get((topic, int(partition)))
             if owner is not None and (owner[0] != by.get("member") or int(by["generation"]) < owner[1]):
                 self.problems.append(f"{where} commits {app_id}, which {owner} owns")
-            if 0 <= offset < self.offsets.get(app_id, -1):
+            if offset < self.offsets.get(app_id, -1):
                 self.problems.append(f"{where} moves {app_id} back from {self.offsets[app_id]} to {offset}")
             self.offsets[app_id] = offset
 

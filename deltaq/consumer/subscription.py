@@ -131,7 +131,7 @@ class Subscription(Generic[C]):
         self._view: GroupView | None = None  # the view that the assignment follows; None without an assignment
         self._claim = NO_MEMBER  # on whose behalf records were read last
         self._partitions: frozenset[Key] = frozenset()
-        self._changes_offered = -1
+        self._changes_written = -1
         self._is_revoking = False
         self._default_action: Callable[[], None] | None = None  # the default action, if no callback has done it itself
         self._has_ended = False
@@ -167,7 +167,7 @@ class Subscription(Generic[C]):
             view is not None
             and self.membership.polled_in_time()
             and self.view is view
-            and self._fetcher.changes == self._changes_offered
+            and self._fetcher.changes == self._changes_written
             and not self._default_action
             and not (self.wanted.patterns and self._clock.monotonic() >= self._match_at)
         )
@@ -193,8 +193,8 @@ class Subscription(Generic[C]):
             unmatched = self._match()
             if unmatched is not None:
                 return unmatched
-        if self._fetcher.changes != self._changes_offered or self._view is None:
-            self._offer()
+        if self._fetcher.changes != self._changes_written or self._view is None:
+            self._set_partitions()
         if view is not None and view is not self._view:
             self._follow_group(consumer, view)
         return None
@@ -240,15 +240,15 @@ class Subscription(Generic[C]):
         self._unmatched_reported = True
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self.wanted.patterns[0].pattern)
 
-    def _offer(self) -> None:
+    def _set_partitions(self) -> None:
         """Tell the group the partitions of the topics, once all topics were looked at."""
         changes = self._fetcher.changes
         mine = self.wanted.topics
         counts = {topic: count for topic, count in self._fetcher.counts().items() if topic in mine}
         known = {topic: count for topic, count in counts.items() if count is not None}
         if len(known) == len(mine):
-            self.membership.offer(known)
-            self._changes_offered = changes
+            self.membership.set_partitions(known)
+            self._changes_written = changes
 
     # --- the assignment ---
 

@@ -57,8 +57,8 @@ def check_no_members(head: GroupHead, group: str, dead: Collection[str]) -> None
     for member_id, member in _living(head, dead):
         reason = (
             f"{_named(member_id, member)} is subscribed with group.id {group!r}, so this consumer, which uses "
-            f"assign(), cannot commit to that group: use another group.id, or close that consumer. If it has died, commits are "
-            f"accepted from {member.session_timeout_s:g} s (its session.timeout.ms) after the first one was refused."
+            f"assign(), cannot commit to that group: use another group.id, or close that consumer. If it has died, "
+            f"commits are accepted {member.session_timeout_s:g} s (its session.timeout.ms) after the first refusal."
         )
         raise Fenced(reason, code=KafkaError.UNKNOWN_MEMBER_ID, fatal=False)
 

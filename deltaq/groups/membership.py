@@ -74,8 +74,8 @@ class Membership:
     _on_change: Callable[[], None]
     _view: GroupView | None = None
     _head: GroupHead | None = None  # of `_view`
-    _offered: Mapping[str, int] | None = None  # the partitions of the topics, as the consumer knows them
-    _proposed: Mapping[str, int] | None = None  # the same, as last written to or found in the log
+    _known: Mapping[str, int] | None = None  # the partitions of the topics, as the consumer knows them
+    _written: Mapping[str, int] | None = None  # the same, as last written to or found in the log
     _to_release: frozenset[Key] = frozenset()
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
@@ -121,11 +121,11 @@ class Membership:
         """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is away."""
         return self._member.instance_id is not None
 
-    def offer(self, partitions: Mapping[str, int]) -> None:
+    def set_partitions(self, partitions: Mapping[str, int]) -> None:
         """Set the number of partitions of the topics that the consumer subscribes to; 0 for a topic that does not
-        exist. The consumer joins once they are known, and the group is told when they change."""
-        if self._offered != partitions:
-            self._offered = dict(partitions)
+        exist. The consumer joins once they are known, and the log gets each change."""
+        if self._known != partitions:
+            self._known = dict(partitions)
             self._wakes.wake()
 
     def release_later(self, keys: Collection[Key]) -> None:
@@ -181,7 +181,7 @@ class Membership:
         self._is_running = True
         while not self._closing:
             try:
-                if self._poll_exceeded or self._offered is None or self._is_replaced:
+                if self._poll_exceeded or self._known is None or self._is_replaced:
                     self._wait(self._heartbeat_interval_s)
                 elif self._view is not None:
                     self._stay()
@@ -229,14 +229,14 @@ class Membership:
 
     def _join(self) -> None:
         self._beat()
-        offered, gone = self._offered or {}, set(self._ended)
+        known, gone = self._known or {}, set(self._ended)
         if self._logged:  # the group may have refused this member because of dead ones
             gone |= self._members.dead(self._log.head(), self._id)
 
         def plan(head: GroupHead) -> GroupHead | None:
             if self._id in head.members:
                 return None
-            return joined(head, self._id, self._member, offered, gone, self._strategies)
+            return joined(head, self._id, self._member, known, gone, self._strategies)
 
         head = self._log.change("JOIN", self._claim, plan, self._deadline())
         for other in gone:
@@ -246,7 +246,7 @@ class Membership:
             self._error = None
         self._ended.clear()
         self._logged = ""
-        self._proposed = offered
+        self._written = known
         _log.info("joined group=%r member=%r generation=%d", self._log.group, self._id, head.generation)
         self._publish(head)
 
@@ -309,17 +309,17 @@ class Membership:
 
     def _keep_up(self, head: GroupHead) -> None:
         """Write what the consumer has noticed or given up."""
-        offered = self._offered or {}
-        if offered is not self._proposed:
+        known = self._known or {}
+        if known is not self._written:
             self._publish(
                 self._log.change(
                     "REBALANCE",
                     self._claim,
-                    lambda head: resized(head, offered, self._strategies) if differs(head, offered) else None,
+                    lambda head: resized(head, known, self._strategies) if differs(head, known) else None,
                     self._deadline(),
                 )
             )
-            self._proposed = offered
+            self._written = known
         given_up = self._to_release
         if given_up:
             if given_up & (head.owned(self._id) - head.assigned.get(self._id, frozenset())):
@@ -383,8 +383,8 @@ class Membership:
         now = self._clock.monotonic()
         due_at = min(self._heartbeat.due_at, self._members.due_at, self._poll_at + self._max_poll_interval_s)
         if self._store.is_remote:
-            is_settled = self._head is not None and self._head.is_settled()
-            due_at = min(due_at, self._read_at + (REMOTE_POLL_S if is_settled else REMOTE_BUSY_POLL_S))
+            is_stable = self._head is not None and self._head.is_stable()
+            due_at = min(due_at, self._read_at + (REMOTE_POLL_S if is_stable else REMOTE_BUSY_POLL_S))
         if self._wait(max(due_at - now, _REST_S)) and not self._closing:
             rest_s = self._read_at + _REST_S - self._clock.monotonic()
             if rest_s > 0:

@@ -87,7 +87,7 @@ class GroupHead:
         """The partitions that a member owns."""
         return frozenset(key for key, owner in self.owners.items() if owner.member_id == member_id)
 
-    def is_settled(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether each partition that is assigned is owned by the member that it is assigned to, and no other is."""
         assigned = {key: member_id for member_id, keys in self.assigned.items() for key in keys}
         return assigned == {key: owner.member_id for key, owner in self.owners.items()}

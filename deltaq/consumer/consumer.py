@@ -213,9 +213,8 @@ class Consumer:
     def poll(self, timeout: float | None = -1) -> Message | None:
         """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
 
-        A message with an `error()` is an event, not a record. Raises Fenced if the group
-        removed this consumer after its session timed out, KafkaException if the group refuses it, and what a callback
-        raises.
+        A message with an `error()` is an event, not a record: `_FATAL` if another consumer
+        has taken over the `group.instance.id`. Raises what a callback raises.
         """
         if self._calls.is_closed:
             self._calls.check_open()

@@ -151,6 +151,9 @@ class Subscription(Generic[C]):
     def check_not_lost(self, group: str) -> None:
         """Raise Fenced if the session in which the partitions were assigned has ended: its offsets must not be
         committed, because another member may have read on from there."""
+        if self.membership.is_replaced:
+            reason = f"another consumer has joined group {group!r} with the same group.instance.id"
+            raise Fenced(reason, code=KafkaError._FATAL)
         if self._is_lost(self.view):
             reason = f"this consumer is no longer the member of group {group!r} that got the partitions"
             raise Fenced(reason, code=KafkaError._ASSIGNMENT_LOST, fatal=False)
@@ -175,8 +178,8 @@ class Subscription(Generic[C]):
     def serve(self, consumer: C) -> Message | None:
         """Do the work that belongs to the application's thread: callbacks and changes of the assignment.
 
-        Returns an event for the application, or None. Raises what a callback raises, Fenced, the reason why the group
-        refused the consumer, and an Unavailable that is not retriable.
+        Returns an event for the application, or None. Raises what a callback raises, Corrupt, Incompatible, and an
+        Unavailable that is not retriable.
         """
         self.membership.begin()
         if self.membership.polled():
@@ -188,7 +191,9 @@ class Subscription(Generic[C]):
         if self._has_ended:  # the callback has ended the subscription
             return None
         if self._view is None:
-            self._raise_why()
+            refused = self._why_not_a_member()
+            if refused is not None:
+                return refused
         if self.wanted.patterns and self._clock.monotonic() >= self._match_at:
             unmatched = self._match()
             if unmatched is not None:
@@ -211,13 +216,24 @@ class Subscription(Generic[C]):
             self._has_ended = True
             self.membership.close()
 
-    def _raise_why(self) -> None:
-        """Raise or report the reason why the consumer is not a member, or lost its session, if it is new."""
+    def _why_not_a_member(self) -> Message | None:
+        """Report or raise the reason why the consumer is not a member, or lost its session, if it is new.
+
+        As in Kafka, a consumer that was removed joins again, which `on_lost` tells the application. An event says that
+        the group refuses it: by INCONSISTENT_GROUP_PROTOCOL, or for good by _FATAL.
+        """
         error = self.membership.take_error()
-        if isinstance(error, Unavailable) and error.error.retriable():
+        if error is None:
+            return None
+        reason = error.error
+        if isinstance(error, Fenced):
+            return event(KafkaError(KafkaError._FATAL, reason.str(), fatal=True)) if reason.fatal() else None
+        if reason.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+            return event(reason)
+        if isinstance(error, Unavailable) and reason.retriable():
             self._events.store_unavailable(error)
-        elif error is not None:
-            raise error
+            return None
+        raise error
 
     def _match(self) -> Message | None:
         """List the topics that the regular expressions match. Returns an event, once, if there is none.

@@ -83,7 +83,7 @@ class Membership:
     _stays: bool = False  # a static member that ends without leaving
     _is_leaving: bool = False  # the consumer is leaving the group itself
     _poll_exceeded: bool = False
-    _is_replaced: bool = False  # another consumer has joined with this `group.instance.id`
+    is_replaced: bool = False  # another consumer has joined with this `group.instance.id`
     _is_running: bool = False
     _thread: Thread | None = None
     _ended: set[str] = field(default_factory=set)  # ids of ended sessions that may still be members in the log
@@ -181,7 +181,7 @@ class Membership:
         self._is_running = True
         while not self._closing:
             try:
-                if self._poll_exceeded or self._known is None or self._is_replaced:
+                if self._poll_exceeded or self._known is None or self.is_replaced:
                     self._wait(self._heartbeat_interval_s)
                 elif self._view is not None:
                     self._stay()
@@ -216,11 +216,13 @@ class Membership:
         if self._is_leaving:
             self._wait(self._heartbeat_interval_s)
             return
-        if str(error) != self._logged:  # do not repeat the same error at every attempt to join
+        is_new = str(error) != self._logged
+        if is_new:  # do not repeat the same error at every attempt to join
             self._logged = str(error)
             _log.warning("not a member group=%r reason=%s", self._log.group, error.error.str())
-        self._error = error
-        self._is_replaced = self._is_replaced or error.error.fatal()  # joining again would put out the other one
+        if is_new or error.error.code() != KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+            self._error = error
+        self.is_replaced = self.is_replaced or error.error.fatal()  # joining again would put out the other one
         self._on_change()
         self._wait(self._heartbeat_interval_s)
 

@@ -129,6 +129,7 @@ class Subscription(Generic[C]):
         self._match_at = float("-inf")
         self._unmatched_reported = False
         self._view: GroupView | None = None  # the view that the assignment follows; None without an assignment
+        self._released: GroupView | None = None  # the last view whose partitions were released where it says so
         self._claim = NO_MEMBER  # on whose behalf records were read last
         self._partitions: frozenset[Key] = frozenset()
         self._changes_written = -1
@@ -272,9 +273,16 @@ class Subscription(Generic[C]):
         """Follow what the group's log says of this member, and run the rebalance callbacks."""
         if self._strategies.is_cooperative:
             self._follow_incrementally(consumer, view)
-            return
+        else:
+            self._follow_eagerly(consumer, view)
+
+    def _follow_eagerly(self, consumer: C, view: GroupView) -> None:
+        """In each new generation revoke all partitions, and assign the new ones once this member owns all of them."""
+        if self._view is None and view is not self._released:
+            self._release(view.owned - view.assigned)
         if self._view is not None and view.generation != self._view.generation:
             self._revoke_all(consumer, lambda: self._release(view.owned - view.assigned))
+        self._released = view
         if self._view is not None:  # only what others own has changed
             self._view = view
         elif view.assigned <= view.owned and not self._has_ended:
@@ -283,6 +291,8 @@ class Subscription(Generic[C]):
     def _follow_incrementally(self, consumer: C, view: GroupView) -> None:
         """Revoke what is no longer assigned, then assign what is new. What stays is not interrupted."""
         gone = self._partitions - view.assigned
+        if unheld := view.owned - view.assigned - gone:
+            self._release(unheld)
         if gone:
             self._commit_before_callback("revoke")
             self._default_action = lambda: self._give_up(gone)
@@ -301,7 +311,7 @@ class Subscription(Generic[C]):
         # In this order: an interrupt must not leave partitions that count as assigned but are not read.
         self._default_action = lambda: self._hold(new)
         self._view, self._claim = view, view.claim
-        self._partitions = self._partitions | new
+        self._partitions = self.membership.held = self._partitions | new
         if new or not is_first or any(self._fetcher.counts().values()):
             shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(new))
             _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, view.member_id, shown)
@@ -320,6 +330,7 @@ class Subscription(Generic[C]):
         try:
             self._release(gone)
         finally:
+            self.membership.held = self._partitions
             self._held.remove(_listed(key for key in gone if self._held.holds(*key)))
             self._follow()
 
@@ -360,6 +371,7 @@ class Subscription(Generic[C]):
             end()
         finally:
             self._is_revoking = False
+            self.membership.held = self._partitions
             self._held.set([])
             self._view = None
             self._committer.forget()
@@ -375,9 +387,10 @@ class Subscription(Generic[C]):
             return released(head, claim.member_id, mine, self._strategies) if mine else None
 
         if not keys:
-            self._commit_stored()
-        elif not self._hand_over("RELEASE", plan):
-            self.membership.release_later(keys)
+            if self._view is not None:
+                self._commit_stored()
+        else:
+            self._hand_over("RELEASE", plan)  # else the membership does it later
 
     def _leave(self) -> None:
         def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
@@ -389,14 +402,12 @@ class Subscription(Generic[C]):
             self.membership.begin_to_leave()
             self._hand_over("LEAVE", plan)  # else the membership leaves as it closes
 
-    def _hand_over(self, operation: str, plan: HandOver) -> bool:
-        """Change the membership, with the stored offsets in the same entry. Returns whether it succeeded."""
+    def _hand_over(self, operation: str, plan: HandOver) -> None:
+        """Change the membership, with the stored offsets in the same entry."""
         try:
             self._committer.hand_over(operation, plan, commit_stored=self._auto_commit)
         except KafkaException as error:
             _log.warning("partitions not released yet group=%r reason=%s", self._group, error)
-            return False
-        return True
 
     def _commit_stored(self) -> None:
         if self._auto_commit:

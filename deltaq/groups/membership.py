@@ -26,10 +26,11 @@ from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")
 
-REMOTE_POLL_S = 1.0
-"""Seconds between two reads of the group's log on an object store while no partition has to move."""
+POLL_S = 1.0
+"""Longest time between two reads of the group's log while no partition has to move. On local disk a change of the
+folder ends the wait."""
 
-REMOTE_BUSY_POLL_S = 0.1
+BUSY_POLL_S = 0.1
 """The same while partitions move."""
 
 _REST_S = 0.02
@@ -76,11 +77,13 @@ class Membership:
     _head: GroupHead | None = None  # of `_view`
     _known: Mapping[str, int] | None = None  # the partitions of the topics, as the consumer knows them
     _written: Mapping[str, int] | None = None  # the same, as last written to or found in the log
-    _to_release: frozenset[Key] = frozenset()
+    _unreleased: tuple[float, frozenset[Key]] = (float("inf"), frozenset())  # since when, and what
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
     _closing: bool = False
-    _stays: bool = False  # a static member that ends without leaving
+    held: frozenset[Key] = frozenset()
+    """The partitions that the consumer holds, set by it. It releases what it gives up, and this thread what it could
+    not release."""
     _is_leaving: bool = False  # the consumer is leaving the group itself
     _poll_exceeded: bool = False
     is_replaced: bool = False  # another consumer has joined with this `group.instance.id`
@@ -128,11 +131,6 @@ class Membership:
             self._known = dict(partitions)
             self._wakes.wake()
 
-    def release_later(self, keys: Collection[Key]) -> None:
-        """Release partitions that the consumer has given up, but could not release itself."""
-        self._to_release |= frozenset(keys)
-        self._wakes.wake()
-
     def begin_to_leave(self) -> None:
         """The consumer is about to leave the group itself, so its removal is no error."""
         self._is_leaving = True
@@ -162,7 +160,6 @@ class Membership:
 
         A member with a `group.instance.id` stays, so that it finds its partitions again if it returns in time.
         """
-        self._stays = self.is_static
         if (thread := self.abandon()) is not None:
             self._wakes.wake()
             thread.join()
@@ -310,7 +307,7 @@ class Membership:
             self._on_change()
 
     def _keep_up(self, head: GroupHead) -> None:
-        """Write what the consumer has noticed or given up."""
+        """Write what the consumer has noticed, and what it could not release."""
         known = self._known or {}
         if known is not self._written:
             self._publish(
@@ -322,18 +319,17 @@ class Membership:
                 )
             )
             self._written = known
-        given_up = self._to_release
-        if given_up:
-            if given_up & (head.owned(self._id) - head.assigned.get(self._id, frozenset())):
-                self._publish(self._log.change("RELEASE", self._claim, self._release_plan(given_up), self._deadline()))
-            self._to_release -= given_up
+        unreleased = head.owned(self._id) - head.assigned.get(self._id, frozenset()) - self.held
+        since, before = self._unreleased
+        now = self._clock.monotonic()
+        if unreleased != before:
+            self._unreleased = now, unreleased
+        elif unreleased and now - since >= self._heartbeat_interval_s:
+            self._publish(self._log.change("RELEASE", self._claim, self._release, self._deadline()))
 
-    def _release_plan(self, keys: frozenset[Key]) -> Callable[[GroupHead], GroupHead | None]:
-        def plan(head: GroupHead) -> GroupHead | None:
-            mine = keys & (head.owned(self._id) - head.assigned.get(self._id, frozenset()))
-            return released(head, self._id, mine, self._strategies) if mine else None
-
-        return plan
+    def _release(self, head: GroupHead) -> GroupHead | None:
+        mine = head.owned(self._id) - head.assigned.get(self._id, frozenset()) - self.held
+        return released(head, self._id, mine, self._strategies) if mine else None
 
     def _remove_dead(self, head: GroupHead) -> None:
         if self._clock.monotonic() < self._members.due_at:
@@ -355,7 +351,6 @@ class Membership:
         self._view = self._head = None  # first: the property `view` reads it last
         ended, self._id = self._id, self._new_id()
         self._ended.add(ended)
-        self._to_release = frozenset()
         self._heartbeat.end()
         remove_heartbeat(self._store, self._log.group, ended)
 
@@ -364,7 +359,7 @@ class Membership:
 
     def _leave(self) -> None:
         self._view = None
-        if self._stays:
+        if self.is_static:
             return
         try:
             self._remove({*self._ended, self._id})
@@ -384,9 +379,8 @@ class Membership:
         """Wait until the group's log may have changed, or something else is due."""
         now = self._clock.monotonic()
         due_at = min(self._heartbeat.due_at, self._members.due_at, self._poll_at + self._max_poll_interval_s)
-        if self._store.is_remote:
-            is_stable = self._head is not None and self._head.is_stable()
-            due_at = min(due_at, self._read_at + (REMOTE_POLL_S if is_stable else REMOTE_BUSY_POLL_S))
+        is_stable = self._head is not None and self._head.is_stable()
+        due_at = min(due_at, self._read_at + (POLL_S if is_stable else BUSY_POLL_S))
         if self._wait(max(due_at - now, _REST_S)) and not self._closing:
             rest_s = self._read_at + _REST_S - self._clock.monotonic()
             if rest_s > 0:

@@ -9,7 +9,7 @@ releases the partition, leaves, or is removed because it died.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
@@ -55,19 +55,32 @@ def joined(
     A member with the `group.instance.id` of another one takes that one's place. If nothing else changes, there is no
     new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL).
     """
+    replaced = head.instance(member.instance_id)
+    if replaced is not None:
+        return _returned(head, replaced, member_id, member, partitions, set(gone) - {replaced}, strategies)
     # The clients of format 1 refuse format 2 and stop, so their members need not be waited for.
     members = {} if head.format == 1 else {name: other for name, other in head.members.items() if name not in gone}
-    replaced = replace(head, members=members).instance(member.instance_id)
-    if replaced is not None:
-        before = members[replaced]
-        taken = _renamed(head, replaced, member_id, replace(member, joined=before.joined))
-        is_same = before.topics == member.topics and before.protocols == member.protocols
-        if is_same and len(members) == len(head.members) and partitions.items() <= taken.partitions.items():
-            return taken
-        members = {name: other for name, other in taken.members.items() if name not in gone}
-        return rebalanced(taken, members, partitions, strategies)
     members[member_id] = replace(member, joined=head.generation + 1)
     return rebalanced(head, members, partitions, strategies)
+
+
+def _returned(
+    head: GroupHead,
+    before: str,
+    member_id: str,
+    member: Member,
+    partitions: Mapping[str, int],
+    gone: Set[str],
+    strategies: Strategies,
+) -> GroupHead:
+    """Put a static member in the place that it had as the member `before`."""
+    was = head.members[before]
+    after = _renamed(head, before, member_id, replace(member, joined=was.joined))
+    is_same = was.topics == member.topics and was.protocols == member.protocols
+    if is_same and not differs(head, partitions) and not head.members.keys() & gone:
+        return after
+    members = {name: other for name, other in after.members.items() if name not in gone}
+    return rebalanced(after, members, partitions, strategies)
 
 
 def left(head: GroupHead, gone: Collection[str], strategies: Strategies) -> GroupHead:

@@ -14,9 +14,10 @@ from deltaq.consumer.reader import Reader
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, Unavailable
 from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog, GroupMaintenance
-from deltaq.groups.membership import GroupView, Membership
+from deltaq.groups.membership import Membership
 from deltaq.groups.offset_commits import HandOver
 from deltaq.groups.rebalance import Strategies, left, released
+from deltaq.groups.session import Candidate, GroupView
 from deltaq.groups.state import GroupHead, Key, Member
 from deltaq.message import Message, TopicPartition, event
 from deltaq.metadata import topic_names
@@ -63,10 +64,10 @@ def open_membership(
         config.group_instance_id,
         tuple((name, "") for name in strategies.assignors),
     )
-    intervals_s = config.heartbeat_interval_ms / 1000, config.max_poll_interval_ms / 1000
     # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
     log = GroupLog(store, config.group_id, clock, config.client_id, maintenance)
-    return Membership(store, log, member, strategies, *intervals_s, clock, reader.fetcher.queue.wake)
+    candidate = Candidate(store, log, member, strategies, config.heartbeat_interval_ms / 1000, clock)
+    return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake)
 
 
 class Wanted:

@@ -51,10 +51,6 @@ class Heartbeat:
             raise SessionExpired
         self._proven_at = begun_at
 
-    def end(self) -> None:
-        """Forget the heartbeats of a session that has ended."""
-        self._proven_at = float("inf")
-
 
 @dataclass(eq=False)
 class MemberWatch:

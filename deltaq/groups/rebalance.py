@@ -77,7 +77,7 @@ def _returned(
     was = head.members[before]
     after = _renamed(head, before, member_id, replace(member, joined=was.joined))
     is_same = was.topics == member.topics and was.protocols == member.protocols
-    if is_same and not differs(head, partitions) and not head.members.keys() & gone:
+    if is_same and not needs_rebalance(head, partitions) and not head.members.keys() & gone:
         return after
     members = {name: other for name, other in after.members.items() if name not in gone}
     return rebalanced(after, members, partitions, strategies)
@@ -102,9 +102,11 @@ def resized(head: GroupHead, partitions: Mapping[str, int], strategies: Strategi
     return rebalanced(head, head.members, partitions, strategies)
 
 
-def differs(head: GroupHead, partitions: Mapping[str, int]) -> bool:
-    """Whether the group counts other numbers of partitions for these topics."""
-    return any(head.partitions.get(topic, 0) != count for topic, count in partitions.items())
+def needs_rebalance(head: GroupHead, partitions: Mapping[str, int]) -> bool:
+    """Whether the group counts other numbers of partitions for these topics, or has no assignment because the member
+    that left last does not know the assignor."""
+    is_unassigned = bool(head.members) and not head.protocol
+    return is_unassigned or any(head.partitions.get(topic, 0) != count for topic, count in partitions.items())
 
 
 def rebalanced(
@@ -130,7 +132,14 @@ def rebalanced(
         MemberSubscription(name, topics[name], tuple(sorted(owned[name])), head.generation, member.instance_id)
         for name, member in members.items()
     ]
-    assignment = strategies.assignors[protocol](counts, subscriptions)
+    assignor = strategies.assignors.get(protocol) or ASSIGNORS.get(protocol)
+    if assignor is None:  # a leaving member need not know what the others agree on
+        kept = {
+            name: frozenset(key for key in head.assigned.get(name, ()) if key[1] < counts.get(key[0], 0))
+            for name in members
+        }
+        return GroupHead(generation, members, "", counts, kept, owners)
+    assignment = assignor(counts, subscriptions)
     assigned = _checked(assignment, counts, subscriptions, protocol)
     after = GroupHead(generation, members, protocol, counts, assigned, owners)
     return replace(after, owners=_handed_out(after, assigned, generation))

@@ -20,11 +20,11 @@ from deltaq.consumer.reader import Reader, open_reader
 from deltaq.consumer.subscription import (
     RebalanceCallback,
     Subscription,
-    Wanted,
     no_callback,
     open_membership,
     rebalance_callbacks,
 )
+from deltaq.consumer.wanted import Wanted
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeAlias, TypeVar
@@ -11,7 +10,8 @@ from typing import Generic, TypeAlias, TypeVar
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig
 from deltaq.consumer.reader import Reader
-from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException, Unavailable
+from deltaq.consumer.wanted import Wanted
+from deltaq.errors import Fenced, KafkaError, KafkaException, Unavailable
 from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog, GroupMaintenance
 from deltaq.groups.membership import Membership
@@ -21,7 +21,6 @@ from deltaq.groups.session import Candidate, GroupView
 from deltaq.groups.state import GroupHead, Key, Member
 from deltaq.message import Message, TopicPartition, event
 from deltaq.metadata import topic_names
-from deltaq.names import check_topic
 from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.consumer")
@@ -68,30 +67,6 @@ def open_membership(
     log = GroupLog(store, config.group_id, clock, config.client_id, maintenance)
     candidate = Candidate(store, log, member, strategies, config.heartbeat_interval_ms / 1000, clock)
     return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake)
-
-
-class Wanted:
-    """The topics of a subscription: those `named`, and those that its regular expressions have `matched`."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        """Raises InvalidConfig for an invalid topic name and for an invalid regular expression."""
-        listed = list(names)
-        self.named = frozenset(check_topic(name) for name in listed if not name.startswith("^"))
-        self.patterns = tuple(_pattern(name) for name in listed if name.startswith("^"))
-        self.matched: frozenset[str] = frozenset()
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """All topics, named and matched."""
-        return self.named | self.matched
-
-    def match(self, existing: Iterable[str]) -> None:
-        """Match the regular expressions against the names of existing topics."""
-        self.matched = frozenset(name for name in existing if any(p.search(name) for p in self.patterns))
-
-    def is_only_matched(self, topic: str) -> bool:
-        """Whether only a regular expression matches the topic: its deletion is then no error."""
-        return topic in self.matched and topic not in self.named
 
 
 class Subscription(Generic[C]):
@@ -435,10 +410,3 @@ class Subscription(Generic[C]):
 
 def _listed(keys: Iterable[Key]) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for topic, partition in sorted(keys)]
-
-
-def _pattern(name: str) -> re.Pattern[str]:
-    try:
-        return re.compile(name)
-    except re.error as error:
-        raise InvalidConfig(f"{name!r} is not a regular expression: {error}", key="topics") from error

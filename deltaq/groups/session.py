@@ -1,0 +1,201 @@
+"""One session of a group member, from its join until it leaves, is removed or falls silent.
+
+Each session has its own member id, so that commits of an earlier one are refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from deltaq import names
+from deltaq.clock import Clock
+from deltaq.groups.fencing import Claim, not_a_member
+from deltaq.groups.heartbeat import Heartbeat, MemberWatch
+from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
+from deltaq.groups.log import GroupLog
+from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized
+from deltaq.groups.state import GroupHead, Key, Member
+from deltaq.store import Store
+
+_log = logging.getLogger("deltaq.groups")
+
+POLL_S = 1.0
+"""Longest time between two reads of the group's log while no partition has to move. On local disk a change of the
+folder ends the wait."""
+
+BUSY_POLL_S = 0.1
+"""The same while partitions move."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The group as one of its members sees it: the partitions that it shall have, and those that it owns."""
+
+    member_id: str
+    instance_id: str | None
+    generation: int
+    assigned: frozenset[Key]
+    owned: frozenset[Key]
+
+    @property
+    def claim(self) -> Claim:
+        """On whose behalf offsets are committed."""
+        return Claim(self.member_id, self.generation, self.instance_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a consumer joins its group with."""
+
+    store: Store
+    log: GroupLog
+    member: Member
+    strategies: Strategies
+    heartbeat_interval_s: float
+    clock: Clock
+
+    def session(self, publish: Callable[[], None]) -> Session:
+        """A new session, which has not joined yet."""
+        return Session(self, names.member_id(self.member.client_id, self.clock.unique_id()), publish)
+
+
+@dataclass(eq=False)
+class Session:
+    """For the membership's thread; `view` and `is_silent` may be read in any. `on_change()` is called when `view` has
+    changed. All methods that write the log raise what `GroupLog.change` raises; each change is idempotent."""
+
+    _of: Candidate
+    member_id: str
+    _on_change: Callable[[], None]
+    view: GroupView | None = None
+    _head: GroupHead | None = None  # of `view`
+    _written: Mapping[str, int] = field(default_factory=dict)  # the partitions as last written or found in the log
+    _unreleased: frozenset[Key] = frozenset()
+    _unreleased_since: float = 0.0
+    _read_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        of = self._of
+        session_timeout_s = of.member.session_timeout_s
+        self._heartbeat = Heartbeat(of.store, of.log.group, of.clock, session_timeout_s, of.heartbeat_interval_s)
+        watch = HeartbeatWatch(of.store, of.log.group, of.clock)
+        self._members = MemberWatch(watch, of.clock, of.heartbeat_interval_s)
+
+    def is_silent(self) -> bool:
+        """Whether the last heartbeat is `session.timeout.ms` old: the group may have removed this member."""
+        return self._heartbeat.is_silent()
+
+    def join(self, partitions: Mapping[str, int], gone: Collection[str], *, is_refused: bool) -> None:
+        """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
+        have refused this member because of them. Raises SessionExpired, and what `joined` raises."""
+        self._heartbeat.beat(self.member_id)
+        dead = self._members.dead(self._of.log.head(), self.member_id) if is_refused else frozenset()
+
+        def plan(head: GroupHead) -> GroupHead | None:
+            if self.member_id in head.members:
+                return None
+            return joined(head, self.member_id, self._of.member, partitions, dead | set(gone), self._of.strategies)
+
+        head = self._change("JOIN", plan)
+        self._remove_heartbeats(dead)
+        self._heartbeat.beat(self.member_id)
+        self._written = partitions
+        _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
+        self._publish(head)
+
+    def keep_up(self, partitions: Mapping[str, int], held: frozenset[Key]) -> None:
+        """One round: send a heartbeat if one is due, read the log, write what the consumer has noticed (`partitions`)
+        and what it could not release (all but what it holds), and remove dead members. Raises Fenced if this consumer
+        is no longer a member, and SessionExpired."""
+        head = self._show_life()
+        self._publish(head)
+        if partitions is not self._written or needs_rebalance(head, {}):
+            self._publish(self._change("REBALANCE", lambda head: self._resized(head, partitions)))
+            self._written = partitions
+        self._release_later(head, held)
+        self._remove_dead(head)
+
+    def leave(self, gone: Collection[str]) -> GroupHead:
+        """Remove members: this one, or others that are dead."""
+
+        def plan(head: GroupHead) -> GroupHead | None:
+            return left(head, gone, self._of.strategies) if head.members.keys() & set(gone) else None
+
+        return self._change("LEAVE", plan)
+
+    def end(self) -> None:
+        """End the session. The consumer can only join again with a new one."""
+        self.view = None
+        self._remove_heartbeats([self.member_id])
+
+    def due_in_s(self) -> float:
+        """Seconds until the next round."""
+        is_stable = self._head is not None and self._head.is_stable()
+        read_due_at = self._read_at + (POLL_S if is_stable else BUSY_POLL_S)
+        return min(self._heartbeat.due_at, self._members.due_at, read_due_at) - self._of.clock.monotonic()
+
+    def read_s_ago(self) -> float:
+        """Seconds since the log was read."""
+        return self._of.clock.monotonic() - self._read_at
+
+    def _show_life(self) -> GroupHead:
+        """Send a heartbeat if one is due, and read the log."""
+        of = self._of
+        try:
+            if of.clock.monotonic() >= self._heartbeat.due_at:
+                self._heartbeat.beat(self.member_id)
+        finally:  # Fenced takes precedence over the reason why the heartbeat failed
+            head = of.log.head()
+            self._read_at = of.clock.monotonic()
+            if self.member_id not in head.members:
+                raise not_a_member(head, of.log.group, of.member.instance_id)
+        return head
+
+    def _publish(self, head: GroupHead) -> None:
+        if head is self._head:
+            return
+        self._head = head
+        assigned = head.assigned.get(self.member_id, frozenset())
+        instance_id = self._of.member.instance_id
+        view = GroupView(self.member_id, instance_id, head.generation, assigned, head.owned(self.member_id))
+        if view != self.view:
+            self.view = view
+            self._on_change()
+
+    def _resized(self, head: GroupHead, partitions: Mapping[str, int]) -> GroupHead | None:
+        return resized(head, partitions, self._of.strategies) if needs_rebalance(head, partitions) else None
+
+    def _release_later(self, head: GroupHead, held: frozenset[Key]) -> None:
+        """Release what the consumer does not hold and has not released for a heartbeat interval."""
+
+        def to_release(head: GroupHead) -> frozenset[Key]:
+            return head.owned(self.member_id) - head.assigned.get(self.member_id, frozenset()) - held
+
+        def plan(head: GroupHead) -> GroupHead | None:
+            mine = to_release(head)
+            return released(head, self.member_id, mine, self._of.strategies) if mine else None
+
+        now, unreleased = self._of.clock.monotonic(), to_release(head)
+        if unreleased != self._unreleased:
+            self._unreleased, self._unreleased_since = unreleased, now
+        elif unreleased and now - self._unreleased_since >= self._of.heartbeat_interval_s:
+            self._publish(self._change("RELEASE", plan))
+
+    def _remove_dead(self, head: GroupHead) -> None:
+        if self._of.clock.monotonic() < self._members.due_at:
+            return
+        if dead := self._members.dead(head, self.member_id):
+            self._publish(self.leave(dead))
+            _log.info("members removed group=%r members=%s", self._of.log.group, ", ".join(map(repr, sorted(dead))))
+            self._remove_heartbeats(dead)
+
+    def _remove_heartbeats(self, member_ids: Collection[str]) -> None:
+        for member_id in member_ids:
+            remove_heartbeat(self._of.store, self._of.log.group, member_id)
+
+    def _change(self, operation: str, plan: Callable[[GroupHead], GroupHead | None]) -> GroupHead:
+        of = self._of
+        claim = Claim(self.member_id, -1 if self._head is None else self._head.generation, of.member.instance_id)
+        return of.log.change(operation, claim, plan, of.clock.monotonic() + of.member.session_timeout_s)

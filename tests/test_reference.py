@@ -335,7 +335,7 @@ LIMITS = {
         Limit("maintenance.topic_pass.STALE_PLANS_MAX", "", "Plans of one round that may conflict with other writers"),
         Limit("maintenance.throttle.PAUSE_S_MAX", "s", "Pause of background maintenance between two steps"),
     ),
-    "Administration": (Limit("admin.client.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
+    "Administration": (Limit("admin.calls.TIMEOUT_S_MAX", "s", "`request_timeout` of a call"),),
 }
 
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
-from weakref import WeakSet
+from typing import Any
 
+from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, complete, running_future, unsupported
 from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
-from deltaq.admin.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, IsolationLevel, ListOffsetsResultInfo, OffsetSpec
+from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec, check_request, found_offset
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
-from deltaq.clock import SYSTEM_CLOCK, Clock, Thread
+from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
-from deltaq.maintenance.throttle import Throttle
 from deltaq.message import TopicPartition
 from deltaq.metadata import (
     ClusterMetadata,
@@ -39,19 +37,9 @@ from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.metadata import create_topic
 from deltaq.topics.state import TopicChange, TopicHead
-from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
 from deltaq.version import __version__
 
-K = TypeVar("K", bound=Hashable)
-R = TypeVar("R")
-
 _LOG = logging.getLogger("deltaq.admin")
-
-TIMEOUT_S = 60.0
-TIMEOUT_S_MAX = 3600.0
-
-EXIT_WAIT_S = 2.0
-"""How long the exit of the process waits for the unfinished calls of each client."""
 
 
 class AdminClient:
@@ -77,8 +65,7 @@ class AdminClient:
         self._config = parse_client_config(AdminConfig, conf, keywords)
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
-        self._threads: list[Thread] = []
-        self._trims = Throttle(clock)
+        self._calls = Calls(clock)
         started = self._config.client_id, self._store.url, __version__
         _LOG.info("admin client started client.id=%r root=%r version=%s", *started)
 
@@ -97,11 +84,11 @@ class AdminClient:
         Futures raise TopicExists, InvalidConfig (TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR,
         INVALID_CONFIG, INVALID_REQUEST), UnsafeStore, OutcomeUnknown, Unavailable.
         """
-        _check_list(new_topics, (NewTopic, Topic), "NewTopic")
+        check_list(new_topics, (NewTopic, Topic), "NewTopic")
         for new in new_topics:
             if isinstance(new, NewTopic):
                 new.check()
-        deadline = self._deadline(request_timeout, operation_timeout)
+        deadline = self._calls.deadline(request_timeout, operation_timeout)
         named = {new.name: new for new in new_topics}
         times = Counter(new.name for new in new_topics)
 
@@ -115,14 +102,14 @@ class AdminClient:
             elif log.load():
                 raise TopicExists(name)
 
-        return self._each(named, create)
+        return self._calls.each(named, create)
 
     def delete_topics(
         self, topics: list[str], *, operation_timeout: float = TIMEOUT_S, request_timeout: float = TIMEOUT_S
     ) -> dict[str, Future[None]]:
         """Delete topics and their records. The names can then be used for new topics. Futures raise UnknownTopic."""
-        _check_list(topics, (str,), "topic string")
-        deadline = self._deadline(request_timeout, operation_timeout)
+        check_list(topics, (str,), "topic string")
+        deadline = self._calls.deadline(request_timeout, operation_timeout)
 
         def delete(name: str) -> None:
             try:
@@ -132,7 +119,7 @@ class AdminClient:
                 raise UnknownTopic(name) from None  # no topic can have an invalid name
             log.delete(deadline)
 
-        return self._each(topics, delete)
+        return self._calls.each(topics, delete)
 
     def create_partitions(
         self,
@@ -143,16 +130,16 @@ class AdminClient:
         validate_only: bool = False,
     ) -> dict[str, Future[None]]:
         """Add partitions to topics. Futures raise UnknownTopic, InvalidConfig (INVALID_PARTITIONS)."""
-        _check_list(new_partitions, (NewPartitions,), "NewPartitions")
+        check_list(new_partitions, (NewPartitions,), "NewPartitions")
         for new in new_partitions:
             new.check()
-        deadline = self._deadline(request_timeout, operation_timeout)
+        deadline = self._calls.deadline(request_timeout, operation_timeout)
         counts = {new.topic: new.new_total_count for new in new_partitions}
 
         def grow(name: str) -> None:
             self._change(name, lambda head, _: grown(head, counts[name]), deadline, validate_only=validate_only)
 
-        return self._each(counts, grow)
+        return self._calls.each(counts, grow)
 
     def describe_topics(
         self,
@@ -169,8 +156,8 @@ class AdminClient:
                 raise TypeError(f"Expected list of topics strings, not {type(name).__name__}")
             if not name:
                 raise ValueError(f"Empty topic name at index {at} isn't allowed")
-        self._deadline(request_timeout)
-        return self._each(topics.topic_names, lambda name: describe_topic(self._store, self._clock, name))
+        self._calls.deadline(request_timeout)
+        return self._calls.each(topics.topic_names, lambda name: describe_topic(self._store, self._clock, name))
 
     # --- settings ---
 
@@ -178,15 +165,15 @@ class AdminClient:
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S
     ) -> dict[ConfigResource, Future[dict[str, ConfigEntry]]]:
         """All settings of topics, by name. Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable."""
-        _check_list(resources, (ConfigResource,), "ConfigResource")
-        self._deadline(request_timeout)
+        check_list(resources, (ConfigResource,), "ConfigResource")
+        self._calls.deadline(request_timeout)
 
         def describe(resource: ConfigResource) -> dict[str, ConfigEntry]:
             log = self._log(topic_of(resource))
             log.load()
             return described(log.metadata.configuration)
 
-        return self._each(resources, describe)
+        return self._calls.each(resources, describe)
 
     def alter_configs(
         self, resources: list[ConfigResource], *, request_timeout: float = TIMEOUT_S, validate_only: bool = False
@@ -196,12 +183,12 @@ class AdminClient:
         Deprecated: use `incremental_alter_configs`. Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG).
         """
         warnings.warn("alter_configs is deprecated: use incremental_alter_configs", DeprecationWarning, stacklevel=2)
-        _check_list(resources, (ConfigResource,), "ConfigResource")
+        check_list(resources, (ConfigResource,), "ConfigResource")
         return self._alter(
             resources,
             lambda resource: checked_properties(resource.set_config_dict),
             lambda resource, properties: replaced(resource.set_config_dict, properties),
-            self._deadline(request_timeout),
+            self._calls.deadline(request_timeout),
             validate_only=validate_only,
         )
 
@@ -212,9 +199,9 @@ class AdminClient:
 
         Futures raise UnknownTopic, InvalidConfig (INVALID_CONFIG), OutcomeUnknown, Unavailable.
         """
-        _check_list(resources, (ConfigResource,), "ConfigResource")
+        check_list(resources, (ConfigResource,), "ConfigResource")
         for resource in resources:
-            _check_list(resource.incremental_configs, (ConfigEntry,), "ConfigEntry")
+            check_list(resource.incremental_configs, (ConfigEntry,), "ConfigEntry")
             for entry in resource.incremental_configs:
                 if entry.incremental_operation is None:
                     raise TypeError(f"{entry.name}: incremental_operation must be an AlterConfigOpType")
@@ -222,7 +209,7 @@ class AdminClient:
             resources,
             lambda resource: check_changes(resource.incremental_configs),
             lambda resource, properties: altered(resource.incremental_configs, properties),
-            self._deadline(request_timeout),
+            self._calls.deadline(request_timeout),
             validate_only=validate_only,
         )
 
@@ -246,7 +233,7 @@ class AdminClient:
 
             self._change(topic_of(resource), decide, deadline, validate_only=validate_only)
 
-        return self._each(resources, alter)
+        return self._calls.each(resources, alter)
 
     def _change(
         self,
@@ -276,16 +263,16 @@ class AdminClient:
 
         Futures raise UnknownTopic, Corrupt, Incompatible, Unavailable.
         """
-        _check_offset_request(topic_partition_offsets)
+        check_request(topic_partition_offsets)
         if not isinstance(isolation_level, IsolationLevel):
             raise TypeError("isolation_level argument should be an IsolationLevel")
-        self._deadline(request_timeout)
+        self._calls.deadline(request_timeout)
         # All partitions of a topic use one TopicLog, so the log is read once.
         topics: dict[str, list[TopicPartition]] = {}
         for tp in topic_partition_offsets:
             topics.setdefault(tp.topic, []).append(tp)
         futures: dict[TopicPartition, Future[ListOffsetsResultInfo]]
-        futures = {tp: _running_future() for tp in topic_partition_offsets}
+        futures = {tp: running_future() for tp in topic_partition_offsets}
 
         def answer(topic: str) -> None:
             logs: list[TopicLog] = []
@@ -293,28 +280,13 @@ class AdminClient:
             def found(tp: TopicPartition) -> ListOffsetsResultInfo:
                 if not logs:
                     logs.append(TopicLog(self._store, topic, self._clock, indexed=True))
-                return self._found(logs[0], tp.partition, topic_partition_offsets[tp])
+                return found_offset(self._store, logs[0], tp.partition, topic_partition_offsets[tp])
 
             for tp in topics[topic]:
-                _complete(futures[tp], partial(found, tp))
+                complete(futures[tp], partial(found, tp))
 
-        self._begin(answer, list(topics))
+        self._calls.begin(answer, list(topics))
         return futures
-
-    def _found(self, log: TopicLog, partition: int, spec: OffsetSpec) -> ListOffsetsResultInfo:
-        log.catch_up()
-        head = log.live_head
-        if partition >= head.partitions:
-            raise UnknownTopic(log.topic, partition=partition)
-        if spec.index == EARLIEST:
-            return ListOffsetsResultInfo(head.start_offsets[partition], -1)
-        if spec.index == LATEST:
-            return ListOffsetsResultInfo(head.next_offsets[partition], -1)
-        if spec.index == MAX_TIMESTAMP:
-            return ListOffsetsResultInfo(*(newest_time(self._store, log, partition) or (-1, -1)))
-        offset = offset_for_time(self._store, log, partition, spec.index)
-        time_ms = None if offset is None else time_of_offset(self._store, log, partition, offset)
-        return ListOffsetsResultInfo(-1 if offset is None else offset, -1 if time_ms is None else time_ms)
 
     def delete_records(
         self,
@@ -331,12 +303,12 @@ class AdminClient:
         Futures raise UnknownTopic, OffsetOutOfRange, KafkaException (POLICY_VIOLATION for a topic that is only
         compacted, _INVALID_ARG for a partition named twice), OutcomeUnknown, Unavailable.
         """
-        _check_list(topic_partition_offsets, (TopicPartition,), "TopicPartition", may_be_empty=True)
+        check_list(topic_partition_offsets, (TopicPartition,), "TopicPartition", may_be_empty=True)
         if any(tp.partition < 0 for tp in topic_partition_offsets):
             raise ValueError("'partition' cannot be negative")
-        deadline = self._deadline(request_timeout, operation_timeout)
+        deadline = self._calls.deadline(request_timeout, operation_timeout)
         futures: dict[TopicPartition, Future[DeletedRecords]]
-        futures = {tp: _running_future() for tp in topic_partition_offsets}
+        futures = {tp: running_future() for tp in topic_partition_offsets}
         if len(futures) < len(topic_partition_offsets):
             reason = "Duplicate partitions not allowed"
             for future in futures.values():
@@ -367,9 +339,9 @@ class AdminClient:
 
         # Rewriting large files takes long, so it starts after the futures of all topics are done.
         def trim_all() -> None:
-            in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._trims), logs)
+            in_parallel(self._clock, lambda log: trim(self._store, log, self._clock, self._calls.rewrites), logs)
 
-        self._begin(delete, list(topics), trim_all)
+        self._calls.begin(delete, list(topics), trim_all)
         return futures
 
     # --- the cluster ---
@@ -389,9 +361,9 @@ class AdminClient:
         request_timeout: float = TIMEOUT_S,
     ) -> Future[DescribeClusterResult]:
         """The synthetic broker that represents the store. Does no I/O."""
-        self._deadline(request_timeout)
+        self._calls.deadline(request_timeout)
         node = node_of(self._store)
-        future: Future[DescribeClusterResult] = _running_future()
+        future: Future[DescribeClusterResult] = running_future()
         future.set_result(DescribeClusterResult(node, [node], cluster_id(self._store)))
         return future
 
@@ -407,25 +379,25 @@ class AdminClient:
 
     def create_acls(self, acls: list[Any], **_: Any) -> dict[Any, Future[None]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return {acl: _unsupported(_NO_ACLS) for acl in acls}
+        return {acl: unsupported(_NO_ACLS) for acl in acls}
 
     def describe_acls(self, acl_binding_filter: Any, **_: Any) -> Future[list[Any]]:  # noqa: ARG002 - Kafka's signature
         """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
-        return _unsupported(_NO_ACLS)
+        return unsupported(_NO_ACLS)
 
     def delete_acls(self, acl_binding_filters: list[Any], **_: Any) -> dict[Any, Future[list[Any]]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return {binding: _unsupported(_NO_ACLS) for binding in acl_binding_filters}
+        return {binding: unsupported(_NO_ACLS) for binding in acl_binding_filters}
 
     def describe_user_scram_credentials(
         self, users: list[str] | None = None, **_: Any
     ) -> dict[str, Future[Any]] | Future[dict[str, Any]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return _unsupported(_NO_USERS) if users is None else {user: _unsupported(_NO_USERS) for user in users}
+        return unsupported(_NO_USERS) if users is None else {user: unsupported(_NO_USERS) for user in users}
 
     def alter_user_scram_credentials(self, alterations: list[Any], **_: Any) -> dict[str, Future[None]]:
         """Futures raise KafkaException (_UNSUPPORTED_FEATURE)."""
-        return {alteration.user: _unsupported(_NO_USERS) for alteration in alterations}
+        return {alteration.user: unsupported(_NO_USERS) for alteration in alterations}
 
     def elect_leaders(
         self,
@@ -434,7 +406,7 @@ class AdminClient:
         **_: Any,
     ) -> Future[dict[TopicPartition, KafkaException | None]]:
         """The future raises KafkaException (_UNSUPPORTED_FEATURE)."""
-        return _unsupported("deltaq partitions have no leaders to elect")
+        return unsupported("deltaq partitions have no leaders to elect")
 
     # --- implementation ---
 
@@ -444,8 +416,7 @@ class AdminClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for thread in self._threads:
-            thread.join()
+        self._calls.join()
 
     def __repr__(self) -> str:
         return f"<AdminClient {self._store.url} {self._config.client_id!r}>"
@@ -453,91 +424,6 @@ class AdminClient:
     def _log(self, topic: str) -> TopicLog:
         return TopicLog(self._store, topic, self._clock, client_id=self._config.client_id)
 
-    def _deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
-        for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
-            if not 0 <= seconds <= TIMEOUT_S_MAX:
-                raise ValueError(f"{name} of {seconds} seconds is outside 0..{TIMEOUT_S_MAX:g}")
-        return self._clock.monotonic() + request_timeout
-
-    def _each(self, keys: Iterable[K], work: Callable[[K], R]) -> dict[K, Future[R]]:
-        """A future of `work(key)` for each key."""
-        futures: dict[K, Future[R]] = {key: _running_future() for key in keys}
-        self._begin(lambda key: _complete(futures[key], lambda: work(key)), list(futures))
-        return futures
-
-    def _begin(self, work: Callable[[K], None], items: list[K], then: Callable[[], None] = lambda: None) -> None:
-        def run() -> None:
-            in_parallel(self._clock, work, items)
-            then()
-
-        _CLIENTS.add(self)
-        thread = self._clock.start_thread(run, "deltaq-admin")
-        self._threads = [*(older for older in self._threads if older.is_alive()), thread]
-
-
-_CLIENTS: WeakSet[AdminClient] = WeakSet()
-
-
-def _end_threads() -> None:
-    """At exit: stop rewriting files and wait for the clients' threads.
-
-    A thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process.
-    """
-    clients = tuple(_CLIENTS)
-    for client in clients:
-        client._trims.stop()
-    for client in clients:
-        until = client._clock.monotonic() + EXIT_WAIT_S
-        for thread in client._threads:
-            thread.join(max(0.0, until - client._clock.monotonic()))
-
-
-atexit.register(_end_threads)
 
 _NO_ACLS = "deltaq has no ACLs: the permissions of the store control access"
 _NO_USERS = "deltaq has no users: credentials are those of the store"
-
-
-def _running_future() -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()  # a request cannot be cancelled
-    return future
-
-
-def _complete(future: Future[R], work: Callable[[], R]) -> None:
-    try:
-        future.set_result(work())
-    except BaseException as error:  # noqa: BLE001 - raised by the future
-        future.set_exception(error)
-
-
-def _unsupported(reason: str) -> Future[Any]:
-    future: Future[Any] = Future()
-    future.set_exception(KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason)))
-    return future
-
-
-def _check_list(items: object, types: tuple[type, ...], what: str, *, may_be_empty: bool = False) -> None:
-    if not isinstance(items, list):
-        raise TypeError(f"expected a list of {what} objects, not {type(items).__name__}")
-    if not items and not may_be_empty:
-        raise ValueError(f"Expected non-empty list of {what} objects")
-    for item in items:
-        if not isinstance(item, types):
-            raise TypeError(f"expected a list of {what} objects, found {type(item).__name__}")
-
-
-def _check_offset_request(request: object) -> None:
-    if not isinstance(request, dict):
-        raise TypeError(f"expected a dict of TopicPartition to OffsetSpec, not {type(request).__name__}")
-    for tp, spec in request.items():
-        if not isinstance(tp, TopicPartition):
-            raise TypeError("partition must be a TopicPartition")
-        if not isinstance(spec, OffsetSpec):
-            raise TypeError("Value must be a OffsetSpec")
-        if not tp.topic:
-            raise ValueError("partition topic name cannot be empty")
-        if tp.partition < 0:
-            raise ValueError("partition index must be non-negative")

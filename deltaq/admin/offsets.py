@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from deltaq.admin.calls import check_partition
+from deltaq.errors import UnknownTopic
+from deltaq.store import Store
+from deltaq.topics.log import TopicLog
+from deltaq.topics.time_lookup import newest_time, offset_for_time, time_of_offset
+
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
@@ -61,3 +67,30 @@ class ListOffsetsResultInfo:
     offset: int
     timestamp: int
     leader_epoch: None = None
+
+
+def check_request(request: object) -> None:
+    """Raise TypeError, ValueError for what is not a dict of TopicPartition to OffsetSpec."""
+    if not isinstance(request, dict):
+        raise TypeError(f"expected a dict of TopicPartition to OffsetSpec, not {type(request).__name__}")
+    for tp, spec in request.items():
+        check_partition(tp)
+        if not isinstance(spec, OffsetSpec):
+            raise TypeError("Value must be a OffsetSpec")
+
+
+def found_offset(store: Store, log: TopicLog, partition: int, spec: OffsetSpec) -> ListOffsetsResultInfo:
+    """Look up an offset in a topic as it is now. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
+    log.catch_up()
+    head = log.live_head
+    if partition >= head.partitions:
+        raise UnknownTopic(log.topic, partition=partition)
+    if spec.index == EARLIEST:
+        return ListOffsetsResultInfo(head.start_offsets[partition], -1)
+    if spec.index == LATEST:
+        return ListOffsetsResultInfo(head.next_offsets[partition], -1)
+    if spec.index == MAX_TIMESTAMP:
+        return ListOffsetsResultInfo(*(newest_time(store, log, partition) or (-1, -1)))
+    offset = offset_for_time(store, log, partition, spec.index)
+    time_ms = None if offset is None else time_of_offset(store, log, partition, offset)
+    return ListOffsetsResultInfo(-1 if offset is None else offset, -1 if time_ms is None else time_ms)

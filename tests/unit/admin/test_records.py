@@ -11,7 +11,7 @@ import pytest
 
 from deltaq import OFFSET_END, Consumer, KafkaError, Producer, Topic, TopicPartition, names
 from deltaq.admin import AdminClient, DeletedRecords, OffsetSpec
-from deltaq.admin.client import _end_threads
+from deltaq.admin.calls import end_threads
 from deltaq.admin.records import trim
 from deltaq.maintenance.throttle import Throttle
 from deltaq.store import MemoryStore, open_store
@@ -170,7 +170,7 @@ def test_program_exit_stops_the_rewrite_of_files_and_waits_for_it(monkeypatch):
     (topic,) = one_file_topics(store)
     admin = AdminClient({"bootstrap.servers": store.url}, store=store)
     writing, stopped = Event(), Event()
-    stop = admin._trims.stop
+    stop = admin._calls.rewrites.stop
 
     def is_stopped() -> None:
         stop()
@@ -180,14 +180,14 @@ def test_program_exit_stops_the_rewrite_of_files_and_waits_for_it(monkeypatch):
         writing.set()
         stopped.wait(30)
 
-    monkeypatch.setattr(admin._trims, "stop", is_stopped)
+    monkeypatch.setattr(admin._calls.rewrites, "stop", is_stopped)
     store.at_put = wait
     future = admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0, 1)]
     assert future.result(10).low_watermark == 1
     assert writing.wait(10)
     before = {entry.key for entry in store.list(names.topic_log(topic))}
-    _end_threads()
-    assert not any(thread.is_alive() for thread in admin._threads)
+    end_threads()
+    assert not any(thread.is_alive() for thread in admin._calls._threads)
     assert {entry.key for entry in store.list(names.topic_log(topic))} == before
 
 

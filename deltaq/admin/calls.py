@@ -1,0 +1,135 @@
+"""Calls of the admin client: their futures, their threads, and the checks of their arguments."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from deltaq.clock import Clock, Thread
+from deltaq.errors import KafkaError, KafkaException
+from deltaq.maintenance.throttle import Throttle
+from deltaq.message import TopicPartition
+from deltaq.store.parallel import in_parallel
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+TIMEOUT_S = 60.0
+TIMEOUT_S_MAX = 3600.0
+
+EXIT_WAIT_S = 2.0
+"""How long the exit of the process waits for the unfinished calls of each client."""
+
+
+class Calls:
+    """Runs the calls of one admin client on threads. `rewrites` throttles the rewrites that follow a call."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.rewrites = Throttle(clock)
+        self._clock = clock
+        self._threads: list[Thread] = []
+
+    def deadline(self, request_timeout: float, operation_timeout: float = 0.0) -> float:
+        """The end of a call that begins now, a time of `Clock.monotonic`. Raises TypeError, ValueError."""
+        for name, seconds in (("request_timeout", request_timeout), ("operation_timeout", operation_timeout)):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise TypeError(f"{name} must be a number of seconds, not {type(seconds).__name__}")
+            if not 0 <= seconds <= TIMEOUT_S_MAX:
+                raise ValueError(f"{name} of {seconds} seconds is outside 0..{TIMEOUT_S_MAX:g}")
+        return self._clock.monotonic() + request_timeout
+
+    def one(self, work: Callable[[], R]) -> Future[R]:
+        """A future of `work()`."""
+        return self.each([""], lambda _: work())[""]
+
+    def each(self, keys: Iterable[K], work: Callable[[K], R]) -> dict[K, Future[R]]:
+        """A future of `work(key)` for each key."""
+        futures: dict[K, Future[R]] = {key: running_future() for key in keys}
+        self.begin(lambda key: complete(futures[key], lambda: work(key)), list(futures))
+        return futures
+
+    def begin(self, work: Callable[[K], None], items: list[K], then: Callable[[], None] = lambda: None) -> None:
+        """Run `work(item)` for each item in parallel, then `then()`."""
+
+        def run() -> None:
+            in_parallel(self._clock, work, items)
+            then()
+
+        _OPEN.add(self)
+        thread = self._clock.start_thread(run, "deltaq-admin")
+        self._threads = [*(older for older in self._threads if older.is_alive()), thread]
+
+    def join(self) -> None:
+        """Wait for all calls and what follows them."""
+        for thread in self._threads:
+            thread.join()
+
+    def end(self) -> None:
+        """Wait for the threads, up to `EXIT_WAIT_S`."""
+        until = self._clock.monotonic() + EXIT_WAIT_S
+        for thread in self._threads:
+            thread.join(max(0.0, until - self._clock.monotonic()))
+
+
+_OPEN: WeakSet[Calls] = WeakSet()
+
+
+def end_threads() -> None:
+    """At exit: stop rewriting files and wait for the clients' threads.
+
+    A thread that is inside Arrow's C++ or the store's Rust when Python finalizes aborts the process.
+    """
+    unfinished = tuple(_OPEN)
+    for calls in unfinished:
+        calls.rewrites.stop()
+    for calls in unfinished:
+        calls.end()
+
+
+atexit.register(end_threads)
+
+
+def running_future() -> Future[Any]:
+    """A future that cannot be cancelled, as the request that it stands for."""
+    future: Future[Any] = Future()
+    future.set_running_or_notify_cancel()
+    return future
+
+
+def complete(future: Future[R], work: Callable[[], R]) -> None:
+    """Complete a future with the result or the exception of `work()`."""
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised by the future
+        future.set_exception(error)
+
+
+def unsupported(reason: str) -> Future[Any]:
+    """A future that raises KafkaException (_UNSUPPORTED_FEATURE)."""
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(KafkaError(KafkaError._UNSUPPORTED_FEATURE, reason)))
+    return future
+
+
+def check_list(items: object, types: tuple[type, ...], what: str, *, may_be_empty: bool = False) -> None:
+    """Raise TypeError for what is not a list of these types, ValueError for an empty list."""
+    if not isinstance(items, list):
+        raise TypeError(f"expected a list of {what} objects, not {type(items).__name__}")
+    if not items and not may_be_empty:
+        raise ValueError(f"Expected non-empty list of {what} objects")
+    for item in items:
+        if not isinstance(item, types):
+            raise TypeError(f"expected a list of {what} objects, found {type(item).__name__}")
+
+
+def check_partition(partition: object) -> None:
+    """Raise TypeError, ValueError for what does not name a partition."""
+    if not isinstance(partition, TopicPartition):
+        raise TypeError("partition must be a TopicPartition")
+    if not partition.topic:
+        raise ValueError("partition topic name cannot be empty")
+    if partition.partition < 0:
+        raise ValueError("partition index must be non-negative")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from deltaq.errors import Fenced, GroupInUse, KafkaError
-from deltaq.groups.state import GroupHead, Key, Member
+from deltaq.delta.table_state import TableState
+from deltaq.errors import Fenced, GroupInUse, KafkaError, KafkaException
+from deltaq.groups.state import GroupHead, Key, Member, matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,25 @@ def check_not_in_use(head: GroupHead, group: str, dead: Collection[str]) -> None
     for member_id, member in _living(head, dead):
         reason = f"{_named(member_id, member)} is subscribed with group.id {group!r}, so its committed offsets stay"
         raise GroupInUse(group, reason=reason)
+
+
+def is_there(state: TableState, head: GroupHead) -> bool:
+    """Whether there is such a group: a group exists while it has members or committed offsets."""
+    return bool(head.members or state.txns)
+
+
+def check_there(state: TableState, head: GroupHead, group: str) -> None:
+    """Raise KafkaException (GROUP_ID_NOT_FOUND) unless there is such a group."""
+    if not is_there(state, head):
+        reason = f"group {group!r} does not exist: it has no members and no committed offsets"
+        raise KafkaException(KafkaError(KafkaError.GROUP_ID_NOT_FOUND, reason))
+
+
+def subscribed(head: GroupHead, topics: Iterable[str], dead: Collection[str] = ()) -> frozenset[str]:
+    """Those of the topics to which members that are not `dead` subscribe."""
+    listed = frozenset(topics)
+    living = [member.topics for name, member in head.members.items() if name not in dead]
+    return frozenset().union(*(matching(wanted, listed) for wanted in living))
 
 
 def _living(head: GroupHead, dead: Collection[str]) -> list[tuple[str, Member]]:

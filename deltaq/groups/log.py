@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -15,7 +15,7 @@ from deltaq.delta.reader import LogCleaned
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import KafkaException
-from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use
+from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
 from deltaq.groups.state import GroupHead, group_head
@@ -126,13 +126,12 @@ class GroupLog:
                     check_no_members(head, self.group, dead)
                 else:
                     check_may_commit(head, self.group, claim, keys)
-                emptied = [GroupHead(head.generation + 1).action()] if claim is None and head.members else []
+                emptied = _emptied(head) if claim is None else []
                 table = _table(state, self.group, now)
                 return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
 
             self._commit("COMMIT OFFSETS", actions, deadline, claim)
-        for other in dead:
-            remove_heartbeat(self._store, self.group, other)
+        self._remove_heartbeats(dead)
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
@@ -143,6 +142,47 @@ class GroupLog:
                 return seen.dead
             self._clock.sleep(min(CHECK_INTERVAL_S, *(member.session_timeout_s / 4 for member in members.values())))
             self._catch_up()
+
+    def delete(self, deadline: float) -> None:
+        """Delete the group: all committed offsets, and members that are found dead, which may take their session
+        time-out. Raises GroupInUse for other members, KafkaException (GROUP_ID_NOT_FOUND), and what `DeltaLog.commit`
+        raises."""
+        with self._lock:
+            self._catch_up()
+            dead = self._dead_members(deadline)
+
+            def actions(state: TableState, now: int) -> list[Action]:
+                head = self._head(state)
+                check_there(state, head, self.group)
+                check_not_in_use(head, self.group, dead)
+                return [*_emptied(head), *forget_actions(state, state.txns, now)]
+
+            self._commit("FORGET OFFSETS", actions, deadline)
+        self._remove_heartbeats(dead)
+
+    def delete_offsets(self, offsets: Sequence[CommittedOffset], deadline: float) -> frozenset[str]:
+        """Delete committed offsets. Returns the topics whose offsets stay, because members that are not found dead
+        subscribe to them. Raises as `delete`, but not GroupInUse."""
+        topics = {offset.topic for offset in offsets}
+        kept: frozenset[str] = frozenset()
+        removed: frozenset[str] = frozenset()
+        with self._lock:
+            self._catch_up()
+            is_subscribed = subscribed(self._head(self._log.state), topics)
+            dead = self._dead_members(deadline) if is_subscribed else frozenset()
+
+            def actions(state: TableState, now: int) -> list[Action]:
+                nonlocal kept, removed
+                head = self._head(state)
+                check_there(state, head, self.group)
+                kept = subscribed(head, topics, dead)
+                removed = dead if head.members.keys() <= dead else frozenset()
+                forgotten = [offset.app_id for offset in offsets if offset.topic not in kept]
+                return [*(_emptied(head) if removed else ()), *forget_actions(state, forgotten, now)]
+
+            self._commit("FORGET OFFSETS", actions, deadline)
+        self._remove_heartbeats(removed)
+        return kept
 
     def forget_offsets(
         self, app_ids: Sequence[str] | None, deadline: float, dead: Sequence[str] = (), at_version: int | None = None
@@ -155,8 +195,7 @@ class GroupLog:
                 raise GroupChanged(self.group)
             head = self._head(state)
             check_not_in_use(head, self.group, dead)
-            actions = forget_actions(state, state.txns if app_ids is None else app_ids, now)
-            return [GroupHead(head.generation + 1).action(), *actions] if head.members else actions
+            return [*_emptied(head), *forget_actions(state, state.txns if app_ids is None else app_ids, now)]
 
         self._forget(plan, deadline)
 
@@ -168,6 +207,10 @@ class GroupLog:
         with self._lock:
             self._catch_up()
             self._commit("FORGET OFFSETS", plan, deadline)
+
+    def _remove_heartbeats(self, dead: Iterable[str]) -> None:
+        for member_id in dead:
+            remove_heartbeat(self._store, self.group, member_id)
 
     def _sync_topics(self, offsets: Sequence[CommittedOffset]) -> None:
         """Sync the log entries of the offsets' topics. Otherwise a power failure could undo a record that the group has
@@ -226,6 +269,11 @@ class GroupLog:
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)
+
+
+def _emptied(head: GroupHead) -> list[Action]:
+    """Remove all members, if there are any."""
+    return [GroupHead(head.generation + 1).action()] if head.members else []
 
 
 def _table(state: TableState, group: str, now_ms: int) -> list[Action]:

@@ -41,6 +41,17 @@ def committed_offset(state: TableState, topic: str, topic_id: str, partition: in
     return None if txn is None else replace(key, offset=txn.version, metadata=_notes(state).get(key.app_id))
 
 
+def committed_offsets(state: TableState) -> list[CommittedOffset]:
+    """All committed offsets, also those of topics that no longer exist, sorted. Raises Corrupt."""
+    notes = _notes(state)
+    found = []
+    for app_id, txn in state.txns.items():
+        topic, *rest = app_id.split("/")
+        if len(rest) == 2 and rest[1].isdecimal():
+            found.append(CommittedOffset(topic, rest[0], int(rest[1]), txn.version, notes.get(app_id)))
+    return sorted(found, key=lambda offset: (offset.topic, offset.partition, offset.topic_id))
+
+
 def offset_actions(state: TableState, offsets: Sequence[CommittedOffset], now_ms: int) -> list[Action]:
     """Commit these offsets, and their metadata texts."""
     versions = {offset.app_id: offset.offset for offset in offsets}

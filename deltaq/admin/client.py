@@ -13,10 +13,24 @@ from typing import Any
 
 from deltaq.admin.calls import TIMEOUT_S, Calls, check_list, complete, running_future, unsupported
 from deltaq.admin.configs import ConfigEntry, ConfigResource, altered, check_changes, described, replaced, topic_of
+from deltaq.admin.group_calls import GroupCalls
+from deltaq.admin.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupLag,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    GroupMetadata,
+    ListConsumerGroupsResult,
+    check_filter,
+    check_groups,
+    check_offsets,
+    named_partitions,
+)
 from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec, check_request, found_offset
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
-from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
 from deltaq.message import TopicPartition
@@ -31,7 +45,7 @@ from deltaq.metadata import (
 )
 from deltaq.root import open_root
 from deltaq.store import Store
-from deltaq.store.parallel import in_parallel
+from deltaq.store.parallel import in_parallel, within
 from deltaq.topic import Topic, checked_properties
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
@@ -43,7 +57,7 @@ _LOG = logging.getLogger("deltaq.admin")
 
 
 class AdminClient:
-    """Creates, describes, changes and deletes topics. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
+    """Administers topics and consumer groups. Thread-safe. Mirrors `confluent_kafka.admin.AdminClient`.
 
     Calls check their arguments and return futures, whose `result()` raises KafkaException. `request_timeout` is the
     time in seconds after which a change that is not committed is given up. `operation_timeout` is accepted for
@@ -66,6 +80,7 @@ class AdminClient:
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
         self._calls = Calls(clock)
+        self._groups = GroupCalls(self._store, clock, self._config.client_id)
         started = self._config.client_id, self._store.url, __version__
         _LOG.info("admin client started client.id=%r root=%r version=%s", *started)
 
@@ -343,6 +358,112 @@ class AdminClient:
 
         self._calls.begin(delete, list(topics), trim_all)
         return futures
+
+    # --- consumer groups ---
+
+    def list_consumer_groups(
+        self,
+        *,
+        states: set[ConsumerGroupState] | None = None,
+        types: set[ConsumerGroupType] | None = None,
+        request_timeout: float = TIMEOUT_S,
+    ) -> Future[ListConsumerGroupsResult]:
+        """List the groups in one of these states and of one of these types; by default all. Reads the log of each.
+
+        A group exists while it has members or committed offsets. The future raises Unavailable.
+        """
+        check_filter(states, ConsumerGroupState, "states")
+        check_filter(types, ConsumerGroupType, "types")
+        self._calls.deadline(request_timeout)
+        return self._calls.one(lambda: self._groups.list_groups(states, types))
+
+    def list_groups(self, group: str | None = None, timeout: float | None = -1) -> list[GroupMetadata]:
+        """All groups with their members, or only `group`. Blocks up to `timeout` seconds (-1 or None: no limit).
+
+        Superseded by `list_consumer_groups` and `describe_consumer_groups`. Raises Unavailable, KafkaException
+        (_TIMED_OUT).
+        """
+        return within(self._clock, checked_timeout(timeout), lambda: self._groups.list_groups_old(group))
+
+    def describe_consumer_groups(
+        self,
+        group_ids: list[str],
+        *,
+        include_authorized_operations: bool = False,  # noqa: ARG002 - accepted: without ACLs there are none
+        request_timeout: float = TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupDescription]]:
+        """Describe groups: state, members, and the partitions that each member owns. A group that does not exist is
+        DEAD. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt, Incompatible, Unavailable."""
+        self._calls.deadline(request_timeout)
+        return self._calls.each(check_groups(group_ids, "described"), self._groups.describe)
+
+    def delete_consumer_groups(
+        self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
+    ) -> dict[str, Future[None]]:
+        """Delete groups and their committed offsets.
+
+        Members that have died do not prevent that: the call watches their heartbeats until it has found each one dead,
+        which takes its `session.timeout.ms`, or one alive. Futures raise GroupInUse (NON_EMPTY_GROUP), KafkaException
+        (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.
+        """
+        deadline = self._calls.deadline(request_timeout)
+        return self._calls.each(check_groups(group_ids, "deleted"), lambda group: self._groups.delete(group, deadline))
+
+    def list_consumer_group_offsets(
+        self,
+        list_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        require_stable: bool = False,  # noqa: ARG002 - accepted: every committed offset is stable
+        request_timeout: float = TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """List the committed offsets of one group: of the partitions named, with OFFSET_INVALID where there is none, or
+        of all that have one. Futures raise Corrupt, Incompatible, Unavailable."""
+        asked = check_offsets(list_consumer_group_offsets_request, "listing", has_offsets=False)
+        self._calls.deadline(request_timeout)
+        return self._calls.each(
+            [asked.group_id], lambda group: self._groups.list_offsets(group, asked.topic_partitions)
+        )
+
+    def alter_consumer_group_offsets(
+        self,
+        alter_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float = TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Set committed offsets of one group, which need not exist yet.
+
+        In the result, a partition has its `error` set if it was not altered: UNKNOWN_TOPIC_OR_PART, or
+        UNKNOWN_MEMBER_ID while the group has members. Members that have died are treated as in
+        `delete_consumer_groups`. Futures raise OutcomeUnknown, Unavailable.
+        """
+        asked = check_offsets(alter_consumer_group_offsets_request, "altering", has_offsets=True)
+        wanted, deadline = named_partitions(asked), self._calls.deadline(request_timeout)
+        return self._calls.each([asked.group_id], lambda group: self._groups.alter_offsets(group, wanted, deadline))
+
+    def delete_consumer_group_offsets(
+        self,
+        delete_consumer_group_offsets_request: list[ConsumerGroupTopicPartitions],
+        *,
+        request_timeout: float = TIMEOUT_S,
+    ) -> dict[str, Future[ConsumerGroupTopicPartitions]]:
+        """Delete committed offsets of one group. confluent-kafka lacks this call; it is that of Kafka's Java client.
+
+        In the result, a partition has its `error` set if its offset stays: UNKNOWN_TOPIC_OR_PART, or
+        GROUP_SUBSCRIBED_TO_TOPIC while a member subscribes to its topic. Members that have died are treated as in
+        `delete_consumer_groups`. Futures raise KafkaException (GROUP_ID_NOT_FOUND), OutcomeUnknown, Unavailable.
+        """
+        asked = check_offsets(delete_consumer_group_offsets_request, "deleting", has_offsets=False)
+        wanted, deadline = named_partitions(asked), self._calls.deadline(request_timeout)
+        return self._calls.each([asked.group_id], lambda group: self._groups.delete_offsets(group, wanted, deadline))
+
+    def consumer_group_lag(
+        self, group_ids: list[str], *, request_timeout: float = TIMEOUT_S
+    ) -> dict[str, Future[ConsumerGroupLag]]:
+        """How far groups are behind: committed offset, end, lag and owner of each partition that a group has committed
+        or subscribes to. confluent-kafka has no such call. Futures raise InvalidConfig (INVALID_GROUP_ID), Corrupt,
+        Incompatible, Unavailable."""
+        self._calls.deadline(request_timeout)
+        return self._calls.each(check_groups(group_ids, "described"), self._groups.lag)
 
     # --- the cluster ---
 

@@ -1,0 +1,249 @@
+"""What the admin client does with consumer groups: reads their logs, and changes them as no member may."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from deltaq import names
+from deltaq.admin.groups import (
+    ConsumerGroupDescription,
+    ConsumerGroupLag,
+    ConsumerGroupListing,
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    GroupMetadata,
+    ListConsumerGroupsResult,
+    PartitionLag,
+    description,
+    group_metadata,
+    listing,
+    state_of,
+)
+from deltaq.clock import Clock
+from deltaq.delta.store_errors import unavailable
+from deltaq.delta.table_state import TableState
+from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException
+from deltaq.groups.log import GroupLog
+from deltaq.groups.offsets import CommittedOffset, committed_offsets
+from deltaq.groups.state import GroupHead, group_head
+from deltaq.message import OFFSET_INVALID, TopicPartition
+from deltaq.metadata import BROKER_ID, BrokerMetadata, node_of
+from deltaq.store import Store, StoreError
+from deltaq.store.parallel import in_parallel
+from deltaq.topics.log import TopicLog
+from deltaq.topics.state import TopicHead
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCalls:
+    """Calls about the groups of one root. Each reads logs anew, since a client makes few such calls. Thread-safe."""
+
+    store: Store
+    clock: Clock
+    client_id: str
+
+    def log(self, group: str) -> GroupLog:
+        """A client of a group's log. Raises InvalidConfig (INVALID_GROUP_ID)."""
+        return GroupLog(self.store, group, self.clock, self.client_id)
+
+    def read(self, group: str) -> tuple[TableState, GroupHead]:
+        """A group's table, and its head. Raises InvalidConfig, Unavailable, Corrupt, Incompatible."""
+        state = self.log(group).state()
+        return state, group_head(state, names.group_folder(group))
+
+    def topic_heads(self, topics: Iterable[str]) -> dict[str, TopicHead]:
+        """The heads of those of the topics that exist. Raises Unavailable, Corrupt, Incompatible."""
+        found = in_parallel(self.clock, self._topic_head, sorted(set(topics)))
+        return {topic: head for topic, head in found if head is not None}
+
+    def _topic_head(self, topic: str) -> tuple[str, TopicHead | None]:
+        try:
+            log = TopicLog(self.store, topic, self.clock)
+        except InvalidConfig:  # no topic can have an invalid name
+            return topic, None
+        log.load()
+        return topic, log.head
+
+    # --- groups ---
+
+    def list_groups(
+        self, states: Collection[ConsumerGroupState] | None, types: Collection[ConsumerGroupType] | None
+    ) -> ListConsumerGroupsResult:
+        """All groups in one of these states and of one of these types; None stands for all."""
+
+        def read(group: str) -> ConsumerGroupListing | KafkaException:
+            try:
+                return listing(group, *self.read(group))
+            except KafkaException as error:
+                return error
+
+        found = in_parallel(self.clock, read, self._names())
+        groups = [entry for entry in found if isinstance(entry, ConsumerGroupListing)]
+        return ListConsumerGroupsResult(
+            [
+                entry
+                for entry in groups
+                if entry.state is not ConsumerGroupState.DEAD
+                if (not states or entry.state in states) and (not types or entry.type in types)
+            ],
+            [entry for entry in found if isinstance(entry, KafkaException)],
+        )
+
+    def list_groups_old(self, group: str | None) -> list[GroupMetadata]:
+        """All groups that exist, or only `group`, with their members."""
+        broker = BrokerMetadata(BROKER_ID, self.store.url, 0)
+
+        def read(name: str) -> GroupMetadata:
+            try:
+                return group_metadata(name, *self.read(name), broker)
+            except KafkaException as error:
+                return GroupMetadata(broker, name, error.error, "", "", "", [])
+
+        wanted = self._names() if group is None else [group]
+        found = in_parallel(self.clock, read, wanted)
+        return [entry for entry in found if entry.state != "Dead"]
+
+    def _names(self) -> list[str]:
+        """The names of all groups, and of those that were deleted. Raises Unavailable."""
+        try:
+            folders = self.store.list_folders(names.GROUPS_FOLDER)
+        except StoreError as error:
+            raise unavailable(error) from error
+        return [folder for folder in folders if _is_group(folder)]
+
+    def describe(self, group: str) -> ConsumerGroupDescription:
+        """A group and its members."""
+        return description(group, *self.read(group), node_of(self.store))
+
+    def delete(self, group: str, deadline: float) -> None:
+        """Delete a group. Raises what `GroupLog.delete` raises."""
+        self.log(group).delete(deadline)
+
+    # --- offsets ---
+
+    def committed(self, state: TableState) -> tuple[list[CommittedOffset], dict[str, TopicHead]]:
+        """The committed offsets of the topics that exist, and the heads of these topics."""
+        offsets = committed_offsets(state)
+        heads = self.topic_heads(offset.topic for offset in offsets)
+        ids = {topic: head.topic_id for topic, head in heads.items()}
+        return [offset for offset in offsets if ids.get(offset.topic) == offset.topic_id], heads
+
+    def list_offsets(self, group: str, asked: Sequence[TopicPartition] | None) -> ConsumerGroupTopicPartitions:
+        """The committed offsets of these partitions, OFFSET_INVALID where there is none; of all that have one for
+        None."""
+        state, _ = self.read(group)
+        found = {(offset.topic, offset.partition): offset for offset in self.committed(state)[0]}
+        keys = list(found) if asked is None else [(tp.topic, tp.partition) for tp in asked]
+        return ConsumerGroupTopicPartitions(group, [_result(key, found.get(key)) for key in keys])
+
+    def alter_offsets(
+        self, group: str, wanted: Sequence[TopicPartition], deadline: float
+    ) -> ConsumerGroupTopicPartitions:
+        """Commit these offsets on behalf of a group without living members; creates the group.
+
+        A partition has its `error` set if it does not exist, or if the group has members.
+        """
+        _check_once(wanted)
+        log, heads = self.log(group), self.topic_heads(tp.topic for tp in wanted)
+        results = [TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata) for tp in wanted]
+        offsets = []
+        for tp in results:
+            topic_id = _topic_id(heads, tp)
+            if topic_id is not None:
+                offsets.append(CommittedOffset(tp.topic, topic_id, tp.partition, tp.offset, tp.metadata))
+        if offsets:
+            try:
+                log.commit(None, offsets, deadline, wait=True)
+            except Fenced as refused:
+                reason = f"group {group!r} has members, and only they commit its offsets: close its consumers first"
+                _refuse(results, KafkaError(refused.error.code(), reason))
+        return ConsumerGroupTopicPartitions(group, results)
+
+    def delete_offsets(
+        self, group: str, wanted: Sequence[TopicPartition], deadline: float
+    ) -> ConsumerGroupTopicPartitions:
+        """Delete the committed offsets of these partitions.
+
+        A partition has its `error` set if it does not exist, or if a living member subscribes to its topic. Raises
+        KafkaException (GROUP_ID_NOT_FOUND).
+        """
+        _check_once(wanted)
+        log, heads = self.log(group), self.topic_heads(tp.topic for tp in wanted)
+        results = [TopicPartition(tp.topic, tp.partition) for tp in wanted]
+        offsets = []
+        for tp in results:
+            topic_id = _topic_id(heads, tp)
+            if topic_id is not None:
+                offsets.append(CommittedOffset(tp.topic, topic_id, tp.partition, OFFSET_INVALID))
+        kept = log.delete_offsets(offsets, deadline)
+        reason = f"a member of group {group!r} subscribes to the topic, so the offset stays"
+        error = KafkaError(KafkaError.GROUP_SUBSCRIBED_TO_TOPIC, reason)
+        _refuse([tp for tp in results if tp.topic in kept], error)
+        return ConsumerGroupTopicPartitions(group, results)
+
+    # --- lag ---
+
+    def lag(self, group: str) -> ConsumerGroupLag:
+        """How far a group is behind in each partition that it has committed or subscribes to."""
+        state, head = self.read(group)  # before the topics: a committed offset is not above the end that is read later
+        offsets, heads = self.committed(state)
+        heads |= self.topic_heads(head.partitions.keys() - heads.keys())
+        committed = {(offset.topic, offset.partition): offset.offset for offset in offsets}
+        keys = committed.keys() | {
+            (topic, partition)
+            for topic in head.partitions
+            if topic in heads
+            for partition in range(heads[topic].partitions)
+        }
+        lags = [_lag(head, heads[key[0]], key, committed.get(key)) for key in sorted(keys)]
+        return ConsumerGroupLag(group, state_of(state, head), lags)
+
+
+def _lag(group: GroupHead, topic: TopicHead, key: tuple[str, int], committed: int | None) -> PartitionLag:
+    start, end = topic.start_offsets[key[1]], topic.next_offsets[key[1]]
+    owner = group.owners.get(key)
+    member = None if owner is None else group.members.get(owner.member_id)
+    return PartitionLag(
+        *key,
+        committed,
+        start,
+        end,
+        None if committed is None else max(0, end - committed),
+        None if owner is None else owner.member_id,
+        None if member is None else member.client_id,
+        None if member is None else member.host,
+    )
+
+
+def _is_group(folder: str) -> bool:
+    try:
+        names.check_group(folder)
+    except InvalidConfig:
+        return False
+    return True
+
+
+def _result(key: tuple[str, int], offset: CommittedOffset | None) -> TopicPartition:
+    return TopicPartition(*key) if offset is None else TopicPartition(*key, offset.offset, offset.metadata)
+
+
+def _topic_id(heads: dict[str, TopicHead], tp: TopicPartition) -> str | None:
+    """The id of a partition's topic. Sets the partition's error and returns None if it does not exist."""
+    head = heads.get(tp.topic)
+    if head is None or tp.partition >= head.partitions:
+        tp.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return None
+    return head.topic_id
+
+
+def _refuse(partitions: Iterable[TopicPartition], error: KafkaError) -> None:
+    for tp in partitions:
+        if tp.error is None:
+            tp.error = error
+
+
+def _check_once(partitions: Sequence[TopicPartition]) -> None:
+    if len({(tp.topic, tp.partition) for tp in partitions}) < len(partitions):
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "Duplicate partitions not allowed"))

@@ -27,6 +27,7 @@ from deltaq.admin.groups import (
     check_offsets,
     named_partitions,
 )
+from deltaq.admin.offset_copy import copy_offsets
 from deltaq.admin.offsets import IsolationLevel, ListOffsetsResultInfo, OffsetSpec, check_request, found_offset
 from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before, trim
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
@@ -464,6 +465,23 @@ class AdminClient:
         Incompatible, Unavailable."""
         self._calls.deadline(request_timeout)
         return self._calls.each(check_groups(group_ids, "described"), self._groups.lag)
+
+    def copy_consumer_group_offsets(
+        self, source: str, target: str, *, to: AdminClient | None = None, request_timeout: float = TIMEOUT_S
+    ) -> Future[ConsumerGroupTopicPartitions]:
+        """Copy all committed offsets of the group `source` to the group `target`, or none of them.
+
+        With `to`, the target is a group in the root of that client. Its topics have to hold the same records at the
+        same offsets: the record at each committed offset is compared, or the one before it where a topic ends there.
+        The target may exist, but must have no members; other offsets that it has stay.
+
+        The future raises KafkaException (GROUP_ID_NOT_FOUND; UNKNOWN_TOPIC_OR_PART, OFFSET_OUT_OF_RANGE or
+        _LOG_TRUNCATION for partitions that differ in the other root), Fenced (UNKNOWN_MEMBER_ID), OutcomeUnknown,
+        Unavailable.
+        """
+        deadline = self._calls.deadline(request_timeout)
+        target_groups = self._groups if to is None else to._groups
+        return self._calls.one(lambda: copy_offsets(self._groups, source, target_groups, target, deadline))
 
     # --- the cluster ---
 

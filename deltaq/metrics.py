@@ -79,7 +79,60 @@ STALE_REWRITES = Counter(
     "Maintenance gives up a rewrite of files, since the topic has changed since it was planned.",
 )
 
-COUNTERS = (PIPELINED_BATCHES, UNKNOWN_OUTCOMES, REVOCATIONS, EXPIRED_UPLOADS, MISSING_FILES, STALE_REWRITES)
+JOINS = Counter(
+    "deltaq_group_joins_total",
+    "members",
+    "A consumer joins its group, for the first time or again.",
+    labels=("group",),
+)
+REBALANCES = Counter(
+    "deltaq_group_rebalances_total",
+    "generations",
+    "A member sees that its group has a new generation: members have come or gone, or the partitions of a topic.",
+    labels=("group",),
+)
+MEMBERS_REMOVED = Counter(
+    "deltaq_group_members_removed_total",
+    "members",
+    "Members are removed from their group because they sent no heartbeat for their `session.timeout.ms`. Clients that "
+    "find this out at the same time count it each.",
+    labels=("group",),
+)
+SESSIONS_LOST = Counter(
+    "deltaq_group_sessions_lost_total",
+    "sessions",
+    "A member loses its membership without leaving. `reason` is the name of an error: `_TIMED_OUT` if it could not "
+    "send heartbeats, `UNKNOWN_MEMBER_ID` if others have removed it, `FENCED_INSTANCE_ID` if another consumer has "
+    "taken its place, `_MAX_POLL_EXCEEDED` if the application did not poll.",
+    labels=("group", "reason"),
+)
+HEARTBEATS_FAILED = Counter(
+    "deltaq_group_heartbeats_failed_total",
+    "heartbeats",
+    "The store does not accept a heartbeat.",
+    labels=("group",),
+)
+COMMITS_REFUSED = Counter(
+    "deltaq_group_commits_refused_total",
+    "commits",
+    "A group refuses an offset commit. `reason` is the name of the error.",
+    labels=("group", "reason"),
+)
+
+COUNTERS = (
+    PIPELINED_BATCHES,
+    UNKNOWN_OUTCOMES,
+    REVOCATIONS,
+    EXPIRED_UPLOADS,
+    MISSING_FILES,
+    STALE_REWRITES,
+    JOINS,
+    REBALANCES,
+    MEMBERS_REMOVED,
+    SESSIONS_LOST,
+    HEARTBEATS_FAILED,
+    COMMITS_REFUSED,
+)
 """All counters."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from deltaq import names
+from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
 from deltaq.groups.liveness import HeartbeatWatch, heartbeat_name
@@ -46,6 +46,7 @@ class Heartbeat:
         try:
             self._store.put(names.member_key(self._group, member_id), b"%d" % self._beats)
         except StoreError as error:
+            metrics.HEARTBEATS_FAILED.add(group=self._group)
             raise unavailable(error) from error
         if self.is_silent():
             raise SessionExpired

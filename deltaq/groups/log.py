@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from deltaq import names
+from deltaq import metrics, names
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.reader import LogCleaned
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
-from deltaq.errors import KafkaException
+from deltaq.errors import Fenced, KafkaException
 from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
@@ -131,7 +131,7 @@ class GroupLog:
                 return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
 
             self._commit("COMMIT OFFSETS", actions, deadline, claim)
-        self._remove_heartbeats(dead)
+        self._removed(dead)
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
@@ -158,7 +158,7 @@ class GroupLog:
                 return [*_emptied(head), *forget_actions(state, state.txns, now)]
 
             self._commit("FORGET OFFSETS", actions, deadline)
-        self._remove_heartbeats(dead)
+        self._removed(dead)
 
     def delete_offsets(self, offsets: Sequence[CommittedOffset], deadline: float) -> frozenset[str]:
         """Delete committed offsets. Returns the topics whose offsets stay, because members that are not found dead
@@ -181,7 +181,7 @@ class GroupLog:
                 return [*(_emptied(head) if removed else ()), *forget_actions(state, forgotten, now)]
 
             self._commit("FORGET OFFSETS", actions, deadline)
-        self._remove_heartbeats(removed)
+        self._removed(removed)
         return kept
 
     def forget_offsets(
@@ -208,7 +208,9 @@ class GroupLog:
             self._catch_up()
             self._commit("FORGET OFFSETS", plan, deadline)
 
-    def _remove_heartbeats(self, dead: Iterable[str]) -> None:
+    def _removed(self, dead: Collection[str]) -> None:
+        if dead:
+            metrics.MEMBERS_REMOVED.add(len(dead), group=self.group)
         for member_id in dead:
             remove_heartbeat(self._store, self.group, member_id)
 
@@ -237,7 +239,11 @@ class GroupLog:
             actions = plan(state, now)
             return Draft(info, actions) if actions else Abandoned(None)
 
-        committed = self._moved(lambda: self._log.commit(write, deadline))
+        try:
+            committed = self._moved(lambda: self._log.commit(write, deadline))
+        except Fenced as refused:
+            metrics.COMMITS_REFUSED.add(group=self.group, reason=refused.error.name())
+            raise
         if committed is None or self._maintenance is None:
             return
         if committed.entry.version == self._log.state.version:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from deltaq import names
+from deltaq import metrics, names
 from deltaq.clock import Thread
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
@@ -148,7 +148,7 @@ class Membership:
             except SessionExpired:
                 silence = f"{self._candidate.member.session_timeout_s:g} s"
                 _log.warning("no heartbeat for %s, joining again with a new id group=%r", silence, self._group)
-                self._end_session()
+                self._end_session(KafkaError(KafkaError._TIMED_OUT))
                 self._on_change()
             except KafkaException as error:
                 self._report_error(error)
@@ -184,21 +184,21 @@ class Membership:
             self._logged = ""
         except Unavailable as error:
             if self._session.is_silent():
-                self._end_session()
+                self._end_session(KafkaError(KafkaError._TIMED_OUT))
                 raise
             if str(error) != self._logged:
                 self._logged = str(error)
                 _log.warning("heartbeat failed group=%r reason=%s", self._group, error)
         except (OutcomeUnknown, SessionExpired):
             raise
-        except Exception:
-            self._end_session()
+        except Exception as error:
+            self._end_session(error.error if isinstance(error, KafkaException) else KafkaError(KafkaError._FAIL))
             raise
         if self._clock.monotonic() - self._poll_at > self._max_poll_interval_s:
             if not self.is_static:
                 self._session.leave({self._session.member_id})
             self._poll_exceeded = True
-            self._end_session()
+            self._end_session(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
             self._on_change()
         self._rest()
 
@@ -216,7 +216,9 @@ class Membership:
         self._on_change()
         self._wait(self._candidate.heartbeat_interval_s)
 
-    def _end_session(self) -> None:
+    def _end_session(self, reason: KafkaError) -> None:
+        if not self._is_leaving:
+            metrics.SESSIONS_LOST.add(group=self._group, reason=reason.name())
         ended, self._session = self._session, self._candidate.session(self._on_change)
         self._ended.add(ended.member_id)
         ended.end()

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from deltaq import names
+from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.groups.fencing import Claim, not_a_member
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch
@@ -99,7 +99,8 @@ class Session:
             return joined(head, self.member_id, self._of.member, partitions, dead | set(gone), self._of.strategies)
 
         head = self._change("JOIN", plan)
-        self._remove_heartbeats(dead)
+        metrics.JOINS.add(group=self._of.log.group)
+        self._removed(dead)
         self._heartbeat.beat(self.member_id)
         self._written = partitions
         _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
@@ -156,6 +157,8 @@ class Session:
     def _publish(self, head: GroupHead) -> None:
         if head is self._head:
             return
+        if self._head is None or head.generation != self._head.generation:
+            metrics.REBALANCES.add(group=self._of.log.group)
         self._head = head
         assigned = head.assigned.get(self.member_id, frozenset())
         instance_id = self._of.member.instance_id
@@ -189,6 +192,11 @@ class Session:
         if dead := self._members.dead(head, self.member_id):
             self._publish(self.leave(dead))
             _log.info("members removed group=%r members=%s", self._of.log.group, ", ".join(map(repr, sorted(dead))))
+            self._removed(dead)
+
+    def _removed(self, dead: Collection[str]) -> None:
+        if dead:
+            metrics.MEMBERS_REMOVED.add(len(dead), group=self._of.log.group)
             self._remove_heartbeats(dead)
 
     def _remove_heartbeats(self, member_ids: Collection[str]) -> None:

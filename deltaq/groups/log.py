@@ -84,8 +84,8 @@ class GroupLog:
     def change(
         self, operation: str, claim: Claim, plan: HeadPlan, deadline: float, offsets: Sequence[CommittedOffset] = ()
     ) -> GroupHead:
-        """Change the membership: `plan(head)` is the head to write, or None if nothing is left to do. `offsets` are
-        committed in the same entry, on behalf of `claim`. Returns the head. Raises Fenced, and what `plan` and
+        """Change the membership: `plan(head)` is the head to write, or None if it stays. `offsets` are committed
+        in the same entry, on behalf of `claim`. Returns the head. Raises Fenced, and what `plan` and
         `DeltaLog.commit` raise."""
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
@@ -97,10 +97,8 @@ class GroupLog:
                 if keys:
                     check_may_commit(head, self.group, claim, keys)
                 after = plan(head)
-                changes = [] if after is None else [after.action()]
-                return (
-                    [*_table(state, self.group, now), *changes, *offset_actions(state, offsets, now)] if changes else []
-                )
+                changes = [*([] if after is None else [after.action()]), *offset_actions(state, offsets, now)]
+                return [*_table(state, self.group, now), *changes] if changes else []
 
             self._commit(operation, actions, deadline, claim)
             return self._head(self._log.state)

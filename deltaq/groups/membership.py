@@ -61,6 +61,7 @@ class Membership:
         self._clock = candidate.clock
         self._group = candidate.log.group
         self._session = candidate.session(self._on_change)
+        self._closes = candidate.clock.condition()
         self._wakes = candidate.store.watch()
         self._wakes.add(names.group_folder(self._group) + names.LOG_FOLDER)
         self._poll_at = self._clock.monotonic()
@@ -123,6 +124,8 @@ class Membership:
         A member with a `group.instance.id` stays, so that it finds its partitions again if it returns in time.
         """
         if (thread := self.abandon()) is not None:
+            with self._closes:
+                self._closes.notify_all()
             self._wakes.wake()
             thread.join()
 
@@ -240,8 +243,9 @@ class Membership:
         poll_due_in_s = self._poll_at + self._max_poll_interval_s - self._clock.monotonic()
         if self._wait(max(min(self._session.due_in_s(), poll_due_in_s), _REST_S)) and not self._closing:
             rest_s = _REST_S - self._session.read_s_ago()
-            if rest_s > 0:
-                self._clock.sleep(rest_s)
+            with self._closes:
+                if rest_s > 0 and not self._closing:
+                    self._closes.wait(rest_s)
 
     def _wait(self, seconds: float) -> bool:
         return not self._closing and self._wakes.wait(min(seconds, self._candidate.heartbeat_interval_s))

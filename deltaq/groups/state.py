@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from deltaq.config.table import PARTITIONS_MAX
 from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
 from deltaq.errors import Corrupt, Incompatible
@@ -159,19 +160,22 @@ def parse_head(configuration: str, path: str) -> GroupHead:
     body = strict_json(configuration)
     if not isinstance(body, dict) or not isinstance(body["members"], dict):
         raise TypeError("not an object")
-    if body.get("format") not in (1, GROUP_FORMAT):
-        raise Incompatible(
-            f"group at {path!r} has format {body.get('format')!r}; this deltaq reads {GROUP_FORMAT}. Upgrade deltaq."
-        )
+    found = body.get("format")
+    if type(found) is not int or not 1 <= found <= GROUP_FORMAT:
+        raise Incompatible(f"group at {path!r} has format {found!r}; this deltaq reads {GROUP_FORMAT}. Upgrade deltaq.")
     members = {name: _member(member) for name, member in body["members"].items()}
+    owned = [entry for name, member in body["members"].items() for entry in _owned(name, member)]
+    owners = dict(owned)
+    if len(owners) < len(owned):
+        raise ValueError("a partition has two owners")
     return GroupHead(
         int(body["generation"]),
         members,
         str(body.get("protocol", "")),
-        {topic: _count(count) for topic, count in body.get("partitions", {}).items()},
+        {topic: _count(count, PARTITIONS_MAX) for topic, count in body.get("partitions", {}).items()},
         {name: _assigned(member) for name, member in body["members"].items()},
-        {key: owner for name, member in body["members"].items() for key, owner in _owned(name, member)},
-        body["format"],
+        owners,
+        found,
     )
 
 
@@ -179,6 +183,10 @@ def _member(body: dict[str, Any]) -> Member:
     topics, session_ms = body["topics"], body["session"]
     if not isinstance(topics, list) or type(session_ms) is not int or session_ms <= 0:
         raise ValueError("a member's topics are not a list, or its session time-out is not a positive integer")
+    try:
+        matching(topics, ())
+    except (re.error, AttributeError) as error:
+        raise ValueError(f"a member's topics are neither names nor regular expressions: {topics!r}") from error
     instance = body.get("instance")
     return Member(
         tuple(topics),
@@ -195,9 +203,9 @@ def _member(body: dict[str, Any]) -> Member:
     )
 
 
-def _count(count: object) -> int:
-    if type(count) is not int or count < 0:
-        raise ValueError(f"a number of partitions is {count!r}")
+def _count(count: object, most: float = float("inf")) -> int:
+    if type(count) is not int or not 0 <= count <= most:
+        raise ValueError(f"{count!r} is not a number from 0 to {most}")
     return count
 
 

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 
 import pytest
 
-from deltaq import Consumer, Fenced, GroupInUse, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq import Consumer, Fenced, KafkaError, KafkaException, Producer, Topic, TopicPartition
+from deltaq.groups.fencing import Claim
 from deltaq.groups.liveness import HeartbeatWatch, Sighting
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Member
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from tests.doubles.groups import FOREVER, join, new_member, new_membership
 from tests.doubles.reading import eventually, next_message
 
 TIMEOUT_S = 10
-VICTIM = Member(("t",), "victim", "host", TIMEOUT_S * 1000)
+VICTIM = new_member("victim", TIMEOUT_S * 1000)
 EVER = None
-FOREVER = float("inf")
 
 
 class SteppedStore(FaultyStore):
@@ -73,8 +73,7 @@ def is_dead(watch: HeartbeatWatch) -> bool:
 
 @contextmanager
 def membership(store: Store, clock: ManualClock, name: str = "watcher") -> Iterator[Membership]:
-    member = Member(("t",), name, "host", TIMEOUT_S * 1000)
-    found = Membership(store, GroupLog(store, "g", clock), member, 3, 1e9, clock, lambda: None)
+    found = new_membership(store, clock, new_member(name, TIMEOUT_S * 1000))
     found.begin()
     try:
         yield found
@@ -83,9 +82,9 @@ def membership(store: Store, clock: ManualClock, name: str = "watcher") -> Itera
 
 
 def until_joined(found: Membership) -> str:
-    eventually(lambda: found.session is not None, "the membership")
-    assert found.session is not None
-    return found.session.member_id
+    eventually(lambda: found.view is not None, "the membership")
+    assert found.view is not None
+    return found.view.member_id
 
 
 def members(store: Store) -> set[str]:
@@ -148,7 +147,7 @@ def test_the_suspension_of_a_watcher_does_not_count_as_silence():
 def test_each_member_has_the_session_timeout_that_it_joined_with():
     store, clock = MemoryStore("test"), ManualClock()
     watch = HeartbeatWatch(store, "g", clock)
-    both = {"victim": VICTIM, "patient": Member(("t",), "patient", "host", 60_000)}
+    both = {"victim": VICTIM, "patient": new_member("patient", 60_000)}
     watch.check(both)
     clock.advance(59)
     assert watch.check(both).dead == {"victim"}
@@ -180,16 +179,20 @@ def test_a_failed_check_changes_nothing_and_the_next_one_continues():
 
 
 @pytest.mark.fault("C3")
+@pytest.mark.parametrize("is_leader", [False, True])
 @pytest.mark.parametrize("paused_after", range(1, 40))
-def test_a_watcher_paused_after_any_step_removes_no_live_member(paused_after):
+def test_a_watcher_paused_after_any_step_removes_no_live_member(paused_after, is_leader):
     """The member beats every 9 s. Wherever the watcher is suspended, it then has to look once more."""
-    inner, clock = MemoryStore("test"), ManualClock()
-    heart = Heart(inner)
+    clock = ManualClock()
+    inner = MemoryStore("test", clock)
+    heart, others = Heart(inner), GroupLog(inner, "g", clock)
     heart.beat()
-    GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
-    lived_at = [0.0]
+    if not is_leader:
+        join(others, "victim", VICTIM)
+    lived_at, steps = [0.0], [0]
 
     def live(step: int) -> None:
+        steps[0] = step
         if clock.monotonic() - lived_at[0] >= 9 or step == paused_after:
             heart.beat()
             lived_at[0] = clock.monotonic()
@@ -200,58 +203,58 @@ def test_a_watcher_paused_after_any_step_removes_no_live_member(paused_after):
             lived_at[0] = clock.monotonic()
 
     with membership(SteppedStore(inner, live), clock) as watcher:
-        errors: list[KafkaException] = []
 
-        def is_refused() -> bool:
-            assert watcher.session is None
-            error = watcher.take_error()
-            errors.extend([error] if error is not None else [])
+        def passes(condition: Callable[[], bool]) -> bool:
             clock.advance(0.5)
-            return bool(errors)
+            return condition()
 
-        eventually(is_refused, "a refusal")
-        assert isinstance(errors[0], GroupInUse)
-        assert members(inner) == {"victim"}
+        if is_leader:
+            eventually(lambda: passes(lambda: watcher.view is not None), "the membership")
+            join(others, "victim", VICTIM)
+        eventually(lambda: passes(lambda: steps[0] >= 100), "the hundredth step of the watcher")
+        assert "victim" in members(inner)
+        lived_at[0] = clock.monotonic() + 1e9  # its heart stops
+        eventually(lambda: passes(lambda: "victim" not in members(inner)), "the removal of a dead member")
 
 
 @pytest.mark.fault("C3")
 def test_a_member_that_rejoins_before_its_removal_entry_stays():
-    inner, clock, other_clock = MemoryStore("test"), ManualClock(), ManualClock()
+    clock = ManualClock()
+    inner = MemoryStore("test", clock)
     store, other = FaultyStore(inner), FaultyStore(inner)
-    with membership(store, clock, "silent") as silent:
-        first = until_joined(silent)
-        clock.until_waiting()
+    with membership(store, clock, "silent") as silent, membership(other, clock) as watcher:
+        first, watching = until_joined(silent), until_joined(watcher)
+        clock.until_waiting(2)
         store.add(Rule("put", "groups/g/_members/*", Fault.slow(), times=1))
         clock.advance(3)
         eventually(lambda: store.blocked, "a heartbeat that hangs")
-        clock.advance(TIMEOUT_S)
-        assert silent.session is None, "as silent as that, it does not deliver"
         other.add(Rule("create", "*", Fault.slow(), times=1))
-        with membership(other, other_clock) as watcher:
 
-            def has_judged() -> bool:
-                other_clock.advance(1)
-                return bool(other.blocked)
+        def has_judged() -> bool:
+            clock.advance(1)
+            return bool(other.blocked)
 
-            eventually(has_judged, "the entry that puts the silent member out")
-            store.release()
-            second = until_joined(silent)
-            assert second != first
-            other.release()
-            eventually(lambda: isinstance(watcher.take_error(), GroupInUse), "a refusal")
-            assert watcher.session is None
-            assert members(inner) == {second}
-            assert silent.session is not None
+        eventually(has_judged, "the entry that puts the silent member out")
+        assert silent.view is None, "as silent as that, it does not deliver"
+        store.release()
+        second = until_joined(silent)
+        assert second != first
+        other.release()
+        eventually(lambda: watcher.view is not None and watcher.view.generation == 3, "the end of the removal")
+        clock.until_waiting(2)
+        assert members(inner) == {second, watching}
+        assert silent.view is not None
 
 
 @pytest.mark.fault("C4")
 def test_a_member_after_machine_suspension_rejoins_at_once():
-    store, clock = MemoryStore("test"), ManualClock()
+    clock = ManualClock()
+    store = MemoryStore("test", clock)
     with membership(store, clock) as sleeper:
         first = until_joined(sleeper)
         clock.until_waiting()
         clock.suspend(3600)
-        assert sleeper.session is None
+        assert sleeper.view is None
         clock.advance(3)
         second = until_joined(sleeper)
         assert second != first
@@ -275,7 +278,7 @@ def commit_from_outside(log: GroupLog, offset: int) -> bool:
 def test_an_outside_commit_is_refused_while_the_member_lives_and_accepted_after():
     store, clock = MemoryStore("test"), ManualClock()
     heart, log = Heart(store), GroupLog(store, "g", clock)
-    GroupLog(store, "g").join("victim", VICTIM, (), FOREVER)
+    join(GroupLog(store, "g"), "victim", VICTIM)
     for _ in range(5):
         heart.beat()
         assert not commit_from_outside(log, 1)
@@ -297,12 +300,12 @@ def test_an_outside_commit_is_refused_while_the_member_lives_and_accepted_after(
 
 def test_an_outside_commit_removes_no_member_that_joined_meanwhile():
     inner, clock = MemoryStore("test"), ManualClock()
-    GroupLog(inner, "g").join("victim", VICTIM, (), FOREVER)
+    join(GroupLog(inner, "g"), "victim", VICTIM)
 
     def take_over(step: int) -> None:
         if steps and not joined and members(inner) == {"victim"}:
             joined.append(True)
-            GroupLog(inner, "g").join("heir", VICTIM, ["victim"], FOREVER)
+            join(GroupLog(inner, "g"), "heir", VICTIM, ["victim"])
 
     steps: list[bool] = []
     joined: list[bool] = []
@@ -318,8 +321,8 @@ def test_members_and_outsiders_of_an_empty_group_commit_without_heartbeat_reads(
     store = FaultyStore(MemoryStore("test"), trace=True)
     log = GroupLog(store, "g", ManualClock())
     assert commit_from_outside(log, 1)
-    log.join("victim", VICTIM, (), FOREVER)
-    log.commit("victim", [CommittedOffset("t", "id", 0, 2)], FOREVER)
+    join(log, "victim", VICTIM)
+    log.commit(Claim("victim", 1), [CommittedOffset("t", "id", 0, 2)], FOREVER)
     assert not [step for step in store.trace if "_members/" in step.key]
 
 
@@ -328,7 +331,7 @@ def test_automatic_commits_of_assigned_partitions_count_once_a_killed_member_has
     Topic("t", store=store).create()
     with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
         producer.produce("t", b"v")
-    GroupLog(store, "g").join("killed", Member(("t",), "killed", "host", 300), (), FOREVER)
+    join(GroupLog(store, "g"), "killed", new_member("killed", 300))
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "auto.commit.interval.ms": 50}
     with Consumer(conf, store=store, on_commit=lambda error, _: outcomes.append(error)) as reader:
         reader.assign([TopicPartition("t", 0, 0)])
@@ -345,7 +348,7 @@ def test_a_program_that_commits_once_and_ends_gets_past_a_killed_member(by: str)
     Topic("t", store=store).create()
     with Producer({"bootstrap.servers": "memory://unused"}, store=store) as producer:
         producer.produce("t", b"v")
-    GroupLog(store, "g").join("killed", Member(("t",), "killed", "host", 300), (), FOREVER)
+    join(GroupLog(store, "g"), "killed", new_member("killed", 300))
     conf = {"bootstrap.servers": "memory://unused", "group.id": "g", "enable.auto.commit": by == "close"}
     with Consumer(conf, store=store) as reader:
         reader.assign([TopicPartition("t", 0, 0)])
@@ -363,7 +366,8 @@ def test_a_program_that_commits_once_and_ends_gets_past_a_killed_member(by: str)
 @pytest.mark.fault("C4")
 def test_a_heartbeat_counts_from_before_it_was_written():
     """Others may have seen it as soon as the write began, and count from then."""
-    clock, inner = ManualClock(), MemoryStore("test")
+    clock = ManualClock()
+    inner = MemoryStore("test", clock)
     store = FaultyStore(inner)
     with membership(store, clock) as member:
         until_joined(member)
@@ -374,13 +378,13 @@ def test_a_heartbeat_counts_from_before_it_was_written():
         clock.advance(6)  # it began 3 s after the one before it, and ends 9 s after it
         store.release()
         clock.until_waiting()
-        assert member.session is not None
+        assert member.view is not None
         store.add(Rule("put", "groups/g/_members/*", Fault.error_before(), EVER))
         clock.advance(3)
         clock.until_waiting()
-        assert member.session is not None, "12 s, of which the heartbeat of 3 s proves ten"
+        assert member.view is not None, "12 s, of which the heartbeat of 3 s proves ten"
         clock.advance(1)
-        assert member.session is None, "13 s: the write ended 4 s ago, but began 10 s ago"
+        assert member.view is None, "13 s: the write ended 4 s ago, but began 10 s ago"
 
 
 @pytest.mark.fault("C4")
@@ -395,17 +399,19 @@ def test_an_expired_membership_does_not_become_valid_again():
             return super().uptime()
 
     clock = InterruptedClock()
-    with membership(MemoryStore("test"), clock) as member:
+    with membership(MemoryStore("test", clock), clock) as member:
         until_joined(member)
         clock.until_waiting()
         clock.suspend(3600)
-        assert member.session is None
-        clock.interruption = member._end_session  # as its thread does, just then
-        assert member.session is None
+        assert member.view is None
+        expired = KafkaError(KafkaError._TIMED_OUT)
+        clock.interruption = lambda: member._end_session(expired)  # as its thread does, just then
+        assert member.view is None
 
 
 def test_a_late_heartbeat_ends_the_membership():
-    clock, inner = ManualClock(), MemoryStore("test")
+    clock = ManualClock()
+    inner = MemoryStore("test", clock)
     store = FaultyStore(inner)
     with membership(store, clock) as member:
         first = until_joined(member)
@@ -420,7 +426,8 @@ def test_a_late_heartbeat_ends_the_membership():
 
 def test_leaving_removes_all_memberships_of_a_client():
     """Its earlier stay is in the log still, when the store lets it neither join again nor leave."""
-    clock, inner = ManualClock(), MemoryStore("test")
+    clock = ManualClock()
+    inner = MemoryStore("test", clock)
     store = FaultyStore(inner)
     with membership(store, clock) as member:
         first = until_joined(member)

@@ -1,207 +1,203 @@
-"""The rules of a group's log, without a log."""
+"""The membership of a group as text: written, read again, of an earlier format, and damaged."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from deltaq import Corrupt, Fenced, GroupInUse, Incompatible, KafkaError
-from deltaq.delta.actions import DomainMetadata, Metadata, Protocol, Txn
+from deltaq import Corrupt, Incompatible
+from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import TableState
-from deltaq.groups.state import (
-    CommittedOffset,
-    GroupHead,
-    Member,
-    commit_actions,
-    committed_offset,
-    forget_actions,
-    group_head,
-    join_actions,
-    leave_actions,
+from deltaq.groups.state import GroupHead, Member, Owner, group_head, matching, parse_head
+from tests.doubles.groups import new_member
+
+PATH = "groups/g/"
+ALICE = Member(
+    ("t", "^u"),
+    "alice",
+    "host-a",
+    45_000,
+    rebalance_timeout_ms=300_000,
+    instance_id="static-a",
+    protocols=(("sticky", ""), ("range", "AAE=")),
+    assignment="AAI=",
+    heartbeat="process-1",
+    joined=3,
+)
+BOB = new_member("bob", 10_000, joined=2)
+HEAD = GroupHead(
+    7,
+    {"a": ALICE, "b": BOB},
+    "range",
+    {"t": 2, "u": 1},
+    {"a": frozenset({("t", 0), ("u", 0)}), "b": frozenset({("t", 1)})},
+    {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3), ("u", 0): Owner("a", 5)},
 )
 
-ALICE, BOB = Member(("t",), "alice", "host-a", 45_000), Member(("t", "u"), "bob", "host-b", 45_000)
 
-
-def after(state: TableState, actions) -> TableState:
-    """The state once the actions are the next entry."""
-    state.restore(state.version + 1, actions)
-    return state
-
-
-def head_of(state: TableState) -> GroupHead:
-    return group_head(state, "groups/g/")
-
-
-def join(state: TableState, name: str, member: Member, dead=()) -> TableState:
-    return after(state, join_actions(state, head_of(state), "g", name, member, dead, 0))
-
-
-def commit(state: TableState, name: str | None, *offsets: CommittedOffset, dead=()) -> TableState:
-    return after(state, commit_actions(state, head_of(state), "g", name, offsets, 0, dead))
+def head_of(body: str) -> GroupHead:
+    state = TableState()
+    state.restore(7, [DomainMetadata("deltaq", body)])
+    return group_head(state, PATH)
 
 
 def test_a_group_that_was_never_used_is_empty():
-    assert head_of(TableState()) == GroupHead(0, {})
-    assert committed_offset(TableState(), "t", "id", 0) is None
+    assert group_head(TableState(), PATH) == GroupHead(0, {})
+    assert GroupHead().leader is None
+    assert GroupHead().is_stable()
 
 
-def test_the_first_entry_makes_a_table_that_only_deltaq_may_write():
-    actions = join_actions(TableState(), GroupHead(), "g", "a", ALICE, (), 0)
-    protocol = next(action for action in actions if isinstance(action, Protocol))
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 7)
-    assert "deltaq" in protocol.writer_features
-    assert next(action for action in actions if isinstance(action, Metadata)).name == "g"
+def test_a_head_is_the_same_after_it_was_written_and_read():
+    assert parse_head(HEAD.action().configuration, PATH) == HEAD
+    assert parse_head(GroupHead(4).action().configuration, PATH) == GroupHead(4)
 
 
-def test_each_join_leave_and_removal_of_a_member_is_a_generation():
-    state = join(TableState(), "a", ALICE)
-    assert head_of(state) == GroupHead(1, {"a": ALICE})
-    with pytest.raises(GroupInUse, match="consumer 'alice' on host 'host-a'") as caught:
-        join(state, "b", BOB)
-    assert caught.value.args[0].retriable()
-    assert head_of(join(state, "b", BOB, dead=["a"])) == GroupHead(2, {"b": BOB})
-    assert head_of(after(state, leave_actions(head_of(state), "b"))) == GroupHead(3, {})
-    assert head_of(join(state, "a", ALICE)) == GroupHead(4, {"a": ALICE})
-
-
-def test_only_members_commit_and_outsiders_only_to_a_group_without_any():
-    state = commit(TableState(), None, CommittedOffset("t", "id", 0, 5))
-    state = join(state, "a", ALICE)
-    state = commit(state, "a", CommittedOffset("t", "id", 0, 7), CommittedOffset("t", "id", 1, 1))
-    for name in (None, "b", ""):
-        with pytest.raises(Fenced) as caught:
-            commit(state, name, CommittedOffset("t", "id", 0, 9))
-        assert caught.value.args[0] == KafkaError.UNKNOWN_MEMBER_ID
-        assert not caught.value.args[0].fatal()
-    found = committed_offset(state, "t", "id", 0)
-    assert found is not None
-    assert found.offset == 7
-
-
-def test_an_outside_commit_removes_dead_members_in_the_same_entry():
-    state = join(TableState(), "a", ALICE)
-    state = commit(state, "a", CommittedOffset("t", "id", 0, 7))
-    state = commit(state, None, CommittedOffset("t", "id", 0, 9), dead=["a"])
-    assert head_of(state) == GroupHead(2, {})
-    found = committed_offset(state, "t", "id", 0)
-    assert found is not None
-    assert found.offset == 9
-    with pytest.raises(Fenced, match="no longer a member"):
-        commit(state, "a", CommittedOffset("t", "id", 0, 8))
-    state = join(state, "b", BOB)
-    with pytest.raises(Fenced, match="consumer 'bob' on host 'host-b'"):
-        commit(state, None, CommittedOffset("t", "id", 0, 10), dead=["a"])
-    assert head_of(commit(state, "b", CommittedOffset("t", "id", 0, 10), dead=["a"])) == GroupHead(3, {"b": BOB})
-
-
-@pytest.mark.parametrize(
-    ("name", "texts"),
-    [
-        (None, ["'g'", "assign()", "'alice' on host 'host-a'", "member id 'a'", "another group.id", "45 s"]),
-        ("b", ["'g'", "no longer a member", "session.timeout.ms"]),
-        ("", ["'g'", "is not a member", "poll()"]),
-    ],
-)
-def test_a_refused_commit_has_a_reason_and_a_remedy(name, texts):
-    state = join(TableState(), "a", ALICE)
-    with pytest.raises(Fenced) as caught:
-        commit(state, name, CommittedOffset("t", "id", 0, 9))
-    for text in texts:
-        assert text in caught.value.error.str()
-
-
-def test_an_offset_is_a_transaction_of_the_topic_with_that_id():
-    state = commit(TableState(), None, CommittedOffset("orders", "1f", 3, 42))
-    assert state.txns == {"orders/1f/3": Txn("orders/1f/3", 42, 0)}
-    assert committed_offset(state, "orders", "1f", 3) == CommittedOffset("orders", "1f", 3, 42)
-    assert committed_offset(state, "orders", "2f", 3) is None
-    assert committed_offset(state, "orders", "1f", 4) is None
-
-
-@given(
-    st.lists(
-        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**62), st.none() | st.text(max_size=5)), max_size=4),
-        max_size=10,
-    )
-)
-def test_the_last_commit_of_each_partition_counts_with_its_metadata(commits):
-    state = TableState()
-    model: dict[int, CommittedOffset] = {}
-    for entry in commits:
-        offsets = {partition: CommittedOffset("t", "id", partition, at, note) for partition, at, note in entry}
-        model |= offsets
-        state = commit(state, None, *offsets.values())
-    for partition in range(4):
-        found, expected = committed_offset(state, "t", "id", partition), model.get(partition)
-        assert (found is None) == (expected is None)
-        if found is not None and expected is not None:
-            assert (found.offset, found.metadata) == (expected.offset, expected.metadata or None)
-
-
-@pytest.mark.parametrize(
-    ("body", "error"),
-    [
-        ("", Corrupt),
-        ("[]", Corrupt),
-        ('{"format":1}', Corrupt),
-        ('{"format":1,"generation":1,"members":{"a":{}}}', Corrupt),
-        ('{"format":1,"generation":1,"members":{"a":[]}}', Corrupt),
-        ('{"format":1,"generation":1,"members":{"a":{"topics":1,"client":"c","host":"h","session":1}}}', Corrupt),
-        ('{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h"}}}', Corrupt),
-        ('{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h","session":0}}}', Corrupt),
-        ('{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h","session":true}}}', Corrupt),
-        ('{"format":1,"generation":1,"generation":2,"members":{}}', Corrupt),
-        ('{"format":2,"generation":1,"members":{}}', Incompatible),
-    ],
-)
-def test_a_damaged_or_newer_group_is_refused_with_path_and_version(body, error):
-    state = TableState()
-    state.restore(7, [DomainMetadata("deltaq", body)])
-    with pytest.raises(error, match="groups/g/"):
-        head_of(state)
+def test_the_preference_of_assignors_is_kept():
+    read = parse_head(HEAD.action().configuration, PATH).members["a"]
+    assert read.protocols == (("sticky", ""), ("range", "AAE="))
 
 
 def test_the_members_are_readable_json():
-    state = join(TableState(), "a", ALICE)
-    body = json.loads(state.domains["deltaq"])
-    assert body == {
-        "format": 1,
-        "generation": 1,
-        "members": {"a": {"topics": ["t"], "client": "alice", "host": "host-a", "session": 45_000}},
+    assert json.loads(HEAD.action().configuration) == {
+        "format": 2,
+        "generation": 7,
+        "protocolType": "consumer",
+        "protocol": "range",
+        "leader": "b",
+        "partitions": {"t": 2, "u": 1},
+        "members": {
+            "a": {
+                "topics": ["t", "^u"],
+                "client": "alice",
+                "host": "host-a",
+                "session": 45_000,
+                "rebalance": 300_000,
+                "instance": "static-a",
+                "protocolType": "consumer",
+                "protocols": {"sticky": "", "range": "AAE="},
+                "assignment": "AAI=",
+                "heartbeat": "process-1",
+                "joined": 3,
+                "assigned": {"t": [0], "u": [0]},
+                "owned": {"t": [[0, 3], [1, 3]], "u": [[0, 5]]},
+            },
+            "b": {
+                "topics": ["t"],
+                "client": "bob",
+                "host": "host",
+                "session": 10_000,
+                "rebalance": 0,
+                "instance": None,
+                "protocolType": "consumer",
+                "protocols": {"range": ""},
+                "assignment": "",
+                "heartbeat": "",
+                "joined": 2,
+                "assigned": {"t": [1]},
+                "owned": {},
+            },
+        },
     }
 
 
-def forget(state: TableState, app_ids, dead=()) -> TableState:
-    return after(state, forget_actions(state, head_of(state), "g", app_ids, dead, 5))
+def test_a_group_of_format_1_is_read():
+    body = {"topics": ["t"], "client": "alice", "host": "host-a", "session": 45_000}
+    head = head_of(json.dumps({"format": 1, "generation": 4, "members": {"a": body}}))
+    alice = Member(("t",), "alice", "host-a", 45_000, rebalance_timeout_ms=45_000)
+    assert head == GroupHead(4, {"a": alice}, assigned={"a": frozenset()}, format=1)
+    assert head_of('{"format":1,"generation":5,"members":{}}') == GroupHead(5, format=1)
 
 
-def test_forgotten_offsets_and_their_metadata_are_gone():
-    state = commit(
-        TableState(), None, CommittedOffset("t", "id", 0, 5, "note"), CommittedOffset("t", "id", 1, 6, "kept")
-    )
-    state = forget(state, ["t/id/0", "t/id/7"])
-    assert committed_offset(state, "t", "id", 0) is None
-    kept = committed_offset(state, "t", "id", 1)
-    assert kept is not None
-    assert (kept.offset, kept.metadata) == (6, "kept")
-    state = commit(state, None, CommittedOffset("t", "id", 0, 1))
-    again = committed_offset(state, "t", "id", 0)
-    assert again is not None
-    assert (again.offset, again.metadata) == (1, None)
-    assert forget(state, None).txns == {}
+def test_fields_that_a_later_version_adds_are_ignored():
+    body = json.loads(HEAD.action().configuration) | {"later": 1}
+    body["members"]["a"]["later"] = 1
+    assert head_of(json.dumps(body)) == HEAD
 
 
-def test_nothing_is_forgotten_of_a_group_that_has_a_member():
-    state = commit(join(TableState(), "a", ALICE), "a", CommittedOffset("t", "id", 0, 5))
-    with pytest.raises(GroupInUse, match="consumer 'alice' on host 'host-a'"):
-        forget(state, None)
-    assert committed_offset(state, "t", "id", 0) is not None
-    state = forget(state, None, dead=["a"])
-    assert head_of(state) == GroupHead(2, {})
-    assert state.txns == {}
-    with pytest.raises(Fenced):
-        commit(state, "a", CommittedOffset("t", "id", 0, 9))
+MEMBER = '{"topics":["t"],"client":"c","host":"h","session":1%s}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        '{"format":1}',
+        '{"format":1,"generation":1,"members":{"a":{}}}',
+        '{"format":1,"generation":1,"members":{"a":[]}}',
+        '{"format":1,"generation":1,"members":{"a":{"topics":1,"client":"c","host":"h","session":1}}}',
+        '{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h"}}}',
+        '{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h","session":0}}}',
+        '{"format":1,"generation":1,"members":{"a":{"topics":[],"client":"c","host":"h","session":true}}}',
+        '{"format":1,"generation":1,"generation":2,"members":{}}',
+        '{"format":2,"members":{}}',
+        '{"format":2,"generation":"x","members":{}}',
+        '{"format":2,"generation":null,"members":{}}',
+        '{"format":2,"generation":1,"members":{},"partitions":[1]}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":-1}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":true}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":1.5}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":1000000000}}',
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"protocols":["range"]'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"joined":"x"'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"rebalance":null'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"assigned":[0]'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"assigned":{"t":[-1]}'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"assigned":{"t":["0"]}'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"owned":{"t":[0]}'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"owned":{"t":[[0,-1]]}'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"owned":{"t":[[0,1,2]]}'),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER.replace('"t"', "1") % ""),
+        '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER.replace('"t"', '"^["') % ""),
+        '{"format":2,"generation":1,"members":{"a":%s,"b":%s}}' % ((MEMBER % ',"owned":{"t":[[0,1]]}',) * 2),
+    ],
+)
+def test_a_damaged_group_is_refused_with_path_and_version(body):
+    with pytest.raises(Corrupt, match=r"groups/g/ \(version 7\)"):
+        head_of(body)
+
+
+@pytest.mark.parametrize("format_of_group", ["3", "0", '"2"', "null", "true"])
+def test_a_newer_group_is_refused_with_its_path(format_of_group):
+    with pytest.raises(Incompatible, match="groups/g/"):
+        head_of('{"generation":1,"members":{},"format":' + format_of_group + "}")
+
+
+def test_the_leader_is_the_oldest_member_and_of_two_the_first_by_id():
+    assert GroupHead(1, {"b": BOB, "a": ALICE}).leader == "b"
+    assert GroupHead(1, {"b": BOB, "a": BOB}).leader == "a"
+
+
+def test_owned_partitions_are_those_of_the_member_alone():
+    assert HEAD.owned("a") == {("t", 0), ("t", 1), ("u", 0)}
+    assert HEAD.owned("b") == frozenset()
+
+
+def test_a_group_is_stable_once_each_partition_is_owned_by_the_member_it_is_assigned_to():
+    assert not HEAD.is_stable(), "t[1] is assigned to b, and a owns it"
+    assigned = {"a": frozenset({("t", 0)})}
+    assert GroupHead(1, {"a": ALICE}, assigned=assigned, owners={("t", 0): Owner("a", 1)}).is_stable()
+    assert not GroupHead(1, {"a": ALICE}, assigned=assigned).is_stable()
+    assert not GroupHead(1, {"a": ALICE}, owners={("t", 0): Owner("a", 1)}).is_stable()
+
+
+def test_a_static_member_is_found_by_its_instance_id():
+    assert HEAD.instance("static-a") == "a"
+    assert HEAD.instance("static-b") is None
+    assert HEAD.instance(None) is None, "which is the instance id of member b"
+
+
+@pytest.mark.parametrize(
+    ("topics", "expected"),
+    [
+        (["orders"], {"orders"}),
+        (["orders", "absent"], {"orders"}),
+        (["^ord"], {"orders", "orders-eu"}),
+        (["^.*-eu$", "users"], {"orders-eu", "users"}),
+        (["^"], {"orders", "orders-eu", "users"}),
+        (["ord"], set()),
+    ],
+)
+def test_a_subscription_names_or_matches_existing_topics(topics, expected):
+    assert matching(topics, ["orders", "orders-eu", "users"]) == expected

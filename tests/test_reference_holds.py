@@ -179,9 +179,9 @@ class Trial:
         """A consumer on the store."""
         return Consumer(bootstrap_servers=self.root, store=self.store, group_id="g", **conf)
 
-    def member(self) -> Consumer:
+    def member(self, **conf: Any) -> Consumer:
         """A consumer that is the member of its group."""
-        member = self.consumer(auto_offset_reset="earliest")
+        member = self.consumer(auto_offset_reset="earliest", **conf)
         member.subscribe(["t"])
         assert member.poll(30) is not None
         return member
@@ -223,10 +223,9 @@ class Trial:
         self.topic.to_arrow(start=5)
 
     def group_in_use(self) -> None:
-        """A second member."""
-        with self.member(), self.consumer() as second:
-            second.subscribe(["t"])
-            second.poll(30)
+        """Deleting the committed offsets of a living member."""
+        with self.member(heartbeat_interval_ms=50), AdminClient(bootstrap_servers=self.root) as admin:
+            admin.delete_consumer_groups(["g"])["g"].result(30)
 
     def fenced(self) -> None:
         """A commit to the group of a living member."""

@@ -1,4 +1,4 @@
-"""Groups: committed offsets in the group's log, one member at a time, and offsets of topics that change."""
+"""Groups: members that share partitions, committed offsets, and offsets of topics that change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from deltaq import (
     AdminClient,
     Consumer,
     Fenced,
-    GroupInUse,
     KafkaError,
     KafkaException,
     Message,
@@ -26,6 +25,8 @@ from deltaq import (
     TopicPartition,
 )
 from deltaq.admin import NewPartitions
+from deltaq.groups.heartbeat import Heartbeat
+from deltaq.groups.session import Session
 
 QUICK = {"session.timeout.ms": 600, "heartbeat.interval.ms": 100, "auto.offset.reset": "earliest"}
 
@@ -119,51 +120,45 @@ def test_nothing_to_commit_is_an_error(root):
         assert found.offset == OFFSET_INVALID
 
 
-def test_a_second_member_is_refused_while_the_first_lives_and_takes_over_when_it_leaves(root):
-    produced(root, "t", range(10))
+def test_members_share_the_partitions_and_the_last_one_gets_all(root):
+    Topic("t", partitions=2, conf={"bootstrap.servers": root}).create()
     first, second = member(root), member(root)
     first.subscribe(["t"])
-    assert numbers(first.consume(4, 20)) == [0, 1, 2, 3]
+    eventually(lambda: first.poll(0.05) is None and len(first.assignment()) == 2)
     second.subscribe(["t"])
-    with pytest.raises(GroupInUse, match=r"alive|member"):
-        eventually(lambda: second.poll(0.1) is not None)
-    assert second.assignment() == []
-    assert numbers(first.consume(1, 20)) == [4]
+    found: dict[Consumer, list[Message]] = {first: [], second: []}
+
+    def read(count: int) -> bool:
+        for consumer, messages in found.items():
+            messages += consumer.consume(100, 0.05)
+        return sum(map(len, found.values())) == count
+
+    eventually(lambda: read(0) and len(first.assignment()) == len(second.assignment()) == 1)
+    for partition in range(2):
+        produced(root, "t", range(10), partition)
+    eventually(lambda: read(20))
+    assert [numbers(messages) for messages in found.values()] == [list(range(10)), list(range(10))]
     first.close()
-    found: list[Message] = []
-
-    def took_over() -> bool:
-        try:
-            found.extend(second.consume(5 - len(found), 0.2))
-        except GroupInUse:
-            return False
-        return len(found) == 5
-
-    eventually(took_over)
-    assert numbers(found) == [5, 6, 7, 8, 9]
+    del found[first]
+    eventually(lambda: second.poll(0.05) is None and len(second.assignment()) == 2)
+    for partition in range(2):
+        produced(root, "t", range(10, 12), partition)
+    eventually(lambda: read(14))
+    assert sorted(numbers(found[second][10:])) == [10, 10, 11, 11], "from the committed offset on"
     second.close()
 
 
-def test_a_dead_member_is_removed_and_cannot_commit(root):
+def test_a_dead_member_is_removed_and_cannot_commit(root, monkeypatch):
     produced(root, "t", range(10))
-    dead, heir = member(root, **{"enable.auto.commit": False}), member(root)
+    dead, heir = member(root, **{"enable.auto.commit": False, "client.id": "dead"}), member(root)
     dead.subscribe(["t"])
     taken = dead.consume(4, 20)
-    # It dies: its heart stops, and it knows nothing of it.
-    assert dead._subscription is not None
-    dead._subscription.membership._beat = lambda: None  # type: ignore[method-assign]
+    # It dies: its heart stops, and it does not notice.
+    beat = Heartbeat.beat
+    monkeypatch.setattr(Heartbeat, "beat", lambda self, name: None if name.startswith("dead-") else beat(self, name))
+    monkeypatch.setattr(Session, "is_silent", lambda self: False)
     heir.subscribe(["t"])
-    found: list[Message] = []
-
-    def took_over() -> bool:
-        try:
-            found.extend(heir.consume(10 - len(found), 0.2))
-        except GroupInUse:
-            return False
-        return len(found) == 10
-
-    eventually(took_over)
-    assert numbers(found) == list(range(10)), "nothing was committed, so all is delivered again"
+    assert numbers(heir.consume(10, 20)) == list(range(10)), "nothing was committed, so all is delivered again"
     with pytest.raises(Fenced):
         dead.commit(message=taken[-1], asynchronous=False)
     heir.commit(asynchronous=False)

@@ -226,7 +226,7 @@ def test_partitions_assigned_in_an_interrupted_poll_are_read_by_the_next(filled)
         def give_back() -> None:
             subscription._committer.forget()
             subscription._held.set([])
-            subscription._session, subscription._partitions = None, []
+            subscription._view, subscription._partitions = None, frozenset()
 
         for outcome in at_every_place(lambda: reader.poll(TIMEOUT_S), give_back, step=7):
             assert rest(reader)[-1] == RECORDS - 1, outcome.place

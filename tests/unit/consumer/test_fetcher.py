@@ -6,13 +6,14 @@ import threading
 import uuid
 from typing import Any
 
-from deltaq import Topic, UnknownTopic
+from deltaq import Corrupt, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.consumer.fetch_queue import PartitionRecords
 from deltaq.consumer.fetcher import PollTimer
+from deltaq.names import log_entry, topic_log
 from deltaq.store import MemoryStore, PollInterval
 from deltaq.store.watch import SignalWatch
-from deltaq.testing import FaultyStore, ManualClock
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.fetching import Fetching, a_store, fill
 from tests.doubles.reading import TIMEOUT_S, eventually
 
@@ -78,14 +79,35 @@ def test_changes_are_counted_when_topics_come_grow_and_go():
     with Fetching(store) as fetching:
         error = fetching.error()
         assert isinstance(error.error, UnknownTopic)
+        assert fetching.fetcher.counts() == {"t": 0}, "does not exist"
         before = fetching.fetcher.changes
         topic = Topic("t", partitions=2, store=store).create()
         eventually(lambda: fetching.fetcher.counts() == {"t": 2})
         assert fetching.fetcher.changes > before
         before = fetching.fetcher.changes
         topic.delete()
-        eventually(lambda: fetching.fetcher.counts() == {"t": None})
+        eventually(lambda: fetching.fetcher.counts() == {"t": 0})
         assert fetching.fetcher.changes > before
+
+
+def test_the_number_of_partitions_is_unknown_until_the_topic_was_read():
+    store = FaultyStore(a_store(), Rule("*", "topics/t/*", Fault.slow(), times=None))
+    with Fetching(store) as fetching:
+        eventually(lambda: store.blocked)
+        assert fetching.fetcher.counts() == {"t": None}
+        store.clear()
+        store.release()
+        eventually(lambda: fetching.fetcher.counts() == {"t": 0})
+
+
+def test_a_topic_that_cannot_be_read_counts_as_missing():
+    """A group must not wait for it: the consumer reports the damage, and its other topics are read."""
+    store = a_store()
+    Topic("t", partitions=2, store=store).create()
+    store.put(log_entry(topic_log("t"), 0), b"{")
+    with Fetching(store) as fetching:
+        assert isinstance(fetching.error().error, Corrupt)
+        assert fetching.fetcher.counts() == {"t": 0}
 
 
 def test_closing_ends_the_thread_even_while_the_budget_is_used_up():

@@ -10,7 +10,6 @@ import pytest
 from deltaq.errors import Unavailable
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Member
 from deltaq.maintenance.clock_check import (
     CLOCK_TOLERANCE_S,
     COMPARED_EVERY_S,
@@ -27,6 +26,7 @@ from deltaq.names import clock_key, group_folder, member_key
 from deltaq.store import MemoryStore, Store
 from deltaq.store.probe import PROBE_FOLDER
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from tests.doubles.groups import commit, join
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
 DAY_S = 24 * 3600
@@ -181,9 +181,9 @@ def topic(store: MemoryStore, right: ManualClock) -> WrittenTopic:
         topic.append(Row(b"%d" % number))
     log = GroupLog(store, "g", right)
     store.put(member_key("g", "dead"), b"1")
-    log.join("dead", Member(("t",), "dead", "host", 45_000), (), float("inf"))
+    join(log, "dead")
     for number in range(30):
-        log.commit("dead", [CommittedOffset("t", topic.log.live_head.topic_id, 0, number)], float("inf"))
+        commit(log, "dead", CommittedOffset("t", topic.log.live_head.topic_id, 0, number))
     for key in (ORPHAN, PROBE):
         store.put(key, b"x")
     right.advance(3600)

@@ -17,7 +17,6 @@ from deltaq import Consumer, InvalidConfig, KafkaException, Producer, Topic, Top
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Member
 from deltaq.maintenance.__main__ import main
 from deltaq.maintenance.run import Maintenance, run
 from deltaq.maintenance.settings import DEFAULT_SETTINGS
@@ -27,6 +26,7 @@ from deltaq.names import member_key
 from deltaq.store import LocalStore, MemoryStore, Store
 from deltaq.store.probe import PROBE_FOLDER
 from deltaq.testing import Effect, Fault, FaultyStore, ManualClock, Rule, messages_of
+from tests.doubles.groups import commit, join
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -122,8 +122,8 @@ def test_a_dry_run_reports_every_kind_of_work_with_the_actual_numbers() -> None:
     clock.advance(120)
     run("memory://test", once=True, store=store, clock=clock, settings=SMALL)
     log = GroupLog(store, "g", clock)
-    log.join("dead", Member(("t",), "dead", "host", 45_000), (), float("inf"))
-    log.commit("dead", [CommittedOffset("t", "id", number, 5) for number in range(7)], float("inf"))
+    join(log, "dead")
+    commit(log, "dead", *(CommittedOffset("t", "id", number, 5) for number in range(7)))
     for member in ("dead", "stray"):
         store.put(member_key("g", member), b"1")
     store.put(PROBE_FOLDER + "left", b"x")
@@ -175,7 +175,7 @@ def test_a_dry_run_without_due_work_reports_nothing() -> None:
     store.put(PROBE_FOLDER + "under-way", b"x")
     log = GroupLog(store, "g", clock)
     store.put(member_key("g", "a"), b"1")
-    log.join("a", Member(("t",), "a", "host", 45_000), (), float("inf"))
+    join(log, "a")
     assert lines_of_a_dry_run(store, clock) == []
 
 

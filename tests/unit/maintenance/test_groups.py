@@ -15,9 +15,9 @@ from deltaq.clock import SYSTEM_CLOCK, Thread
 from deltaq.delta.checkpoint import read_newest_checkpoint
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
+from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Member
 from deltaq.maintenance import groups
 from deltaq.maintenance.groups import BackgroundGroupMaintenance, GroupPass
 from deltaq.maintenance.settings import MaintenanceSettings
@@ -25,6 +25,7 @@ from deltaq.names import entry_version, group_folder, member_key
 from deltaq.store import MemoryStore, Store, forget_memory_store, open_store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
+from tests.doubles.groups import FOREVER, commit, join, leave
 from tests.doubles.reading import drain, eventually
 
 FOLDER = group_folder("g")
@@ -34,8 +35,6 @@ WEEK_MS = 7 * DAY_S * 1000
 SMALL = MaintenanceSettings(
     checkpoint_interval=10, keep_entries_min=20, keep_entries_max=200, keep_checkpoint_interval=50
 )
-DEADLINE = float("inf")
-ALICE = Member(("t",), "alice", "host-a", 45_000)
 
 
 def offset(number: int, partition: int = 0, note: str | None = None) -> CommittedOffset:
@@ -79,7 +78,7 @@ def world() -> World:
 
 
 def test_offsets_are_forgotten_a_week_after_the_last_commit_of_a_group_without_members(world):
-    world.log().commit(None, [offset(5), offset(6, 1, "note")], DEADLINE)
+    world.log().commit(None, [offset(5), offset(6, 1, "note")], FOREVER)
     maintainer = world.maintainer()
     world.clock.advance(7 * DAY_S - 60)
     assert maintainer.run()["offsets forgotten"] == 0
@@ -90,20 +89,20 @@ def test_offsets_are_forgotten_a_week_after_the_last_commit_of_a_group_without_m
     assert maintainer.run()["offsets forgotten"] == 2
     assert (world.committed(0), world.committed(1)) == (None, None)
     assert maintainer.run()["offsets forgotten"] == 0
-    world.log().commit(None, [offset(1)], DEADLINE)
+    world.log().commit(None, [offset(1)], FOREVER)
     assert world.committed() == 1
 
 
 def test_the_week_counts_from_when_the_last_member_left(world):
     log = world.log()
-    log.join("a", ALICE, (), DEADLINE)
-    log.commit("a", [offset(5)], DEADLINE)
+    join(log, "a")
+    commit(log, "a", offset(5))
     maintainer = world.maintainer()
     for day in range(20):
         world.beat("a", b"%d" % day)
         world.clock.advance(DAY_S)
         maintainer.run()
-    log.leave("a", DEADLINE)
+    leave(log, "a")
     world.clock.advance(7 * DAY_S - 60)
     maintainer.run()
     assert world.committed() == 5
@@ -115,8 +114,8 @@ def test_the_week_counts_from_when_the_last_member_left(world):
 def test_a_dead_member_is_removed_after_a_week_and_two_scans(world):
     log = world.log()
     world.beat("a")
-    log.join("a", ALICE, (), DEADLINE)
-    log.commit("a", [offset(5)], DEADLINE)
+    join(log, "a")
+    commit(log, "a", offset(5))
     maintainer = world.maintainer()
     world.clock.advance(8 * DAY_S)
     maintainer.run()
@@ -127,13 +126,13 @@ def test_a_dead_member_is_removed_after_a_week_and_two_scans(world):
     assert world.log().head().members == {}
     assert world.heartbeats() == []
     with pytest.raises(Fenced):
-        log.commit("a", [offset(6)], DEADLINE)
+        commit(log, "a", offset(6))
 
 
 def test_a_member_that_was_seen_alive_within_the_week_stays(world):
     """Its heartbeats may be hours apart: that is up to its settings."""
-    world.log().join("a", ALICE, (), DEADLINE)
-    world.log().commit("a", [offset(5)], DEADLINE)
+    join(world.log(), "a")
+    commit(world.log(), "a", offset(5))
     world.clock.advance(8 * DAY_S)
     world.beat("a")
     maintainer = world.maintainer()
@@ -146,8 +145,8 @@ def test_a_member_that_was_seen_alive_within_the_week_stays(world):
 
 def test_a_member_with_a_wrong_clock_stays_while_it_heartbeats(world):
     world.beat("a")
-    world.log().join("a", ALICE, (), DEADLINE)
-    world.log().commit("a", [offset(5)], DEADLINE)
+    join(world.log(), "a")
+    commit(world.log(), "a", offset(5))
     maintainer = world.maintainer()
     world.clock.advance(30 * DAY_S)
     for beat in range(5):
@@ -163,7 +162,7 @@ def test_a_member_with_a_wrong_clock_stays_while_it_heartbeats(world):
 
 @pytest.mark.parametrize("returns_with", ["a commit", "a new member"])
 def test_a_member_that_returns_at_the_last_moment_loses_nothing(returns_with, world):
-    world.log().commit(None, [offset(5)], DEADLINE)
+    world.log().commit(None, [offset(5)], FOREVER)
     world.clock.advance(8 * DAY_S)
 
     class Rival(FaultyStore):
@@ -175,9 +174,9 @@ def test_a_member_that_returns_at_the_last_moment_loses_nothing(returns_with, wo
             if key.endswith("01.json") and not self.came:
                 self.came += 1
                 if returns_with == "a commit":
-                    world.log().commit(None, [offset(7)], DEADLINE)
+                    world.log().commit(None, [offset(7)], FOREVER)
                 else:
-                    world.log().join("a", ALICE, (), DEADLINE)
+                    join(world.log(), "a")
             super().create(key, data, after)
 
     rival = Rival(world.store)
@@ -187,7 +186,7 @@ def test_a_member_that_returns_at_the_last_moment_loses_nothing(returns_with, wo
 
 
 def test_a_forgotten_group_leaves_a_stub_and_can_be_used_again(world):
-    world.log().commit(None, [offset(5)], DEADLINE)
+    world.log().commit(None, [offset(5)], FOREVER)
     sleeper = world.log()
     assert sleeper.committed([("t", "id", 0)]) == [offset(5)]
     maintainer = world.maintainer()
@@ -201,8 +200,8 @@ def test_a_forgotten_group_leaves_a_stub_and_can_be_used_again(world):
         "_deltaq/log_start/00000000000000000001",
     ]
     assert sleeper.committed([("t", "id", 0)]) == [None]
-    sleeper.join("a", ALICE, (), DEADLINE)
-    sleeper.commit("a", [offset(1)], DEADLINE)
+    join(sleeper, "a")
+    commit(sleeper, "a", offset(1))
     assert world.committed() == 1
     assert world.entries() == [1, 2, 3]
 
@@ -216,7 +215,7 @@ def lives(world: World, count: int) -> list[str]:
     for _ in range(count):
         log = TopicLog(world.store, "t", world.clock)
         if log.load():
-            log.delete(DEADLINE)
+            log.delete(FOREVER)
         Topic("t", partitions=2, store=world.store, clock=world.clock).create()
         log.load()
         ids.append(log.live_head.topic_id)
@@ -227,16 +226,16 @@ def kept_ids(world: World) -> list[str]:
     return sorted({app_id.split("/")[1] for app_id in world.log().state().txns})
 
 
-@pytest.mark.parametrize("member", ["a", None])
-def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, member):
+@pytest.mark.parametrize("claim", [Claim("a", 1), None])
+def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, claim):
     first, second = lives(world, 2)
     log = world.log()
-    if member is not None:
-        log.join(member, ALICE, (), DEADLINE)
+    if claim is not None:
+        join(log, claim.member_id)
     head = log.head()
     for topic_id in (first, second):
-        log.commit(member, [CommittedOffset("t", topic_id, n, 5, "note") for n in range(2)], DEADLINE)
-    log.commit(member, [CommittedOffset("never-there", "x", 0, 5)], DEADLINE)
+        log.commit(claim, [CommittedOffset("t", topic_id, n, 5, "note") for n in range(2)], FOREVER)
+    log.commit(claim, [CommittedOffset("never-there", "x", 0, 5)], FOREVER)
     assert world.maintainer().plan()["actions planned"] >= 1
     assert kept_ids(world) == sorted([first, second, "x"]), "a plan changes nothing"
     assert world.maintainer().run()["offsets forgotten"] == 2
@@ -247,7 +246,7 @@ def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, 
     assert first not in log.state().domains["deltaq.offset_metadata"]
     topic = TopicLog(world.store, "t", world.clock)
     topic.load()
-    topic.delete(DEADLINE)
+    topic.delete(FOREVER)
     assert world.maintainer().run()["offsets forgotten"] == 2
     assert kept_ids(world) == ["x"]
     assert world.maintainer().run()["offsets forgotten"] == 0
@@ -256,7 +255,7 @@ def test_offsets_of_deleted_topics_are_removed_while_the_group_is_in_use(world, 
 @pytest.mark.parametrize("fault", [Fault.error_before(), Fault.refused()])
 def test_offsets_stay_while_the_log_of_their_topic_cannot_be_read(world, fault):
     first, _ = lives(world, 2)
-    world.log().commit(None, [CommittedOffset("t", first, 0, 5)], DEADLINE)
+    world.log().commit(None, [CommittedOffset("t", first, 0, 5)], FOREVER)
     faulty = FaultyStore(world.store, Rule("*", "topics/*", fault, times=None), clock=world.clock)
     assert world.maintainer(faulty).run()["offsets forgotten"] == 0
     assert faulty.struck.total() > 0
@@ -267,7 +266,7 @@ def test_offsets_stay_while_the_log_of_their_topic_cannot_be_read(world, fault):
 
 
 def test_orphan_heartbeats_are_removed_and_those_of_members_and_joiners_stay(world):
-    world.log().join("a", ALICE, (), DEADLINE)
+    join(world.log(), "a")
     maintainer = world.maintainer()
     for beat in range(4):
         for member in ("a", "waiting"):
@@ -303,7 +302,7 @@ def test_a_second_scan_is_awaited_only_if_it_may_matter(world):
     maintainer.run()
     assert not maintainer.is_waiting(), "there is no group"
     world.beat("a")
-    world.log().join("a", ALICE, (), DEADLINE)
+    join(world.log(), "a")
     maintainer.run()
     assert not maintainer.is_waiting(), "the heart of a member that is well"
     world.clock.advance(8 * DAY_S)
@@ -327,7 +326,7 @@ def test_a_second_scan_is_awaited_only_if_it_may_matter(world):
 
 def commit_many(world: World, log: GroupLog, count: int) -> None:
     for number in range(count):
-        log.commit(None, [offset(number), offset(number, 1, f"note {number}")], DEADLINE)
+        log.commit(None, [offset(number), offset(number, 1, f"note {number}")], FOREVER)
         world.clock.advance(60)
 
 
@@ -342,8 +341,8 @@ def kept_short(world: World, count: int, settings: MaintenanceSettings = SMALL) 
 
 
 def test_log_clean_up_keeps_the_state_of_a_group(world):
-    world.log().join("a", ALICE, (), DEADLINE)
-    world.log().leave("a", DEADLINE)
+    join(world.log(), "a")
+    leave(world.log(), "a")
     kept_short(world, 300)
     assert len(world.entries()) <= 300
     world.clock.advance(DAY_S)
@@ -401,7 +400,7 @@ def test_a_consumer_suspended_for_forty_days_commits_after_the_newest_offsets(wo
     world.clock.suspend(2 * DAY_S)
     kept_short(world, 50)
     assert world.entries()[0] > 5, "the slot that the sleeper would try is open again"
-    sleeper.commit(None, [offset(1000)], DEADLINE)
+    sleeper.commit(None, [offset(1000)], FOREVER)
     assert world.committed() == 1000
     assert world.entries()[-1] == 205
     assert sleeper.committed([("t", "id", 1)]) == [offset(49, 1, "note 49")]
@@ -410,16 +409,16 @@ def test_a_consumer_suspended_for_forty_days_commits_after_the_newest_offsets(wo
 @pytest.mark.fault("M7", "C4")
 def test_a_member_suspended_for_forty_days_is_fenced_in_a_reopened_slot(world):
     sleeper = world.log()
-    sleeper.join("a", ALICE, (), DEADLINE)
-    world.log().join("b", ALICE, ["a"], DEADLINE)
-    world.log().leave("b", DEADLINE)
+    join(sleeper, "a")
+    join(world.log(), "b", gone=["a"])
+    leave(world.log(), "b")
     world.clock.suspend(40 * DAY_S)
     kept_short(world, 150)
     world.clock.suspend(2 * DAY_S)
     kept_short(world, 50)
     assert world.entries()[0] > 1
     with pytest.raises(Fenced):
-        sleeper.commit("a", [offset(1000)], DEADLINE)
+        sleeper.commit(Claim("a", 1), [offset(1000)], FOREVER)
     assert world.committed() == 49
 
 
@@ -457,7 +456,7 @@ def test_the_commit_that_lands_on_a_multiple_writes_the_checkpoint_of_that_momen
     commit_many(world, log, 10)
     assert patient.threads == []
     for number in range(5):
-        log.commit(None, [offset(100 + number)], DEADLINE)
+        log.commit(None, [offset(100 + number)], FOREVER)
     background.close(20)
     assert [name for name, _ in patient.threads] == ["deltaq-maintenance-g"]
     assert checkpointed(world.store) == 10
@@ -499,7 +498,7 @@ def test_a_busy_group_keeps_its_log_short_in_small_steps(world, patient, monkeyp
     lengths, deletes = [], []
     for number in range(700):  # one each second
         deleted = counting.operations["delete"]
-        log.commit(None, [offset(number)], DEADLINE)
+        log.commit(None, [offset(number)], FOREVER)
         patient.advance(1)
         for _, thread in patient.threads:
             thread.join()

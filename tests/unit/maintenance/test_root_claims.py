@@ -11,7 +11,6 @@ from deltaq import AdminClient, Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK, Thread
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.state import Member
 from deltaq.maintenance.background import BackgroundTopicMaintenance, checkpoint_if_due, claim_root_maintenance
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
@@ -21,6 +20,7 @@ from deltaq.store import MemoryStore, StoreUnavailable
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import TopicChange
+from tests.doubles.groups import commit, join, new_member
 from tests.doubles.reading import eventually
 
 HOUR_S = 3600
@@ -128,8 +128,8 @@ def test_a_dead_group_is_forgotten_although_the_claimant_changes_hourly():
     log = GroupLog(store, "g", clock, "client")
     store.put(member_key("g", "dead"), b"1")
     store.put(member_key("g", "stray"), b"1")
-    log.join("dead", Member(("mine",), "dead", "host", 45_000), (), float("inf"))
-    log.commit("dead", [CommittedOffset("mine", "id", 0, 5)], float("inf"))
+    join(log, "dead", new_member(topics=("mine",)), partitions={"mine": 1})
+    commit(log, "dead", CommittedOffset("mine", "id", 0, 5))
     days_of_maintenance(store, clock, 1)
     assert [entry.key for entry in store.list(member_folder("g"))] == [member_key("g", "dead")]
     days_of_maintenance(store, clock, 7)

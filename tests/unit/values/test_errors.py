@@ -153,7 +153,7 @@ def test_the_facts_are_attributes_and_stand_in_the_text() -> None:
 
 def test_only_client_ending_errors_are_fatal_and_only_transient_ones_retriable() -> None:
     assert {type(e).__name__ for e in EXAMPLES if e.error.fatal()} == {"Fenced"}
-    assert {type(e).__name__ for e in EXAMPLES if e.error.retriable()} == {"QueueFull", "GroupInUse", "Unavailable"}
+    assert {type(e).__name__ for e in EXAMPLES if e.error.retriable()} == {"QueueFull", "Unavailable"}
 
 
 def test_a_general_exception_need_not_hold_an_error() -> None:

@@ -39,7 +39,7 @@ from deltaq.version import __version__
 
 if typing.TYPE_CHECKING:
     from deltaq.admin import AdminClient, NewTopic
-    from deltaq.consumer import Consumer
+    from deltaq.consumer import Consumer, ConsumerHealth, PartitionHealth
     from deltaq.producer import Producer
     from deltaq.store.bucket_setup import BucketSetup, setup
     from deltaq.topic import Topic
@@ -57,6 +57,7 @@ __all__ = [
     "ArrowInput",
     "BucketSetup",
     "Consumer",
+    "ConsumerHealth",
     "Corrupt",
     "Fenced",
     "GroupInUse",
@@ -70,6 +71,7 @@ __all__ = [
     "NewTopic",
     "OffsetOutOfRange",
     "OutcomeUnknown",
+    "PartitionHealth",
     "Producer",
     "QueueFull",
     "Topic",
@@ -90,7 +92,9 @@ _LOADED_WHEN_USED = {
     "ArrowInput": "topics.arrow_input",
     "BucketSetup": "store.bucket_setup",
     "Consumer": "consumer",
+    "ConsumerHealth": "consumer",
     "NewTopic": "admin",
+    "PartitionHealth": "consumer",
     "Producer": "producer",
     "Topic": "topic",
     "setup": "store.bucket_setup",

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from deltaq.consumer.consumer import Consumer
+from deltaq.consumer.health import ConsumerHealth, MembershipState, Ownership, PartitionHealth, ReadState
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "ConsumerHealth", "MembershipState", "Ownership", "PartitionHealth", "ReadState"]

@@ -167,6 +167,15 @@ class AcceptedBatches:
                 found[id(batch.held)] = place
         return found
 
+    def first_offsets(self) -> dict[Key, int]:
+        """The offset of each partition's first accepted record that no call has returned. For any thread."""
+        found: dict[Key, int] = {}
+        for batch in tuple(self._batches):
+            row = batch.rows_returned()
+            if isinstance(batch, RecordBatch) and row < batch.count:
+                found.setdefault(batch.key, batch.records.offset_at(row))
+        return found
+
     def first_place(self, key: Key) -> Place | None:
         """The place of a partition's first record that no call has returned."""
         for batch in self._batches:

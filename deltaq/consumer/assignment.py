@@ -7,6 +7,7 @@ applies what was left by a call that an exception of a signal handler has ended:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 
 from deltaq.consumer.accepted import AcceptedBatches, Held, Key, Place, RecordBatch
 from deltaq.consumer.decoding import DecodedRecords
@@ -16,6 +17,17 @@ from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 from deltaq.serde.schema import TopicSchema
+
+
+@dataclass(frozen=True, slots=True)
+class HeldProgress:
+    """How far the application has come in a partition: the place after the last record that a call has returned, and
+    the offset of the first accepted record that none has; each None if there is none."""
+
+    place: Place | None
+    first_accepted: int | None
+    paused: bool
+    epoch: int
 
 
 class Assignment:
@@ -110,6 +122,15 @@ class Assignment:
     def _place(self, key: Key) -> Place | None:
         held = self._held.get(key)
         return None if held is None else self._accepted.places().get(id(held), held.place)
+
+    def progress(self) -> dict[Key, HeldProgress]:
+        """How far the application has come in each partition. For any thread; does no I/O."""
+        held_now, first = tuple(self._held.items()), self._accepted.first_offsets()
+        places = self._accepted.places()  # before `place` is read: dropping a batch moves its place there
+        return {
+            key: HeldProgress(places.get(id(held), held.place), first.get(key), held.paused, held.epoch)
+            for key, held in held_now
+        }
 
     def store(self, entry: ToCommit) -> None:
         """Store an offset to commit for an assigned partition."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import pyarrow as pa
 
@@ -14,9 +14,10 @@ from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
 from deltaq.consumer.arguments import assignable, check_place, partition_list
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
+from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
 from deltaq.consumer.lifecycle import Lifecycle
-from deltaq.consumer.offset_queries import OffsetQueries, watermarks
-from deltaq.consumer.reader import Reader, open_reader
+from deltaq.consumer.offset_queries import OffsetQueries, known_watermarks, watermarks
+from deltaq.consumer.reader import Reader, group_maintenance, open_reader
 from deltaq.consumer.subscription import (
     RebalanceCallback,
     Subscription,
@@ -40,9 +41,6 @@ from deltaq.topic import Topic
 from deltaq.topics.lookup import TopicLookup
 from deltaq.version import __version__
 from deltaq.weak import weakly
-
-if TYPE_CHECKING:
-    from deltaq.maintenance.groups import BackgroundGroupMaintenance
 
 R = TypeVar("R")
 
@@ -79,11 +77,7 @@ class Consumer:
         self._store = open_root(config, clock) if store is None else store
         self._group = check_group(config.group_id)
         self._strategies = strategies(config.partition_assignment_strategy)
-        self._maintenance: BackgroundGroupMaintenance | None = None
-        if config.maintenance_enable:
-            from deltaq.maintenance.groups import BackgroundGroupMaintenance  # noqa: PLC0415 - `import deltaq` is lean
-
-            self._maintenance = BackgroundGroupMaintenance(self._store, self._group, clock)
+        self._maintenance = group_maintenance(config, self._store, clock)
         group_log = GroupLog(self._store, self._group, clock, config.client_id, self._maintenance)
         self._queries = OffsetQueries(TopicLookup(self._store, clock), group_log, clock)
         self._schemas: dict[str, TopicSchema] = {}
@@ -382,9 +376,7 @@ class Consumer:
         if not cached:
             return watermarks(self._queries.head_with(partition, timeout), partition.partition)
         seen = None if self._reader is None else self._reader.fetcher.seen(partition.topic)
-        if seen is None or not 0 <= partition.partition < seen.head.partitions:
-            return OFFSET_INVALID, OFFSET_INVALID
-        return watermarks(seen.head, partition.partition)
+        return known_watermarks(None if seen is None else seen.head, partition.partition)
 
     @exclusive
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:
@@ -471,6 +463,16 @@ class Consumer:
         self._built().store(message, offsets)
 
     # --- the rest ---
+
+    def health(self) -> ConsumerHealth:
+        """What this consumer knows of its membership and its partitions, their lag, and why nothing comes.
+
+        Does no I/O. May be called in any thread, also while another one polls, and after `close`.
+        """
+        if self._calls.is_closed:
+            return closed_health(self._group)
+        known = self._queries.group_log.last_read()
+        return HealthCheck(self._group, self._reader, self._subscription, known, self._clock).health()
 
     def memberid(self) -> str | None:
         """This consumer's id in the group; None while it is not a member. Each join makes a new id."""

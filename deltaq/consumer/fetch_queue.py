@@ -120,6 +120,12 @@ class FetchQueue:
             if was_full:
                 self._changed.notify_all()
 
+    def first_offsets(self) -> dict[tuple[str, int, int], int]:
+        """The offset of the first queued record of each (topic, partition, epoch)."""
+        with self._changed:
+            queued = [entry.item for entry in self._items if isinstance(entry.item, PartitionRecords)]
+        return {(item.topic, item.partition, item.epoch): item.fetched.first_offset for item in reversed(queued)}
+
     def wake(self) -> None:
         """Wake a thread that waits in `first`."""
         with self._changed:

@@ -18,7 +18,7 @@ from deltaq.consumer.fetch_queue import FetchQueue
 from deltaq.consumer.offset_reset import OffsetReset, StoredOffsets
 from deltaq.consumer.read_ahead import Cursor, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
-from deltaq.consumer.topic_fetcher import TopicFetcher
+from deltaq.consumer.topic_fetcher import TopicFetcher, TopicProgress
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.store import Store, Watch
 from deltaq.topics.follower import topic_reader
@@ -213,6 +213,11 @@ class Fetcher:
         """The number of partitions of every followed topic: 0 for one that does not exist, None before it was read."""
         with self._changed:
             return {topic: followed.count for topic, followed in self._topics.items()}
+
+    def progress(self) -> dict[str, TopicProgress]:
+        """How far fetching has come, by topic. Does no I/O."""
+        with self._changed:
+            return {topic: followed.progress() for topic, followed in self._topics.items()}
 
     def close(self) -> None:
         """End the thread and wait for it."""

@@ -9,7 +9,7 @@ from deltaq.clock import Clock, checked_timeout
 from deltaq.consumer.arguments import partition_list
 from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
 from deltaq.groups.log import GroupLog
-from deltaq.message import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, TopicPartition
 from deltaq.store.parallel import within
 from deltaq.topics.lookup import TopicLookup
 from deltaq.topics.state import TopicHead
@@ -20,6 +20,13 @@ R = TypeVar("R")
 def watermarks(head: TopicHead, partition: int) -> tuple[int, int]:
     """(first offset, next offset) of a partition."""
     return head.start_offsets[partition], head.next_offsets[partition]
+
+
+def known_watermarks(head: TopicHead | None, partition: int) -> tuple[int, int]:
+    """The same of a topic as seen last; OFFSET_INVALID twice if it is not known."""
+    if head is None or not 0 <= partition < head.partitions:
+        return OFFSET_INVALID, OFFSET_INVALID
+    return watermarks(head, partition)
 
 
 class OffsetQueries:

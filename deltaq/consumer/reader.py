@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from deltaq.clock import Clock
 from deltaq.config import ConsumerConfig, topic_properties
@@ -22,6 +23,9 @@ from deltaq.serde.schema import TopicSchema
 from deltaq.store import Store
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.weak import weakly
+
+if TYPE_CHECKING:
+    from deltaq.maintenance.groups import BackgroundGroupMaintenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,15 @@ class Reader:
         # A copy: the application may change its object while the commit is queued.
         copy = TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata)
         return ToCommit(copy, self.held.topic_id(tp.topic, tp.partition))
+
+
+def group_maintenance(config: ConsumerConfig, store: Store, clock: Clock) -> BackgroundGroupMaintenance | None:
+    """The maintenance of the group's log beside a consumer, unless it is switched off."""
+    if not config.maintenance_enable:
+        return None
+    from deltaq.maintenance.groups import BackgroundGroupMaintenance  # noqa: PLC0415 - `import deltaq` is lean
+
+    return BackgroundGroupMaintenance(store, config.group_id, clock)
 
 
 def open_reader(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from deltaq import metrics
 from deltaq.clock import Clock, Condition
@@ -18,6 +19,19 @@ from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.scan import Fetched, FileGone, FileRead
 
 _log = logging.getLogger("deltaq.consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProgress:
+    """How far fetching a topic has come: the topic as read last, the offset and state of each cursor, the error of the
+    last attempt, and when (`Clock.monotonic`) the log was read and records were found last."""
+
+    live: LiveTopic | None
+    is_read: bool
+    cursors: Mapping[int, tuple[int, CursorState]]
+    failure: KafkaException | None
+    read_at: float
+    fetched_at: float
 
 
 class TopicFetcher:
@@ -55,6 +69,8 @@ class TopicFetcher:
         self._missing_reported = False
         self._is_unreadable = False
         self._failures = 0
+        self._failure: KafkaException | None = None  # of the last attempt to read
+        self._fetched_at = float("-inf")  # when records were found last
         self._retry_at = 0.0
 
     @property
@@ -65,13 +81,22 @@ class TopicFetcher:
         is_read = self._is_unreadable or (self.tail.published is not None and self._plan is None)
         return 0 if is_read else None
 
+    def progress(self) -> TopicProgress:
+        """How far fetching has come. The caller holds the lock."""
+        tail = self.tail
+        cursors = {partition: (cursor.offset, cursor.state) for partition, cursor in self.cursors.items()}
+        is_read = tail.published is not None
+        return TopicProgress(tail.live, is_read, cursors, self._failure, tail.log.read_at, self._fetched_at)
+
     def advance(self) -> bool:
         """Read new log entries and fetch from the next files. Returns whether anything was found."""
         self.tail.rested_s = 0.0
         if self._clock.monotonic() < self._retry_at:
             return False
         try:
-            return self._advance()
+            found = self._advance()
+            self._failure = None
+            return found
         except KafkaException as error:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - a bug must not leave the application waiting forever
@@ -105,6 +130,7 @@ class TopicFetcher:
     def _failed(self, error: KafkaException) -> None:
         """Report an error to the application, and retry with back-off."""
         self._failures += 1
+        self._failure = error
         self._retry_at = self._clock.monotonic() + error_pause_s(self._failures + 3, self._clock.random())
         _log.warning("reading failed topic=%r error=%s", self._topic, error)
         if not isinstance(error, Unavailable) or not error.error.retriable():
@@ -195,6 +221,7 @@ class TopicFetcher:
             if cursor.state is not CursorState.STOPPED:
                 cursor.offset = fetched.next_offset
                 if fetched.rows.num_rows:
+                    self._fetched_at = self._clock.monotonic()
                     size = fetched.rows.nbytes
                     self._queue.put(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition, size))
 

@@ -36,6 +36,10 @@ class Heartbeat:
         """Whether others may hold this member for dead. Time during which the machine is suspended counts."""
         return self._clock.uptime() - self._proven_at >= self._session_timeout_s
 
+    def s_ago(self) -> float:
+        """Seconds since the last successful heartbeat; below 0 before the first."""
+        return self._clock.uptime() - self._proven_at
+
     def beat(self, member_id: str) -> None:
         """Write the heartbeat object. Raises Unavailable, and SessionExpired if the previous heartbeat is too old."""
         # It counts from before the request, and only if that ended before the previous heartbeat was

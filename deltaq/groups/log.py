@@ -75,6 +75,10 @@ class GroupLog:
             self._catch_up()
             return self._log.state.copy()
 
+    def last_read(self) -> TableState:
+        """The table as last read, only to look at. Does no I/O and takes no lock."""
+        return self._log.state
+
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
         """Read the committed offset, or None, of each (topic, topic id, partition). Raises as `head`."""
         with self._lock:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from deltaq import metrics, names
 from deltaq.clock import Thread
+from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
-from deltaq.groups.session import Candidate, GroupView
+from deltaq.groups.session import Candidate, GroupView, Session
 from deltaq.groups.state import Key
 
 _log = logging.getLogger("deltaq.groups")
@@ -86,6 +87,25 @@ class Membership:
     def is_static(self) -> bool:
         """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is away."""
         return self._candidate.member.instance_id is not None
+
+    @property
+    def session(self) -> Session:
+        """The current session, which may not have joined yet."""
+        return self._session
+
+    def last_read(self) -> TableState:
+        """The group's table as last read, only to look at. Does no I/O and takes no lock."""
+        return self._candidate.log.last_read()
+
+    def problem(self) -> str:
+        """Why the consumer is not a member, or soon will not be; empty if nothing is known."""
+        if self._poll_exceeded:
+            return "poll() was not called for max.poll.interval.ms; the next call lets the consumer join again"
+        return self._logged
+
+    def polled_s_ago(self) -> float:
+        """Seconds since the last poll, or since the subscription."""
+        return self._clock.monotonic() - self._poll_at
 
     def set_partitions(self, partitions: Mapping[str, int]) -> None:
         """Set the number of partitions of the topics that the consumer subscribes to; 0 for a topic that does not

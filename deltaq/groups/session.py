@@ -137,6 +137,10 @@ class Session:
         read_due_at = self._read_at + (POLL_S if is_stable else BUSY_POLL_S)
         return min(self._heartbeat.due_at, self._members.due_at, read_due_at) - self._of.clock.monotonic()
 
+    def heartbeat_s_ago(self) -> float:
+        """Seconds since the last successful heartbeat; below 0 before the first."""
+        return self._heartbeat.s_ago()
+
     def read_s_ago(self) -> float:
         """Seconds since the log was read."""
         return self._of.clock.monotonic() - self._read_at

@@ -119,7 +119,8 @@ class Consumer:
         reader.held.set([])  # a subscription replaces a manual assignment
         reader.held.follow(wanted.named)
         config, store, clock = self._config, self._store, self._clock
-        membership = open_membership(sorted(names), config, store, clock, self._maintenance, reader, self._strategies)
+        log = self._queries.group_log
+        membership = open_membership(sorted(names), config, store, clock, log, reader, self._strategies)
         self._life.add(membership)
         self._subscription = Subscription(
             wanted, callbacks, membership, self._strategies, reader, config, store, clock, self._calls.call_out

@@ -13,7 +13,7 @@ from deltaq.consumer.reader import Reader
 from deltaq.consumer.wanted import Wanted
 from deltaq.errors import Fenced, KafkaError, KafkaException, Unavailable
 from deltaq.groups.fencing import NO_MEMBER, Claim
-from deltaq.groups.log import GroupLog, GroupMaintenance
+from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offset_commits import HandOver
 from deltaq.groups.rebalance import Strategies, left, released
@@ -49,7 +49,7 @@ def open_membership(
     config: ConsumerConfig,
     store: Store,
     clock: Clock,
-    maintenance: GroupMaintenance | None,
+    group_log: GroupLog,
     reader: Reader,
     strategies: Strategies,
 ) -> Membership:
@@ -63,9 +63,8 @@ def open_membership(
         config.group_instance_id,
         tuple((name, "") for name in strategies.assignors),
     )
-    # A separate GroupLog: an offset commit that waits for the store must not delay heartbeats.
-    log = GroupLog(store, config.group_id, clock, config.client_id, maintenance)
-    candidate = Candidate(store, log, member, strategies, config.heartbeat_interval_ms / 1000, clock)
+    # A client of its own: an offset commit that waits for the store must not delay heartbeats.
+    candidate = Candidate(store, group_log.sibling(), member, strategies, config.heartbeat_interval_ms / 1000, clock)
     return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
 from deltaq import metrics, names
@@ -12,6 +12,7 @@ from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.delta.actions import Action, CommitInfo, Metadata
 from deltaq.delta.log import Abandoned, DeltaLog, Draft
 from deltaq.delta.reader import LogCleaned
+from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced, KafkaException
@@ -46,6 +47,21 @@ class GroupChanged(Exception):
     """The group has changed since the version that a plan was made for."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """A position in the log that a client has read; `proven_at` is that of `LogReader`. Never changed."""
+
+    state: TableState
+    proven_at: float
+
+
+@dataclass(eq=False)
+class _Newest:
+    """The newest position that one of several clients of a log has read; replaced, and read without a lock."""
+
+    position: _Position | None = None
+
+
 @dataclass(eq=False)
 class GroupLog:
     """A client of one group's log. Thread-safe: every method runs under one lock."""
@@ -55,13 +71,20 @@ class GroupLog:
     _clock: Clock = SYSTEM_CLOCK
     _client_id: str = ""
     _maintenance: GroupMaintenance | None = None  # notified of commits
+    _newest: _Newest = field(default_factory=_Newest)
     _loaded: bool = False
+    _shared_version: int = -1  # of the position that was last shared or taken over
 
     def __post_init__(self) -> None:
         self._folder = names.group_folder(self.group)
         self._watch = HeartbeatWatch(self._store, self.group, self._clock)
         self._log = DeltaLog(self._store, self._folder, self._clock)
         self._lock = self._clock.lock()
+
+    def sibling(self) -> GroupLog:
+        """Another client of this log. An operation of the one does not wait for an operation of the other, and what
+        one has read the other need not read again."""
+        return GroupLog(self._store, self.group, self._clock, self._client_id, self._maintenance, self._newest)
 
     def head(self) -> GroupHead:
         """Read the current head of the group. Raises Unavailable, Corrupt, Incompatible."""
@@ -256,24 +279,47 @@ class GroupLog:
 
     def _read_on(self) -> None:
         try:
-            if not self._loaded:
+            if not self._take_over() and not self._loaded:
                 self._log.load()
-                self._loaded = True
+            self._loaded = True
             while self._log.read_next() is not None:
                 pass
         except LogCleaned:
             self._log.load()
 
+    def _take_over(self) -> bool:
+        """Take over what another client has read, if it is newer. To begin from, it must have been read lately, because
+        a checkpoint may be nearer to the end."""
+        newest, log = self._newest.position, self._log
+        if newest is None or log.is_partial:
+            return False
+        if self._loaded and newest.state.version <= log.state.version:
+            return False
+        if not self._loaded and self._clock.uptime() - newest.proven_at > HEAD_PROOF_S:
+            return False
+        log.adopt(newest.state.copy(), newest.proven_at)
+        self._shared_version = newest.state.version
+        return True
+
+    def _share(self) -> None:
+        """Let the other clients take over what this one has read."""
+        log = self._log
+        if log.state.version != self._shared_version and not log.is_partial:
+            self._newest.position = _Position(log.state.copy(), log.proven_at)
+            self._shared_version = log.state.version
+
     def _moved(self, move: Callable[[], R]) -> R:
         """Return `move()`. An exception that is not the log's, such as KeyboardInterrupt, may leave the state half
         changed, so the next call loads the log again."""
         try:
-            return move()
+            moved = move()
         except KafkaException:
             raise
         except BaseException:
             self._loaded = False
             raise
+        self._share()
+        return moved
 
     def _head(self, state: TableState) -> GroupHead:
         return group_head(state, self._folder)

@@ -18,14 +18,14 @@ from deltaq import (
 )
 from deltaq.testing.history import Operation
 from deltaq.testing.simulation.network import CrashPoint
-from tests.simulation.actors import Reader, Sender, seen
-from tests.simulation.audit import audit_log
-from tests.simulation.checks import check_run
-from tests.simulation.group_audit import audit_group
+from tests.simulation.actors.clients import Reader, Sender, seen
+from tests.simulation.actors.injection import ProcessKilled, change_topic, inject_faults, result_of
+from tests.simulation.actors.maintenance import Maintainer, finish_maintenance, instrumented
+from tests.simulation.actors.members import Member, take_over
+from tests.simulation.audit.group import audit_group
+from tests.simulation.audit.history import check_run
+from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
-from tests.simulation.injection import ProcessKilled, change_topic, inject_faults, result_of
-from tests.simulation.maintenance import Maintainer, finish_maintenance, instrumented
-from tests.simulation.members import Member, take_over
 from tests.simulation.scenario import TOPIC, Scenario, scenario_of
 
 __all__ = ["Verdict", "simulate"]

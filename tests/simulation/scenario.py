@@ -10,9 +10,10 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 
-__all__ = ["TOPIC", "Scenario", "scenario_of"]
+__all__ = ["GROUP", "TOPIC", "Scenario", "scenario_of"]
 
 TOPIC = "t"
+GROUP = "g"
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from deltaq import AdminClient, Consumer, KafkaError, KafkaException, Message, NewTopic, Producer, TopicPartition
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine, World
-from tests.simulation.actors import seen, token_in
-from tests.simulation.audit import places
+from tests.simulation.actors.clients import seen, token_in
+from tests.simulation.actors.injection import result_of
+from tests.simulation.audit.topic import places
 from tests.simulation.harness import ROOT
-from tests.simulation.injection import result_of
 from tests.simulation.scenario import TOPIC
 
 PARTITIONS = 2

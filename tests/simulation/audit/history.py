@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from deltaq.testing.checker import check_history, report
 from deltaq.testing.history import Operation
-from tests.simulation.audit import Audit, Removal
-from tests.simulation.oracle import Place
+from tests.simulation.audit.oracle import Place
+from tests.simulation.audit.topic import Audit, Removal
 from tests.simulation.scenario import TOPIC
 
 __all__ = ["check_run", "topic_with_id"]

@@ -20,9 +20,9 @@ from deltaq import (
 from deltaq.message import FetchedMessage
 from deltaq.testing.history import Invocation
 from deltaq.testing.simulation.world import Machine
-from tests.simulation.checks import topic_with_id
+from tests.simulation.audit.history import topic_with_id
+from tests.simulation.audit.oracle import VALUE_HEADER
 from tests.simulation.harness import ROOT, Harness
-from tests.simulation.oracle import VALUE_HEADER
 from tests.simulation.scenario import TOPIC
 
 __all__ = ["Reader", "Seen", "Sender", "end", "poll_and_record", "seen", "token_in"]

@@ -8,13 +8,12 @@ from typing import Any
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, TopicPartition
 from deltaq.testing.history import Invocation
 from deltaq.testing.simulation.world import Machine
-from tests.simulation.actors import end, poll_and_record
+from tests.simulation.actors.clients import end, poll_and_record
 from tests.simulation.harness import ROOT, Harness
-from tests.simulation.scenario import TOPIC
+from tests.simulation.scenario import GROUP, TOPIC
 
-__all__ = ["GROUP", "Member", "take_over"]
+__all__ = ["Member", "take_over"]
 
-GROUP = "g"
 SESSION_S = 6.0
 TAKE_OVER_S = 60.0
 """Simulated seconds within which a new member must own all partitions and have read them: two session time-outs, in

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deltaq.testing.simulation.disk import Disk
-from tests.simulation.oracle import (
+from tests.simulation.audit.oracle import (
     FOLDER,
     LogEntry,
     LoggedFile,

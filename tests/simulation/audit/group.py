@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deltaq.testing.simulation.disk import Disk
-from tests.simulation.members import GROUP
+from tests.simulation.scenario import GROUP
 
 __all__ = ["GroupAudit", "audit_group"]
 

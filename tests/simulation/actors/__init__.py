@@ -1,0 +1,1 @@
+"""The actors of a run: clients, group members, maintainers, and what goes wrong."""

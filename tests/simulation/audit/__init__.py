@@ -1,0 +1,1 @@
+"""What a run must have kept: the logs entry by entry, and what the clients did and saw."""

@@ -71,8 +71,8 @@ crash: $(INSTALLED) servers ## Kill writers, readers and MinIO, 100 times on loc
 servers: ## Build MinIO and versitygw into .tools, once; needs Go and network access; 4 minutes
 	@$(PYTHON) -m tests.servers.go_programs
 
-simulate: $(INSTALLED) ## Run simulations with injected faults and check the guarantees: RUNS=1000, or SEED=7 for one
-	@$(PY) -m tests.simulation --seed $(or $(SEED),0) --runs $(or $(RUNS),$(if $(SEED),1,1000))
+simulate: $(INSTALLED) ## Run simulations with injected faults and check the guarantees: RUNS=1000, or SEED=7 for one; KIND=groups
+	@$(PY) -m tests.simulation --seed $(or $(SEED),0) --runs $(or $(RUNS),$(if $(SEED),1,1000)) $(if $(KIND),--kind "$(KIND)")
 
 docs: $(INSTALLED) ## Regenerate docs/reference, and the links from the guarantees to their tests, from the code
 	@$(PY) tests/test_reference.py

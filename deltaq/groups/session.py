@@ -90,8 +90,9 @@ class Session:
     def join(self, partitions: Mapping[str, int], gone: Collection[str], *, is_refused: bool) -> None:
         """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
         have refused this member because of them. Raises SessionExpired, and what `joined` raises."""
+        head = self._of.log.head()  # first: a session may end while a long log is read
         self._heartbeat.beat(self.member_id)
-        dead = self._members.dead(self._of.log.head(), self.member_id) if is_refused else frozenset()
+        dead = self._members.dead(head, self.member_id) if is_refused else frozenset()
 
         def plan(head: GroupHead) -> GroupHead | None:
             if self.member_id in head.members:

@@ -1,4 +1,5 @@
-"""Run many seeds: `python -m tests.simulation [--seed SEED] [--runs RUNS]`; a failing seed is printed and repeats."""
+"""Run many seeds: `python -m tests.simulation [--seed SEED] [--runs RUNS] [--kind KIND]`; a failing seed is printed and
+repeats."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from deltaq.testing.history import dump_history
 from tests.simulation.run import simulate
+from tests.simulation.scenario import KINDS, scenario_of
 from tests.simulation.seeds import missing, results
 
 
@@ -17,21 +19,26 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds, one after the other (default: 1)")
+    parser.add_argument("--kind", choices=KINDS, help="the kind of all scenarios (default: drawn from the seed)")
     parser.add_argument("--history", type=Path, help="write what the clients of the seed did and saw to this file")
     given = parser.parse_args(arguments)
     if given.history is not None:
-        given.history.write_text("".join(f"{line}\n" for line in dump_history(simulate(given.seed).operations)))
+        verdict = simulate(given.seed, scenario_of(given.seed, given.kind))
+        given.history.write_text("".join(f"{line}\n" for line in dump_history(verdict.operations)))
+    suffix = f" KIND='{given.kind}'" if given.kind else ""
     happened: Counter[str] = Counter()
     failed = []
-    for number, (seed, problems, events) in enumerate(results(range(given.seed, given.seed + given.runs)), 1):
+    for number, (seed, problems, events) in enumerate(
+        results(range(given.seed, given.seed + given.runs), given.kind), 1
+    ):
         happened += events
         if problems:
             failed.append(seed)
-            print(f"\nSEED {seed} FAILED; it repeats with: make simulate SEED={seed}\n{problems}", flush=True)
+            print(f"\nSEED {seed} FAILED; it repeats with: make simulate SEED={seed}{suffix}\n{problems}", flush=True)
         if number % 50 == 0 or number == given.runs:
             print(f"{number} of {given.runs} seeds, {len(failed)} failed", flush=True)
     print("\n".join(f"{count:8} {event}" for event, count in sorted(happened.items())))
-    never = missing(happened) if given.runs >= 200 else []
+    never = missing(happened, given.kind) if given.runs >= 200 else []
     if never:
         print(f"never happened: {', '.join(never)}")
     return 1 if failed or never else 0

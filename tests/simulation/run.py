@@ -23,6 +23,7 @@ from tests.simulation.actors.injection import ProcessKilled, change_topic, injec
 from tests.simulation.actors.maintenance import Maintainer, finish_maintenance, instrumented
 from tests.simulation.actors.members import Member, take_over
 from tests.simulation.audit.group import audit_group
+from tests.simulation.audit.hand_over import check_hand_overs, check_once
 from tests.simulation.audit.history import check_run
 from tests.simulation.audit.topic import audit_log
 from tests.simulation.harness import ROOT, Actor, Harness
@@ -66,6 +67,8 @@ def simulate(seed: int, scenario: Scenario | None = None, crash: CrashPoint | No
         problems = [
             *harness.unexpected,
             *of_group.problems,
+            *check_hand_overs(harness.history.operations, of_group, audit),
+            *(check_once(harness.history.operations, of_group) if harness.scenario.is_calm else ()),
             *check_run(harness.history.operations, audit, drained=not harness.scenario.recreates),
         ]
         problems += harness.world.run(lambda: _check_unknown_outcomes(harness, set(audit.places)))
@@ -90,7 +93,7 @@ def _run_scenario(harness: Harness) -> None:
         Sender(harness, f"sender-{number}", scenario.group_commit(number)) for number in range(scenario.producers)
     ]
     others: list[Actor] = [Reader(harness, f"reader-{number}") for number in range(scenario.readers)]
-    others += [Member(harness, f"member-{number}") for number in range(scenario.members)]
+    others += [Member(harness, f"member-{number}", f"instance-{number % 3}") for number in range(scenario.members)]
     others += [Maintainer(harness, f"maintainer-{number}") for number in range(scenario.maintainers)]
     sending = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in senders]
     following = [clock.start_thread(harness.keep_alive(actor), actor.name) for actor in others]

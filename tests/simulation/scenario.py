@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 
-__all__ = ["GROUP", "TOPIC", "Scenario", "scenario_of"]
+__all__ = ["GROUP", "KINDS", "TOPIC", "Scenario", "scenario_of"]
 
 TOPIC = "t"
 GROUP = "g"
+KINDS = ("no faults", "lossy network", "suspensions", "maintenance", "mixed", "groups")
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,12 @@ class Scenario:
     out of range. `orphan`: an uploaded file is never committed.
 
     `maintainers` rest up to `maintenance_rest_s` between rounds. They and, with `background_maintenance`, the clients
-    use the settings in `maintenance`. Group members use the assignor `strategy`, and with `static` have a
-    `group.instance.id`. `eager_group_commit`: group commit also at a low load, except for as many
+    use the settings in `maintenance`. `eager_group_commit`: group commit also at a low load, except for as many
     producers as `without_group_commit`.
+
+    Group members use the assignor `strategy`, and with `static` have a `group.instance.id`. With `auto_commit` they
+    commit by themselves, and have no callback for revoked partitions; otherwise they call `commit`. `is_calm`: nothing
+    happens to them but rebalances.
     """
 
     producers: int
@@ -65,6 +69,8 @@ class Scenario:
     batch_messages: int = 10_000
     strategy: str = "range"
     static: bool = False
+    auto_commit: bool = False
+    is_calm: bool = False
 
     def group_commit(self, number: int) -> str:
         """The setting `deltaq.group.commit` of a producer."""
@@ -79,14 +85,14 @@ class Scenario:
 
 
 def scenario_of(seed: int, kind: str | None = None) -> Scenario:
-    """The scenario of `seed`, of one of six kinds (`kind`, if given); all else is random."""
+    """The scenario of `seed`. `kind` is one of `KINDS`; if None, it is drawn from all but "groups"."""
     # Another text here, or another order of draws below, changes the scenarios of all seeds.
     chance = random.Random(f"script of {seed}")
     mixed = "mixed"
-    chosen = chance.choice(
-        ["no faults", "lossy network", "suspensions", "maintenance", "maintenance", "groups", mixed, mixed, mixed]
+    drawn = chance.choice(
+        ["no faults", "lossy network", "suspensions", "maintenance", "maintenance", mixed, mixed, mixed]
     )
-    kind = kind or chosen
+    kind = kind or drawn
     # Messages must not be lost without faults either.
     well = kind == "no faults"
     # Files are removed, and slots of the log are freed, while a process is suspended.
@@ -97,7 +103,7 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         return chance.random() < probability
 
     auto_create = not long and sometimes(0.4)
-    return Scenario(
+    scenario = Scenario(
         producers=1 if groups else chance.randint(2 if kind == "suspensions" else 1, 4),
         readers=0 if groups else chance.randint(1, 2),
         members=chance.randint(2, 5) if groups else 2 if kind == "suspensions" else chance.choice([0, 1, 2, 2]),
@@ -129,6 +135,22 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         batch_messages=chance.choice([2, 10_000]),
         strategy=chance.choice(["range", "roundrobin", "sticky", "cooperative-sticky", "cooperative-sticky"]),
         static=sometimes(0.2),
+        auto_commit=sometimes(0.4),
+        is_calm=groups and sometimes(0.2),
+    )
+    if not scenario.is_calm:
+        return scenario
+    return replace(
+        scenario,
+        faults=Faults(),
+        crashes=False,
+        pauses=False,
+        sleeps=False,
+        grows=False,
+        recreates=False,
+        auto_create=False,
+        static=False,
+        auto_commit=True,
     )
 
 
@@ -183,13 +205,16 @@ def _faults(chance: random.Random, kind: str) -> Faults:
         return Faults(stall=0.1, stall_s=chance.choice([15.0, 10 * HEAD_PROOF_S, 10 * HEAD_PROOF_S]), late=rate(0.05))
     if kind == "maintenance":
         return Faults(stall=rate(0.08), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
+    # Members are suspended while they commit, for longer than their session.
+    stall, stall_s = (rate(0.15), 20.0) if kind == "groups" else (rate(0.04), 10.0)
     return Faults(
         lost_request=rate(0.1),
         lost_answer=rate(0.15),
         late=rate(0.15),
         conflict=rate(0.1),
         stale_list=rate(0.3),
-        stall=rate(0.04),
+        stall=stall,
         damage=rate(0.02),
         late_s=chance.choice([0.02, 3.0]),
+        stall_s=stall_s,
     )

@@ -8,100 +8,123 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing.queues import SimpleQueue
 
 from deltaq.testing.simulation.scheduler import SimulationError
 from tests.simulation.processors import PROCESSORS, keep_to
 from tests.simulation.run import simulate
+from tests.simulation.scenario import scenario_of
 
 __all__ = ["SOMETIMES", "Result", "missing", "results", "run_seed"]
 
-SOMETIMES = (
-    "a clock jumped",
-    "a create was refused though the key was free",
-    "a file was missing for a reader",
-    "a file was removed",
-    "a peer committed a shared file",
-    "a flipped bit was read",
-    "a commit of a former member was refused",
-    "a commit of an older generation was refused",
-    "a dead member lost its partitions",
-    "a dead member was removed",
-    "a late create landed",
-    "a late create was refused",
-    "a late delete landed",
-    "a late put landed",
-    "a listing left out the newest objects",
-    "a log entry was cleaned up",
-    "a maintainer was killed in a round",
-    "a member joined a group of several",
-    "a member left",
-    "a member was fenced",
-    "a partition was released",
-    "a process was suspended for long",
-    "a process was suspended",
-    "a process was suspended before an answer",
-    "a process was suspended before a request",
-    "a process was killed",
-    "a read was not answered",
-    "a rebalance began during another",
-    "a reader got an offset out of range",
-    "a request was lost",
-    "a rewrite was not committed",
-    "a rewrite was stale",
-    "a slot was filled again after clean-up",
-    "a tombstone was dropped",
-    "a topic was deleted",
-    "an answer was lost after the write",
-    "a shared file had an unknown outcome",
-    "a failed shared file was in the log",
-    "a shared file was committed",
-    "a shared file followed another",
-    "shared files were revoked",
-    "an orphan was removed",
-    "an unknown outcome was resolved",
-    "an expired upload was repeated",
-    "files were merged",
-    "lost race",
-    "partitions were added",
-    "partitions were lost",
-    "records expired",
-    "records were superseded",
-    "retention moved a reader",
-    "uploads expired",
-)
-"""Events that must occur somewhere in a set of runs; otherwise the runs do not test what they are meant to."""
+SOMETIMES: dict[str | None, tuple[str, ...]] = {
+    None: (
+        "a clock jumped",
+        "a create was refused though the key was free",
+        "a failed shared file was in the log",
+        "a file was missing for a reader",
+        "a file was removed",
+        "a flipped bit was read",
+        "a late create landed",
+        "a late create was refused",
+        "a late delete landed",
+        "a late put landed",
+        "a listing left out the newest objects",
+        "a log entry was cleaned up",
+        "a maintainer was killed in a round",
+        "a member left",
+        "a peer committed a shared file",
+        "a process was killed",
+        "a process was suspended",
+        "a process was suspended before a request",
+        "a process was suspended before an answer",
+        "a process was suspended for long",
+        "a read was not answered",
+        "a reader got an offset out of range",
+        "a request was lost",
+        "a rewrite was not committed",
+        "a rewrite was stale",
+        "a shared file followed another",
+        "a shared file had an unknown outcome",
+        "a shared file was committed",
+        "a slot was filled again after clean-up",
+        "a tombstone was dropped",
+        "a topic was deleted",
+        "an answer was lost after the write",
+        "an expired upload was repeated",
+        "an orphan was removed",
+        "an unknown outcome was resolved",
+        "files were merged",
+        "lost race",
+        "partitions were added",
+        "records expired",
+        "records were superseded",
+        "retention moved a reader",
+        "shared files were revoked",
+        "uploads expired",
+    ),
+    "groups": (
+        "a clock jumped",
+        "a commit of a former member was refused",
+        "a commit of a replaced static member was refused",
+        "a commit of an older generation was refused",
+        "a dead member lost its partitions",
+        "a dead member was removed",
+        "a log entry was cleaned up",
+        "a member ended its own session",
+        "a member found itself removed",
+        "a member gave up partitions after it was removed",
+        "a member joined a group of several",
+        "a member joined again",
+        "a member left",
+        "a member was fenced",
+        "a partition was released",
+        "a process was killed",
+        "a process was suspended before an answer",
+        "a process was suspended for long",
+        "a rebalance began during another",
+        "a static member was replaced",
+        "a topic was deleted",
+        "final offsets were committed with a release",
+        "lost race of a group",
+        "partitions were added",
+        "partitions were lost",
+    ),
+}
+"""Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not test what they are
+meant to."""
 
 Result = tuple[int, str, "Counter[str]"]
 """Seed, what is wrong (empty: nothing), and what happened."""
 
 
-def run_seed(seed: int) -> Result:
-    """Run and check one seed."""
+def run_seed(seed: int, kind: str | None = None) -> Result:
+    """Run and check one seed, with a scenario of this kind."""
     logging.disable(logging.CRITICAL)  # the clients log every fault
     try:
-        verdict = simulate(seed)
+        verdict = simulate(seed, scenario_of(seed, kind))
     except (SimulationError, AssertionError) as error:
         return seed, str(error), Counter()
     return seed, verdict.problems, verdict.happened
 
 
-def missing(happened: Counter[str]) -> list[str]:
+def missing(happened: Counter[str], kind: str | None = None) -> list[str]:
     """The required events that never occurred."""
-    return [event for event in SOMETIMES if not happened[event]]
+    return [event for event in SOMETIMES.get(kind, ()) if not happened[event]]
 
 
-def results(seeds: range) -> Iterator[Result]:
+def results(seeds: range, kind: str | None = None) -> Iterator[Result]:
     """The results of many seeds, in their order, from as many processes as there are cores."""
     if len(seeds) == 1:
-        yield run_seed(seeds[0])
+        yield run_seed(seeds[0], kind)
         return
     context = multiprocessing.get_context("spawn")  # not forked: the caller may have threads
     processors: SimpleQueue[int] = context.SimpleQueue()
     for processor in PROCESSORS:
         processors.put(processor)
     with ProcessPoolExecutor(len(PROCESSORS) or os.cpu_count(), context, _begin, (processors,)) as pool:
-        yield from pool.map(run_seed, seeds, chunksize=5)
+        yield from pool.map(partial(run_seed, kind=kind), seeds, chunksize=5)
 
 
 def _begin(processors: SimpleQueue[int]) -> None:

@@ -15,8 +15,6 @@ from deltaq.delta.actions import CommitInfo
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.slot_proof import SlotProof
 from deltaq.errors import Unavailable
-from deltaq.groups import log as group_log
-from deltaq.groups.heartbeat import Heartbeat
 from deltaq.maintenance import file_compaction, key_compaction, plan
 from deltaq.maintenance.log_cleanup import LogCleanup
 from deltaq.maintenance.retention import plan_retention
@@ -85,13 +83,6 @@ def shares_an_index_without_the_files_of_the_newest_entry(patch: pytest.MonkeyPa
             self.progress = replace(self.progress, snapshot=replace(snapshot, index=before.index))
 
     patch.setattr(TopicFollower, "_publish", hasty)
-
-
-def accepts_commits_of_removed_members(patch: pytest.MonkeyPatch) -> None:
-    """Commits of members that were put out of the group count too."""
-    patch.setattr(group_log, "check_may_commit", lambda head, group, claim, keys: None)
-    # A member that was silent for its session ends it by itself, so its commits would not reach the log.
-    patch.setattr(Heartbeat, "is_silent", lambda self: False)
 
 
 def removes_orphans_without_voiding(patch: pytest.MonkeyPatch) -> None:
@@ -330,22 +321,13 @@ def test_a_broken_client_is_noticed(mutation, kind, last, monkeypatch):
     expect_notice(mutation, last, lambda seed: contended(seed, kind), monkeypatch)
 
 
-@pytest.mark.timeout(900)
-def test_commits_of_removed_members_are_noticed(monkeypatch):
-    def members(seed: int) -> Scenario:
-        # Only members, one of which is suspended too long: other clients would only lengthen the run.
-        return replace(scenario_of(seed, "suspensions"), partitions=1, producers=1, readers=0, members=4, maintainers=0)
-
-    expect_notice(accepts_commits_of_removed_members, 8, members, monkeypatch)
-
-
 def contended(seed: int, kind: str, *, eager_group_commit: bool = False) -> Scenario:
-    """Many writers of one partition, and enough members that one can always be fenced."""
-    scenario = replace(scenario_of(seed, kind), partitions=1, producers=4, members=3)
+    """Many writers of one partition, and no group."""
+    scenario = replace(scenario_of(seed, kind), partitions=1, producers=4, members=0)
     if eager_group_commit:
-        scenario = replace(scenario, eager_group_commit=True, members=0, recreates=kind == "mixed", batch_messages=2)
+        scenario = replace(scenario, eager_group_commit=True, recreates=kind == "mixed", batch_messages=2)
     if kind == "maintenance":
-        scenario = replace(scenario, members=0, maintainers=2, orphan=True)
+        scenario = replace(scenario, maintainers=2, orphan=True)
     return scenario
 
 

@@ -155,12 +155,14 @@ class SimulatedStore:
         content = bytes(data)
         if self._network.chance(self._network.faults.conflict):
             self._answer(self._send("create", key))
-            self._network.count("a create was refused though the key was free" if self._is_free(key) else "lost race")
+            self._network.count(
+                "a create was refused though the key was free" if self._is_free(key) else _lost_race(key)
+            )
             raise ObjectExists("create", key, "conflicting request in flight")
         try:
             self._write("create", key, lambda: self._create(key, content))
         except ObjectExists:
-            self._network.count("lost race")
+            self._network.count(_lost_race(key))
             raise
 
     def delete(self, key: str) -> None:
@@ -297,3 +299,7 @@ class SimulatedStore:
         except ObjectMissing:
             return True
         return False
+
+
+def _lost_race(key: str) -> str:
+    return "lost race of a group" if key.startswith("groups/") else "lost race"

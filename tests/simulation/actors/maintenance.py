@@ -10,6 +10,9 @@ from unittest.mock import patch
 
 from deltaq import KafkaException, metrics
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
+from deltaq.groups.fencing import Claim
+from deltaq.groups.offset_commits import HandOver, OffsetCommitter
+from deltaq.groups.state import GroupHead
 from deltaq.maintenance import background, groups
 from deltaq.maintenance.report import FAILURES
 from deltaq.maintenance.run import Maintenance
@@ -80,6 +83,27 @@ _HAPPENED = {
     metrics.STALE_REWRITES: "a rewrite was stale",
 }
 _REVOKED = {"revoked": "shared files were revoked", "committed": "a failed shared file was in the log"}
+_REFUSED = {
+    "ILLEGAL_GENERATION": "a commit of an older generation was refused",
+    "UNKNOWN_MEMBER_ID": "a commit of a former member was refused",
+    "FENCED_INSTANCE_ID": "a commit of a replaced static member was refused",
+}
+_LOST = {
+    "_TIMED_OUT": "a member ended its own session",
+    "UNKNOWN_MEMBER_ID": "a member found itself removed",
+    "FENCED_INSTANCE_ID": "a static member found itself replaced",
+    "_MAX_POLL_EXCEEDED": "a member polled too late",
+}
+
+
+def _named(event: metrics.Event) -> str | None:
+    if event.counter is metrics.REVOCATIONS:
+        return _REVOKED[event.labels["outcome"]]
+    if event.counter is metrics.COMMITS_REFUSED:
+        return _REFUSED[event.labels["reason"]]
+    if event.counter is metrics.SESSIONS_LOST:
+        return _LOST.get(event.labels["reason"])
+    return _HAPPENED.get(event.counter)
 
 
 @contextmanager
@@ -87,15 +111,16 @@ def instrumented(harness: Harness) -> Iterator[None]:
     """Count the events of the clients in the run, and give group commit and their maintenance small limits."""
 
     def count(event: metrics.Event) -> None:
-        if harness.world.scheduler.current() is not None:  # otherwise a client of another test has caused it
-            what = _REVOKED[event.labels["outcome"]] if event.counter is metrics.REVOCATIONS else None
-            harness.network.count(what or _HAPPENED[event.counter])
+        is_of_run = harness.world.scheduler.current() is not None  # else a client of another test has caused it
+        if is_of_run and (what := _named(event)) is not None:
+            harness.network.count(what)
 
     with ExitStack() as patches, metrics.listening(count):
 
         def put(target: Any, name: str, value: object) -> None:
             patches.enter_context(patch.object(target, name, value))
 
+        put(OffsetCommitter, "hand_over", _counting_late_releases(harness))
         if harness.scenario.eager_group_commit:
             put(group_commit, "CONTENTION_S", 600.0)
             put(group_commit, "LOAD_MIN", 0.0)
@@ -105,3 +130,18 @@ def instrumented(harness: Harness) -> Iterator[None]:
             for module, name in ((background, "BackgroundTopicMaintenance"), (groups, "BackgroundGroupMaintenance")):
                 put(module, name, partial(getattr(module, name), settings=harness.scenario.maintenance))
         yield
+
+
+def _counting_late_releases(harness: Harness) -> Callable[..., None]:
+    """`OffsetCommitter.hand_over`, with a count of those on behalf of members that the group has removed."""
+    hand_over = OffsetCommitter.hand_over
+
+    def counting(self: OffsetCommitter, operation: str, plan: HandOver, *, commit_stored: bool) -> None:
+        def counted(head: GroupHead, claim: Claim) -> GroupHead | None:
+            if claim.member_id not in head.members:
+                harness.network.count("a member gave up partitions after it was removed")
+            return plan(head, claim)
+
+        hand_over(self, operation, counted, commit_stored=commit_stored)
+
+    return counting

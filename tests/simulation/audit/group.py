@@ -1,4 +1,4 @@
-"""Checks each entry of the group's log: who owns each partition, and which offset commits are accepted.
+"""Checks each entry of the group's log: who owns each partition, which commits are accepted, and who is removed.
 
 The entries are read as JSON, without the product's code.
 """
@@ -6,107 +6,266 @@ The entries are read as JSON, without the product's code.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from deltaq.testing.simulation.disk import Disk
 from tests.simulation.scenario import GROUP
 
-__all__ = ["GroupAudit", "audit_group"]
+__all__ = ["MOVE_S", "GroupAudit", "audit_group"]
 
 LOG = f"groups/{GROUP}/_delta_log/"
-Owners = dict[tuple[str, int], tuple[str, int]]
+HEARTBEATS = f"groups/{GROUP}/_members/"
+
+MOVE_S = 20.0
+"""Simulated seconds within which a living owner releases a partition that is assigned to another member."""
+
+IN_FLIGHT_S = 10.0
+"""Simulated seconds for which heartbeats of an ended session may still arrive: requests are late by up to 4 s."""
+
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A member, and the generation since which it owns a partition."""
+
+    member: str
+    since: int
+
+
+@dataclass(frozen=True)
+class GroupEntry:
+    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was written."""
+
+    version: int
+    landed: float
+    operation: str
+    by: str
+    by_generation: int
+    offsets: dict[str, int]
+    head: dict[str, Any] | None
+
+    def __str__(self) -> str:
+        who = f" by {self.by} of generation {self.by_generation}" if self.by else ""
+        return f"group entry {self.version} at {self.landed:.3f}, {self.operation}{who},"
 
 
 @dataclass
 class GroupAudit:
-    """The group entry by entry. `owners`: member and generation by partition; `offsets`: those committed."""
+    """The group entry by entry.
 
+    `owners`: by partition; `offsets`: those committed, by app id. `clients`: the client id of each member that ever
+    was. `committed`: the committed offsets by app id, and `moves`: the clients that got a partition or None, both with
+    their times.
+    """
+
+    disk: Disk
     problems: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     generation: int = 0
     members: dict[str, Any] = field(default_factory=dict)
-    owners: Owners = field(default_factory=dict)
+    owners: dict[Partition, Owner] = field(default_factory=dict)
+    assigned: dict[Partition, str] = field(default_factory=dict)
+    clients: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
+    committed: dict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    moves: dict[Partition, list[tuple[float, str | None]]] = field(default_factory=lambda: defaultdict(list))
+    moving_since: dict[Partition, float] = field(default_factory=dict)
+    sessions: dict[str, tuple[float, float]] = field(default_factory=dict)  # by member: when it joined, its time-out
 
-    def take(self, version: int, actions: list[dict[str, Any]]) -> None:
+    def take(self, entry: GroupEntry) -> None:
         """Check the next entry."""
-        (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
-        operation, by = info["operation"], info["operationParameters"]
-        where = f"group entry {version}, {operation} by {by}"
-        self._commit(where, by, [action["txn"] for action in actions if "txn" in action])
-        for action in actions:
-            if "domainMetadata" in action and action["domainMetadata"]["domain"] == "deltaq":
-                self._change(where, operation, by, json.loads(action["domainMetadata"]["configuration"]))
+        self._commit(entry)
+        if entry.head is not None:
+            self._change(entry, entry.head)
 
-    def _commit(self, where: str, by: dict[str, str], txns: list[dict[str, Any]]) -> None:
-        for txn in txns:
-            app_id, offset = txn["appId"], txn["version"]
-            topic, _, partition = app_id.split("/")
+    def _commit(self, entry: GroupEntry) -> None:
+        for app_id, offset in entry.offsets.items():
             if offset < 0:  # forgotten: the topic was deleted
                 self.offsets.pop(app_id, None)
+                self.committed[app_id].append((entry.landed, 0, ""))
                 continue
+            topic, _, partition = app_id.split("/")
             owner = self.owners.get((topic, int(partition)))
-            if owner is not None and (owner[0] != by.get("member") or int(by["generation"]) < owner[1]):
-                self.problems.append(f"{where} commits {app_id}, which {owner} owns")
-            if offset < self.offsets.get(app_id, -1):
-                self.problems.append(f"{where} moves {app_id} back from {self.offsets[app_id]} to {offset}")
+            is_fenced = owner is not None and (owner.member != entry.by or entry.by_generation < owner.since)
+            self._claim(entry, not is_fenced, f"commits {app_id}, which {owner} owns")
+            is_member = entry.by in self.members or not (self.members or entry.by)
+            self._claim(entry, is_member, f"commits {app_id}, and is no member")
+            is_known = entry.by_generation <= self.generation
+            self._claim(entry, is_known, f"commits {app_id} in a generation after {self.generation}")
+            before = self.offsets.get(app_id, -1)
+            self._claim(entry, offset >= before, f"moves {app_id} back from {before} to {offset}")
             self.offsets[app_id] = offset
+            self.committed[app_id].append((entry.landed, offset, self.clients.get(entry.by, "")))
 
-    def _change(self, where: str, operation: str, by: dict[str, str], head: dict[str, Any]) -> None:
-        members = head["members"]
-        owners: Owners = {
-            (topic, partition): (member, since)
+    # --- membership ---
+
+    def _change(self, entry: GroupEntry, head: dict[str, Any]) -> None:
+        members: dict[str, Any] = head["members"]
+        self.clients |= {member: body["client"] for member, body in members.items()}
+        for member in members.keys() - self.members.keys():
+            self.sessions[member] = entry.landed, members[member]["session"] / 1000
+        owners = {
+            (topic, partition): Owner(member, since)
             for member, body in members.items()
             for topic, numbers in body["owned"].items()
             for partition, since in numbers
         }
-        assigned = [
-            (topic, partition)
-            for body in members.values()
+        listed = [
+            ((topic, partition), member)
+            for member, body in members.items()
             for topic, numbers in body["assigned"].items()
             for partition in numbers
         ]
-        if head["generation"] < self.generation:
-            self.problems.append(f"{where} has generation {head['generation']} after {self.generation}")
-        if len(set(assigned)) != len(assigned):
-            self.problems.append(f"{where} assigns a partition to two members")
-        if unowned := [partition for partition in assigned if partition not in owners]:
-            self.problems.append(f"{where} leaves {unowned} without an owner")
+        assigned = dict(listed)
+        self._claim(entry, len(assigned) == len(listed), "assigns a partition to two members")
         partitions = {(topic, number) for topic, count in head["partitions"].items() for number in range(count)}
-        if members and partitions - owners.keys():
-            self.problems.append(f"{where} leaves {sorted(partitions - owners.keys())} without an owner")
-        for partition, (owner, since) in self.owners.items():
+        lonely = sorted((partitions | assigned.keys()) - owners.keys()) if members else []
+        self._claim(entry, not lonely, f"leaves {lonely} without an owner")
+        renamed = self._renamed(members)
+        self._check_generation(entry, head["generation"], members, assigned, renamed)
+        for partition, owner in self.owners.items():
             after = owners.get(partition)
-            moved = after is not None and after[0] != owner
-            if moved and owner in members and (operation != "RELEASE" and by.get("member") != owner):
-                self.problems.append(f"{where} takes {partition} from {owner} of generation {since}, a member")
-        self._count(operation, by, members, owners)
-        self.generation, self.members, self.owners = head["generation"], members, owners
+            kept = after in (None, owner) or owner.member not in members or entry.by == owner.member
+            self._claim(entry, kept, f"takes {partition} from {owner}, a member, for {after}")
+        for partition, owner in owners.items():
+            before = self.owners.get(partition)
+            is_old = owner == before or (before is not None and renamed.get(before.member) == owner.member)
+            is_new = owner.since == head["generation"]
+            self._claim(entry, is_old or is_new, f"gives {partition} to {owner} in generation {head['generation']}")
+        for member in self.members.keys() - members.keys() - renamed.keys():
+            self._check_removed(entry, member)
+        self._note_moves(entry, owners, assigned)
+        self._count(entry, members)
+        self.generation, self.members, self.owners, self.assigned = head["generation"], members, owners, assigned
 
-    def _count(self, operation: str, by: dict[str, str], members: dict[str, Any], owners: Owners) -> None:
-        gone = self.members.keys() - members.keys()
-        was_moving = any(
-            [partition, number] not in [[t, p] for t, p in self.owners if self.owners[t, p][0] == member]
+    def _renamed(self, members: dict[str, Any]) -> dict[str, str]:
+        """The members whose `group.instance.id` another one has taken over."""
+        instances = {body["instance"]: member for member, body in members.items() if body["instance"] is not None}
+        return {
+            member: instances[body["instance"]]
             for member, body in self.members.items()
-            for partition, numbers in body["assigned"].items()
-            for number in numbers
-        )
-        self.happened["a dead member was removed"] += operation == "LEAVE" and bool(gone - {by.get("member")})
+            if member not in members and body["instance"] in instances
+        }
+
+    def _check_generation(
+        self,
+        entry: GroupEntry,
+        generation: int,
+        members: dict[str, Any],
+        assigned: dict[Partition, str],
+        renamed: dict[str, str],
+    ) -> None:
+        before = {partition: renamed.get(member, member) for partition, member in self.assigned.items()}
+        is_same = before == assigned and {renamed.get(member, member) for member in self.members} == members.keys()
+        follows = generation == self.generation + 1 or (is_same and generation == self.generation)
+        self._claim(entry, follows, f"has generation {generation} after {self.generation}")
+
+    def _check_removed(self, entry: GroupEntry, member: str) -> None:
+        """Check that a member that did not leave itself was silent for its session time-out."""
+        if _client(entry.by) == self.clients[member]:
+            return  # it left, or its session ended and it joins again
+        _, session_s = self.sessions[member]
+        silent_s = self._silent_s(member, entry.landed)
+        self._claim(entry, silent_s >= session_s, f"removes {member}, which was silent for {silent_s:.3f} s at most")
+
+    def _silent_s(self, member: str, until: float) -> float:
+        """The longest time without a heartbeat of a member."""
+        heard = [at for at in self.disk.written.get(HEARTBEATS + member, []) if at < until]
+        return max((after - before for before, after in pairwise([*heard, until])), default=0.0)
+
+    def check_sessions(self) -> None:
+        """Check that no session goes on after a silence of its time-out, in which others may remove the member."""
+        for member, (joined, session_s) in self.sessions.items():
+            heard = self.disk.written.get(HEARTBEATS + member, [])
+            for before, after in pairwise(heard):
+                if before >= joined and after - before >= session_s and heard[-1] > after + IN_FLIGHT_S:
+                    what = (
+                        f"{member} was silent from {before:.3f} to {after:.3f}, and sends heartbeats at {heard[-1]:.3f}"
+                    )
+                    self.problems.append(what)
+                    break
+
+    # --- time ---
+
+    def _note_moves(self, entry: GroupEntry, owners: dict[Partition, Owner], assigned: dict[Partition, str]) -> None:
+        for partition in self.owners.keys() | owners.keys():
+            before, after = self.owners.get(partition), owners.get(partition)
+            if before is None or after is None or before.member != after.member:
+                client = None if after is None else self.clients[after.member]
+                self.moves[partition].append((entry.landed, client))
+                took_s = entry.landed - self.moving_since.pop(partition, entry.landed)
+                if before is not None and took_s > MOVE_S:
+                    _, session_s = self.sessions[before.member]
+                    is_dead = self._silent_s(before.member, entry.landed) >= session_s
+                    self._claim(entry, is_dead, f"takes {partition} from {before} after {took_s:.3f} s")
+            if after is not None and assigned.get(partition) != after.member:
+                self.moving_since.setdefault(partition, entry.landed)
+            else:
+                self.moving_since.pop(partition, None)
+
+    # --- events ---
+
+    def _count(self, entry: GroupEntry, members: dict[str, Any]) -> None:
+        gone = self.members.keys() - members.keys()
+        others = gone - {entry.by}
+        was_moving = any(self.owners[partition].member != member for partition, member in self.assigned.items())
+        is_join = entry.operation == "JOIN"
+        client = _client(entry.by)
+        self.happened["a dead member was removed"] += entry.operation == "LEAVE" and bool(others)
         self.happened["a dead member lost its partitions"] += any(
-            owner in gone - {by.get("member")} for owner, _ in self.owners.values()
+            owner.member in others for owner in self.owners.values()
         )
-        self.happened["a member left"] += operation == "LEAVE" and by.get("member") in gone
-        self.happened["a partition was released"] += operation == "RELEASE"
-        self.happened["a rebalance began during another"] += operation in ("JOIN", "LEAVE") and was_moving
-        self.happened["a member joined a group of several"] += operation == "JOIN" and len(members) > 2
+        self.happened["a member left"] += entry.operation == "LEAVE" and entry.by in gone
+        self.happened["a member joined again"] += is_join and any(self.clients[member] == client for member in gone)
+        self.happened["a partition was released"] += entry.operation == "RELEASE"
+        self.happened["final offsets were committed with a release"] += entry.operation == "RELEASE" and bool(
+            entry.offsets
+        )
+        self.happened["a rebalance began during another"] += entry.operation in ("JOIN", "LEAVE") and was_moving
+        self.happened["a member joined a group of several"] += is_join and len(members) > 2
+        self.happened["a static member was replaced"] += bool(self._renamed(members))
+
+    def _claim(self, entry: GroupEntry, holds: bool, what: str) -> None:
+        if not holds:
+            self.problems.append(f"{entry} {what}")
+
+
+def _client(member: str) -> str:
+    """The client id that a member id begins with, also if the member was never in the log."""
+    return member.rpartition("-")[0]
+
+
+def read_group(disk: Disk) -> list[GroupEntry]:
+    """All entries that ever were. The first in a slot counts: one that was filled again lies below the log's start."""
+    keys = sorted(key for key in disk.history if key.startswith(LOG) and key.removeprefix(LOG)[:-5].isdigit())
+    assert [int(key.removeprefix(LOG)[:-5]) for key in keys] == list(range(len(keys))), "the group's log has a gap"
+    return [_entry(version, disk.written[key][0], disk.history[key][0]) for version, key in enumerate(keys)]
+
+
+def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
+    actions = [json.loads(line) for line in content.decode().splitlines()]
+    (info,) = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    by = info["operationParameters"]
+    domains = (action["domainMetadata"] for action in actions if "domainMetadata" in action)
+    return GroupEntry(
+        version,
+        landed,
+        info["operation"],
+        by.get("member", ""),
+        int(by.get("generation", -1)),
+        {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
+        next((json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"), None),
+    )
 
 
 def audit_group(disk: Disk) -> GroupAudit:
-    """Check all entries that ever were."""
-    audit = GroupAudit()
-    keys = sorted(key for key in disk.history if key.startswith(LOG) and key.removeprefix(LOG)[:-5].isdigit())
-    for version, key in enumerate(keys):
-        audit.take(version, [json.loads(line) for line in disk.history[key][0].decode().splitlines()])
+    """Audit the whole log of the group."""
+    audit = GroupAudit(disk)
+    for entry in read_group(disk):
+        audit.take(entry)
+    audit.check_sessions()
     return audit

@@ -7,7 +7,7 @@ A member overwrites its heartbeat object with different content each time. It is
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deltaq import names
@@ -15,6 +15,7 @@ from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
 from deltaq.groups.state import Member
 from deltaq.store import ObjectMissing, Store, StoreError
+from deltaq.store.parallel import in_parallel
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -25,6 +26,15 @@ class Sighting:
 
     alive: frozenset[str]
     dead: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A heartbeat object's content, None if it does not exist, and when the read began and ended."""
+
+    content: bytes | None
+    began_at: float
+    ended_at: float
 
 
 @dataclass(eq=False)
@@ -50,16 +60,14 @@ class HeartbeatWatch:
         self._seen = {name: seen for name, seen in self._seen.items() if name in by_object}
         alive: set[str] = set()
         dead: set[str] = set()
-        for name, of_object in by_object.items():
-            began_at = self._clock.monotonic()
-            content = self._content(name)
-            before = self._seen.get(name)
-            if before is None or before[0] != content:
-                self._seen[name] = content, self._clock.monotonic()
+        for name, read in zip(by_object, self._read(list(by_object)), strict=True):
+            before, of_object = self._seen.get(name), by_object[name]
+            if before is None or before[0] != read.content:
+                self._seen[name] = read.content, read.ended_at
                 if before is not None:
                     alive.update(of_object)
             else:
-                silent_s = began_at - before[1]
+                silent_s = read.began_at - before[1]
                 dead.update(member_id for member_id in of_object if silent_s >= members[member_id].session_timeout_s)
         return Sighting(frozenset(alive), frozenset(dead))
 
@@ -73,13 +81,21 @@ class HeartbeatWatch:
         ]
         return max(0.0, min(left, default=float("inf")))
 
-    def _content(self, name: str) -> bytes | None:
+    def _read(self, objects: Sequence[str]) -> list[_Read]:
+        """Read heartbeat objects, in parallel on a remote store: the leader of a large group reads many."""
+        if self._store.is_remote:
+            return in_parallel(self._clock, self._read_one, objects)
+        return [self._read_one(name) for name in objects]
+
+    def _read_one(self, name: str) -> _Read:
+        began_at = self._clock.monotonic()
         try:
-            return self._store.get(names.member_key(self._group, name))
+            content = self._store.get(names.member_key(self._group, name))
         except ObjectMissing:
-            return None
+            content = None
         except StoreError as error:
             raise unavailable(error) from error
+        return _Read(content, began_at, self._clock.monotonic())
 
 
 def heartbeat_name(member_id: str, member: Member) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Barrier
 
 import pytest
 
@@ -15,6 +16,7 @@ from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.names import member_key
 from deltaq.store import MemoryStore, Store
+from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
 from tests.doubles.groups import FOREVER, join, new_member, new_membership
 from tests.doubles.reading import eventually, next_message
@@ -153,6 +155,29 @@ def test_each_member_has_the_session_timeout_that_it_joined_with():
     assert watch.check(both).dead == {"victim"}
     clock.advance(1)
     assert watch.check(both).dead == {"victim", "patient"}, "neither has a heartbeat object, and that does not change"
+
+
+def test_the_heartbeats_of_many_members_on_a_remote_store_are_read_in_parallel():
+    together = Barrier(REQUESTS_MAX)
+
+    class RemoteStore(MemoryStore):
+        is_remote = True
+
+        def get(self, key):
+            together.wait(30)  # raises unless so many are being read at once
+            return super().get(key)
+
+    store, clock = RemoteStore("test"), ManualClock()
+    members = {f"m{number}": new_member(f"m{number}", 10_000) for number in range(2 * REQUESTS_MAX)}
+    hearts = [Heart(store, member_id) for member_id in members]
+    for heart in hearts:
+        heart.beat()
+    watch = HeartbeatWatch(store, "g", clock)
+    watch.check(members)
+    for heart in hearts[1:]:
+        heart.beat()
+    clock.advance(10)
+    assert watch.check(members) == Sighting(frozenset(members) - {"m0"}, frozenset({"m0"}))
 
 
 def test_a_rejoined_member_of_the_same_name_is_another_member():

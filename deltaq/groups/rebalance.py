@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from operator import index
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription
@@ -53,7 +54,7 @@ def joined(
     """Add a member, and remove those in `gone`. `partitions` are those of the topics that the member subscribes to.
 
     A member with the `group.instance.id` of another one takes that one's place. If nothing else changes, there is no
-    new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL).
+    new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL, or _FAIL for a failing assignor).
     """
     replaced = head.instance(member.instance_id)
     if replaced is not None:
@@ -112,7 +113,7 @@ def needs_rebalance(head: GroupHead, partitions: Mapping[str, int]) -> bool:
 def rebalanced(
     head: GroupHead, members: Mapping[str, Member], partitions: Mapping[str, int], strategies: Strategies
 ) -> GroupHead:
-    """The next generation of a group, with these members and numbers of partitions."""
+    """The next generation of a group, with these members and numbers of partitions. Raises as `joined`."""
     generation = head.generation + 1
     if not members:
         return GroupHead(generation)
@@ -139,8 +140,11 @@ def rebalanced(
             for name in members
         }
         return GroupHead(generation, members, "", counts, kept, owners)
-    assignment = assignor(counts, subscriptions)
-    assigned = _checked(assignment, counts, subscriptions, protocol)
+    try:
+        assigned = _checked(assignor(dict(counts), list(subscriptions)), counts, subscriptions)
+    except Exception as error:  # it may be the user's own
+        reason = f"the assignor {protocol!r} failed: {type(error).__name__}: {error}"
+        raise KafkaException(KafkaError(KafkaError._FAIL, reason)) from error
     after = GroupHead(generation, members, protocol, counts, assigned, owners)
     return replace(after, owners=_handed_out(after, assigned, generation))
 
@@ -189,21 +193,22 @@ def chosen_protocol(members: Mapping[str, Member]) -> str:
 
 
 def _checked(
-    assignment: Assignment, counts: Mapping[str, int], members: Iterable[MemberSubscription], protocol: str
+    assignment: Assignment, counts: Mapping[str, int], members: Iterable[MemberSubscription]
 ) -> dict[str, frozenset[Key]]:
-    """An assignor's result. Raises KafkaException (_FAIL) if it is not valid: an assignor may be the user's own."""
+    """An assignor's result. Raises ValueError if it is not valid."""
     topics = {member.member_id: member.topics for member in members}
-    taken: dict[Key, str] = {}
+    owner_of: dict[Key, str] = {}
     for member_id, keys in assignment.items():
-        for topic, partition in keys:
-            first = taken.setdefault((topic, partition), member_id)
+        for topic, number in keys:
+            key = topic, index(number)
+            first = owner_of.setdefault(key, member_id)
             wrong = (
                 f"{member_id!r} is no member" if member_id not in topics
                 else f"{member_id!r} does not subscribe to {topic!r}" if topic not in topics[member_id]
-                else f"{topic!r} has no partition {partition}" if not 0 <= partition < counts[topic]
-                else f"{topic}[{partition}] is assigned to {first!r} too" if first != member_id
+                else f"{topic!r} has no partition {number}" if not 0 <= key[1] < counts.get(topic, 0)
+                else f"{topic}[{number}] is assigned to {first!r} too" if first != member_id
                 else ""
             )  # fmt: skip
             if wrong:
-                raise KafkaException(KafkaError(KafkaError._FAIL, f"the assignor {protocol!r} is wrong: {wrong}"))
-    return {member_id: frozenset(assignment.get(member_id, ())) for member_id in topics}
+                raise ValueError(wrong)
+    return {name: frozenset((topic, index(number)) for topic, number in assignment.get(name, ())) for name in topics}

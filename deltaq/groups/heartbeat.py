@@ -63,8 +63,8 @@ class MemberWatch:
 
     The oldest member of the group, its leader, watches all others, and the others watch the leader, so that the
     requests grow with the number of members and not with its square. A member that has not seen the leader's heartbeat
-    change for a third of the leader's session time-out watches all others too: if several members have died with the
-    leader, all are found dead one session time-out later.
+    change for a third of the leader's session time-out, or for one and a half heartbeat intervals if these are longer,
+    watches all others too: if several members have died with the leader, all are found dead one session time-out later.
     """
 
     _seen: HeartbeatWatch
@@ -95,5 +95,5 @@ class MemberWatch:
         leader = others.get(self._leader or "")
         if leader is None or self._leader is None:
             return others
-        trusted_s = leader.session_timeout_s / 3
+        trusted_s = max(leader.session_timeout_s / 3, 1.5 * self._interval_s)
         return {self._leader: leader} if self._clock.monotonic() - self._leader_alive_at < trusted_s else others

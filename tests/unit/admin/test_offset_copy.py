@@ -134,6 +134,17 @@ def test_a_copy_that_ends_at_the_offset_is_compared_by_the_record_before(root, o
     assert committed(other, "i") == []
 
 
+@pytest.mark.parametrize("offset", [0, 2])
+def test_an_offset_whose_record_was_removed_from_the_copy_is_not_copied(root, other, offset):
+    for place in (root, other):
+        topic(place)
+        fill(place, 5)
+    with client(other) as admin:
+        admin.delete_records([tp(0, 3)])[tp()].result(30)
+    commit(root, offset)
+    assert copied(root, other) == KafkaError.OFFSET_OUT_OF_RANGE
+
+
 def test_a_copy_without_the_topic_or_the_partition_is_refused(root, other):
     topic(root, partitions=2)
     commit(root, 0, partition=1)

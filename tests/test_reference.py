@@ -76,7 +76,7 @@ def _default_text(setting: Setting) -> str:
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, tuple):
-        return f"`{','.join(default)}`"
+        return f"`{','.join(map(str, default))}`"
     return f"`{default:g}`" if isinstance(default, float) and not math.isinf(default) else f"`{default}`"
 
 

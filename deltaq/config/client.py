@@ -103,7 +103,7 @@ class ConsumerConfig(ClientConfig):
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_poll_interval_ms: int
-    partition_assignment_strategy: tuple[str, ...]
+    partition_assignment_strategy: tuple[str | Callable[..., Any], ...]
     group_instance_id: str | None
     fetch_wait_max_ms: int
     fetch_max_bytes: int
@@ -283,8 +283,9 @@ def _fit_consumer(values: dict[str, Any], given: frozenset[str]) -> None:
         raise InvalidConfig("`heartbeat.interval.ms` must be < `session.timeout.ms`", key="heartbeat.interval.ms")
     strategy = values["partition.assignment.strategy"]
     if "cooperative-sticky" in strategy and len(strategy) > 1:
+        shown = ",".join(str(getattr(assignor, "__name__", assignor)) for assignor in strategy)
         raise InvalidConfig(
-            f"All partition.assignment.strategy ({','.join(strategy)}) assignors must have the same protocol type: "
+            f"All partition.assignment.strategy ({shown}) assignors must have the same protocol type: "
             "use `cooperative-sticky` alone, or leave it out",
             key="partition.assignment.strategy",
         )

@@ -35,9 +35,11 @@ def choice(name: str, clients: Clients, default: str, choices: tuple[str, ...], 
     return Setting(name, clients, "choice", default, choices=choices, aliases=aliases, synonyms=words)
 
 
-def several(name: str, clients: Clients, default: tuple[str, ...], choices: tuple[str, ...]) -> Setting:
-    """A list of `choices`."""
-    return Setting(name, clients, "list", default, choices=choices)
+def several(
+    name: str, clients: Clients, default: tuple[str, ...], choices: tuple[str, ...], *, functions: bool = False
+) -> Setting:
+    """A list of `choices`, and of functions if these are allowed."""
+    return Setting(name, clients, "list", default, choices=choices, functions=functions)
 
 
 def strings(clients: Clients, names: str) -> tuple[Setting, ...]:

@@ -6,17 +6,17 @@ import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError
 
 Kind: TypeAlias = Literal["boolean", "integer", "float", "string", "choice", "list", "callable", "logger"]
 Clients: TypeAlias = Literal["both", "producer", "consumer", "topic"]
 Effect: TypeAlias = Literal["honoured", "always", "none"]
-SettingValue: TypeAlias = "bool | int | float | str | tuple[str, ...] | None"
+SettingValue: TypeAlias = "bool | int | float | str | tuple[str | Callable[..., Any], ...] | None"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")
@@ -28,7 +28,8 @@ class Setting:
     """A row of the configuration tables.
 
     `name` is Kafka's, with the unit last. `low` and `high` are inclusive bounds of numbers. `choices` are the allowed
-    words. `synonyms` maps alternative spellings of a value to the canonical one.
+    words. `synonyms` maps alternative spellings of a value to the canonical one. With `functions` a list may contain
+    functions besides the choices.
 
     `effect` is `honoured` for a setting that the code reads; `always` if deltaq provides the setting's strongest
     guarantee whatever the value; `none` for a setting that is accepted only so that programs can share a
@@ -44,6 +45,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     synonyms: Mapping[str, str] = field(default_factory=dict)
+    functions: bool = False
     effect: Effect = "honoured"
     doc: str = ""
 
@@ -71,6 +73,8 @@ class Setting:
             return self.default
         key = key or self.name
         try:
+            if self.functions and (callable(value) or isinstance(value, list | tuple)):
+                return self._chosen_or_functions(value if isinstance(value, list | tuple) else [value], key)
             text = self._text(value, key)
             return self._typed(self.synonyms.get(text.lower(), text), key)
         except ValueError as error:
@@ -109,6 +113,20 @@ class Setting:
         if not known.keys() >= set(words):
             raise ValueError(_refusal(key, f"use {', '.join(self.choices)}", text))
         return tuple(dict.fromkeys(known[word] for word in words)) if self.kind == "list" else known[words[0]]
+
+    def _chosen_or_functions(self, items: Iterable[object], key: str) -> tuple[str | Callable[..., Any], ...]:
+        """The choices that the items name, and the functions among them, without duplicates. Raises ValueError."""
+        found: list[str | Callable[..., Any]] = []
+        for item in items:
+            if callable(item):
+                found.append(item)
+            elif isinstance(item, str):
+                found += self._chosen(item, key)
+            else:
+                raise ValueError(_refusal(key, f"expected names and functions, got {type(item).__name__}"))
+        if not found:
+            raise ValueError(_refusal(key, f"use {', '.join(self.choices)}, or a function", ""))
+        return tuple(dict.fromkeys(found))
 
     def check_callable(self, value: object) -> object:
         """Return a valid callback or logger, or None. The exception types are those of confluent-kafka."""

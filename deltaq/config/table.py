@@ -115,7 +115,11 @@ _OF_CONSUMERS = (
         "consumer",
         ("range", "roundrobin"),
         ("range", "roundrobin", "sticky", "cooperative-sticky"),
-    ).means("Assignors, the preferred one first."),
+        functions=True,
+    ).means(
+        "Assignors, the preferred one first: names, separated by commas or in a list, or functions of your own, which "
+        "other members know by their `__name__`. `cooperative-sticky` stands alone."
+    ),
     string("group.instance.id", "consumer").means(
         "The name of this member. A member with a name keeps its partitions while it is away, for up to "
         "`session.timeout.ms`. Two consumers of a group must not have the same name: the newer one replaces the other."

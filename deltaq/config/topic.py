@@ -101,4 +101,4 @@ def _text(value: SettingValue) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -30,16 +30,23 @@ class Strategies:
 
 
 def strategies(chosen: Iterable[str | Assignor]) -> Strategies:
-    """The strategies of `partition.assignment.strategy`: names of assignors, or functions, known by their names."""
+    """The strategies of `partition.assignment.strategy`: names of assignors, or functions, known by their names.
+
+    Raises InvalidConfig for a function without a name of its own.
+    """
     assignors: dict[str, Assignor] = {}
     for strategy in chosen:
         if isinstance(strategy, str):
             assignors[strategy] = ASSIGNORS[strategy]
-        else:
-            name = str(getattr(strategy, "__name__", type(strategy).__name__))
-            if name in ASSIGNORS:
-                raise InvalidConfig(f"{name!r} is an assignor of deltaq", key="partition.assignment.strategy")
-            assignors[name] = strategy
+            continue
+        name = str(getattr(strategy, "__name__", type(strategy).__name__))
+        if name in ASSIGNORS or name in assignors or not name.isidentifier():
+            reason = (
+                f"the members of a group know an assignor by its name, so {name!r} cannot be the name of your "
+                "function: define it with `def` and a name of its own"
+            )
+            raise InvalidConfig(reason, key="partition.assignment.strategy")
+        assignors[name] = strategy
     return Strategies(assignors, COOPERATIVE in assignors)
 
 

@@ -385,6 +385,47 @@ def test_assignors_are_a_list_without_repetitions() -> None:
         consumer(partition__assignment__strategy="range,foo")
 
 
+def mine(partitions: object, members: object) -> dict[str, list[tuple[str, int]]]:
+    """A user's own assignor."""
+    return {}
+
+
+def test_assignors_may_be_functions_and_names_in_any_mixture() -> None:
+    for value, parsed in (
+        (mine, (mine,)),
+        ([mine], (mine,)),
+        ((mine, "range,sticky", mine, "Range"), (mine, "range", "sticky")),
+        (["sticky", mine], ("sticky", mine)),
+    ):
+        assert consumer(partition__assignment__strategy=value).partition_assignment_strategy == parsed
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ([mine, "foo"], 'Invalid value "foo" for configuration property "partition.assignment.strategy": use range, '),
+        ([mine, 5], "expected names and functions, got int"),
+        ([None], "expected names and functions, got NoneType"),
+        ([[mine]], "expected names and functions, got list"),
+        ([], "use range, roundrobin, sticky, cooperative-sticky, or a function"),
+        ({"range": mine}, "expected list, got dict"),
+        (
+            [mine, "cooperative-sticky"],
+            r"strategy \(mine,cooperative-sticky\) assignors must have the same protocol type",
+        ),
+    ],
+)
+def test_other_assignors_are_refused_with_a_reason(wrong: object, text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text) as caught:
+        consumer(partition__assignment__strategy=wrong)
+    assert caught.value.key == "partition.assignment.strategy"
+
+
+def test_functions_are_no_values_of_other_lists() -> None:
+    with pytest.raises(InvalidConfig, match=r"cleanup\.policy"):
+        TOPIC_SETTINGS["cleanup.policy"].parse(mine)
+
+
 # --- what is refused ---
 
 

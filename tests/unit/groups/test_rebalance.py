@@ -374,9 +374,28 @@ def test_strategies_are_known_by_name_and_cooperative_by_their_kind():
     assert COOPERATIVE.is_cooperative
 
 
-def test_a_users_assignor_must_not_take_the_name_of_another_one():
+def test_a_users_assignor_must_have_a_name_of_its_own():
     def sticky(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
         return {}
 
-    with pytest.raises(InvalidConfig, match="'sticky' is an assignor of deltaq"):
-        strategies([sticky])
+    def also(partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
+        return {}
+
+    also.__name__ = "to_the_last"
+    for wrong, name in (
+        ([sticky], "'sticky'"),
+        ([to_the_last, also], "'to_the_last'"),
+        ([lambda *_: {}], "'<lambda>'"),
+    ):
+        with pytest.raises(InvalidConfig, match=f"{name} cannot be the name of your function") as caught:
+            strategies(wrong)
+        assert caught.value.key == "partition.assignment.strategy"
+
+
+def test_an_assignor_may_be_an_object_that_is_known_by_its_class():
+    class Mine:
+        def __call__(self, partitions: Mapping[str, int], members: Sequence[MemberSubscription]) -> Assignment:
+            return {}
+
+    mine = Mine()
+    assert strategies([mine]).assignors == {"Mine": mine}

@@ -291,8 +291,10 @@ class Subscription(Generic[C]):
         self._view, self._claim = view, view.claim
         self._partitions = self.membership.held = self._partitions | new
         if new or not is_first or any(self._fetcher.counts().values()):
-            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(new))
-            _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, view.member_id, shown)
+            shown = {
+                topic: [number for of, number in sorted(new) if of == topic] for topic in sorted({t for t, _ in new})
+            }
+            _log.info("partitions assigned group=%r member=%r partitions=%s", self._group, view.member_id, shown)
             self._call(consumer, "assign", new)
 
     def _hold(self, new: frozenset[Key]) -> None:

@@ -12,7 +12,7 @@ from deltaq import Consumer, Producer, Topic, __version__
 from deltaq.admin import AdminClient
 from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
-from tests.doubles.reading import drain, eventually
+from tests.doubles.reading import drain
 
 DATA = "topics/*.parquet"
 ENTRY = "topics/*_delta_log/*"

@@ -7,6 +7,7 @@ alone until it has got something done, and then for a random moment more, so tha
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -26,7 +27,9 @@ from deltaq.delta.actions import Add, parse_entry
 from deltaq.names import entry_version, topic_folder, topic_log
 from deltaq.store import open_store
 from deltaq.testing import History, Operation, check_history, load_history, messages_of, report
+from deltaq.testing.history import Record
 from deltaq.topics.shared_files import parse_shared_file, writer_of
+from tests.doubles.group_entries import group_entries
 
 __all__ = ["PARTITIONS", "Actor", "Findings", "Harness"]
 
@@ -87,6 +90,10 @@ class Actor:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended; a stopped process is running."""
+        return self.process is not None and self.process.poll() is None
 
     def has_lived(self) -> bool:
         """Whether it has made progress since its latest start. AssertionError if it ended by itself."""
@@ -149,20 +156,24 @@ class Findings:
 class Harness:
     """One topic below `root`, and all processes that use it. A context manager that leaves no process behind."""
 
-    def __init__(self, root: str, folder: Path, seed: int) -> None:
+    def __init__(self, root: str, folder: Path, seed: int, partitions: int = PARTITIONS) -> None:
         self.root = root
         self.folder = folder
         self.chance = random.Random(seed)
+        self.partitions = partitions
         self.writers: list[Actor] = []
         self.readers: list[Actor] = []
-        Topic(TOPIC, partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
+        self._file = (folder / "harness.jsonl").open("a")
+        self.history = History(file=self._file)  # when processes were killed
+        Topic(TOPIC, partitions=partitions, conf={"bootstrap.servers": root}).create()
 
     def __enter__(self) -> Harness:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._file.close()
         for actor in self.actors:
-            if actor.process is not None and actor.process.poll() is None:
+            if actor.is_running():
                 actor.kill()
 
     @property
@@ -174,7 +185,7 @@ class Harness:
         """Start a producer."""
 
         def arguments(start: int, history: Path) -> list[str]:
-            return ["tests.crash.writer", self.root, TOPIC, str(PARTITIONS), name, str(start), str(history)]
+            return ["tests.crash.writer", self.root, TOPIC, str(self.partitions), name, str(start), str(history)]
 
         actor = Actor(name, arguments, settings, '"kind":"send","outcome":"ok"', self.folder)
         self.writers.append(actor)
@@ -202,12 +213,17 @@ class Harness:
         """Kill an actor at a random moment after it has made progress, and start it again."""
         self.wait(actor.has_lived, f"a sign of life from {actor.name}")
         self.moment()
-        actor.check_alive()
-        actor.kill()
+        self.kill_now(actor)
         actor.start()
 
+    def kill_now(self, actor: Actor) -> None:
+        """Kill an actor. It stays dead."""
+        actor.check_alive()
+        actor.kill()
+        self.history.crash(actor.name)
+
     def active_reader(self) -> Actor:
-        """Wait for a reader to own the group, and return it."""
+        """Wait for a reader that has made progress, and return it."""
         found: list[Actor] = []
 
         def look() -> bool:
@@ -243,34 +259,49 @@ class Harness:
         if self.readers:
             self.wait(lambda: self.committed() == self.ends(), "the end of the topic to be committed by the group")
         for actor in self.readers:
-            actor.end()
+            if actor.is_running():
+                self.end(actor)
+
+    def end(self, actor: Actor) -> None:
+        """Let a reader leave the group and end."""
+        self.wait(actor.history.exists, f"the start of {actor.name}")  # else SIGTERM finds no handler
+        actor.end()
+        self.history.crash(actor.name)
 
     def ends(self) -> list[int]:
         """The offset after the last record of each partition."""
         with self._asking() as consumer:
-            return [consumer.get_watermark_offsets(TopicPartition(TOPIC, n))[1] for n in range(PARTITIONS)]
+            return [consumer.get_watermark_offsets(TopicPartition(TOPIC, n))[1] for n in range(self.partitions)]
 
     def committed(self) -> list[int]:
         """The committed offsets."""
         with self._asking() as consumer:
-            return [tp.offset for tp in consumer.committed([TopicPartition(TOPIC, n) for n in range(PARTITIONS)])]
+            return [tp.offset for tp in consumer.committed([TopicPartition(TOPIC, n) for n in range(self.partitions)])]
 
     def _asking(self) -> Consumer:
         return Consumer({"bootstrap.servers": self.root, "group.id": GROUP, "enable.auto.commit": False})
 
-    def judge(self) -> Findings:
-        """Check all recorded histories against the content of the topic. Raises AssertionError."""
+    def operations(self) -> list[Operation]:
+        """All recorded histories as one."""
         paths = sorted(self.folder.glob("*.jsonl"))
-        operations = load_history(*(path.read_text().splitlines(keepends=True) for path in paths))
+        return load_history(*(path.read_text().splitlines(keepends=True) for path in paths))
+
+    def judge(self, unowned_s: float = math.inf) -> Findings:
+        """Check all recorded histories against the content of the topic. Raises AssertionError.
+
+        `unowned_s`: how long a partition may be without a living owner.
+        """
+        operations = self.operations()
         reading = History()
         polling = reading.poll("judge")
         stored = [
             (TOPIC, m.partition() or 0, m.offset() or 0, m.value().decode()) for m in messages_of(self.root, TOPIC)
         ]
-        polling.ok(stored, at_tail=[(TOPIC, partition) for partition in range(PARTITIONS)])
-        anomalies = check_history([*operations, *reading.operations], drained=True)
+        polling.ok(stored, at_tail=[(TOPIC, partition) for partition in range(self.partitions)])
+        anomalies = check_history([*operations, *reading.operations], drained=True, unowned_s=unowned_s)
         assert not anomalies, report(anomalies)
         self._check_sends(operations, stored)
+        self._check_group(operations, {(partition, offset) for _, partition, offset, _ in stored})
         findings = Findings(stored=len(stored))
         findings.sends = Counter(operation.outcome for operation in operations if operation.kind == "send")
         findings.commits = Counter(operation.outcome for operation in operations if operation.kind == "commit")
@@ -301,6 +332,23 @@ class Harness:
                     found = where.get(record.value)
                     assert found is not None, f"{record} was acknowledged and is not there"
                     assert record.offset is None or (record.partition, record.offset) == found
+
+    def _check_group(self, operations: Sequence[Operation], stored: set[tuple[int, int]]) -> None:
+        """Check that the group was given each record, and what its log says of committed offsets."""
+        if not self.readers:
+            return
+        delivered = {(record.partition, record.offset) for record in self.deliveries(operations)}
+        assert stored <= delivered, f"never given to the group: {sorted(stored - delivered)[:9]}"
+        committed: dict[str, int] = {}
+        for entry in group_entries(self.root, GROUP):
+            for txn in (action["txn"] for action in entry.actions if "txn" in action):
+                before = committed.get(txn["appId"], 0)
+                assert txn["version"] >= before, f"{txn['appId']} went back from {before} to {txn['version']}"
+                committed[txn["appId"]] = txn["version"]
+
+    def deliveries(self, operations: Sequence[Operation]) -> list[Record]:
+        """All records that polls of members have returned, with repetitions."""
+        return [record for operation in operations if operation.kind == "poll" for record in operation.records]
 
     def _phases(
         self, findings: Findings, operations: Sequence[Operation], stored: set[str], uploaded: set[str]

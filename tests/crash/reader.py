@@ -1,7 +1,7 @@
 """A group member that records all it does: `python -m tests.crash.reader ROOT TOPIC GROUP NAME HISTORY`.
 
-It polls and commits until it gets SIGTERM. While another member holds the group it waits for its turn. Settings of the
-consumer come as JSON on standard input.
+It polls and commits until it gets SIGTERM, and then leaves. Settings of the consumer come as JSON on standard input.
+With `test.commit.on.revoke`, it commits what it has read of partitions that it has to give up.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
-from deltaq import Consumer, Fenced, GroupInUse, KafkaException, TopicPartition
+from deltaq import Consumer, Fenced, KafkaException, TopicPartition
 from deltaq.testing import History
 
 BATCH = 50
@@ -33,23 +34,31 @@ class Reader:
         self.name = name
         self.history = history
         self.positions: dict[tuple[str, int], int] = {}
+        settings = json.load(sys.stdin)
+        self.commits_on_revoke = settings.pop("test.commit.on.revoke", False)
         conf = {
             "bootstrap.servers": root,
             "group.id": group,
             "client.id": name,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            **json.load(sys.stdin),
+            **settings,
         }
         self.consumer = Consumer(conf)
-        self.consumer.subscribe([topic], on_assign=self.assigned, on_revoke=self.gone, on_lost=self.gone)
+        self.consumer.subscribe([topic], on_assign=self.assigned, on_revoke=self.revoked, on_lost=self.gone)
 
     def assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         self.history.assign(self.name, [(tp.topic, tp.partition) for tp in partitions], self.group)
 
+    def revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self.commits_on_revoke:
+            self.commit({(tp.topic, tp.partition) for tp in partitions})
+        self.gone(consumer, partitions)
+
     def gone(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         given_up = [(tp.topic, tp.partition) for tp in partitions]
-        self.history.unassign(self.name, given_up)
+        if given_up:  # none would mean all
+            self.history.unassign(self.name, given_up)
         for partition in given_up:
             self.positions.pop(partition, None)
 
@@ -71,9 +80,6 @@ class Reader:
         polling = self.history.poll(self.name)
         try:
             messages = self.consumer.consume(BATCH, 0.1)
-        except (GroupInUse, Fenced) as error:
-            polling.fail(error)
-            return False
         except KafkaException as error:
             polling.info(error)
             return False
@@ -86,16 +92,17 @@ class Reader:
         polling.ok(records)
         return bool(records)
 
-    def commit(self) -> None:
-        """Commit what was read since the last commit."""
-        positions, self.positions = self.positions, {}
+    def commit(self, of: Collection[tuple[str, int]] | None = None) -> None:
+        """Commit what was read since the last commit; `of` these partitions, or all."""
+        positions = {key: to for key, to in self.positions.items() if of is None or key in of}
         if not positions:
             return
+        self.positions = {key: to for key, to in self.positions.items() if key not in positions}
         committing = self.history.commit(self.name, self.group, positions)
         offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in positions.items()]
         try:
             self.consumer.commit(offsets=offsets, asynchronous=False)
-        except (Fenced, GroupInUse) as error:
+        except Fenced as error:
             committing.fail(error)
         except KafkaException as error:
             committing.info(error)

@@ -1,7 +1,8 @@
 """A producer that records all it does: `python -m tests.crash.writer ROOT TOPIC PARTITIONS NAME START HISTORY`.
 
 It sends the values `NAME.START.0`, `NAME.START.1`, … until it gets SIGTERM; then it flushes and resolves
-unknown outcomes. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input.
+unknown outcomes. `START` tells the starts of one name apart. Settings of the producer come as JSON on standard input;
+`test.rate` is the number of messages per second, by default as many as possible.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -42,14 +44,17 @@ class Writer:
         self.history = history
         self.sent = 0
         self.unknown: dict[str, list[Invocation]] = defaultdict(list)
-        conf = {"bootstrap.servers": root, "client.id": name, "linger.ms": 2, **json.load(sys.stdin)}
-        self.producer = Producer(conf)
+        settings = json.load(sys.stdin)
+        self.rate = float(settings.pop("test.rate", "inf"))
+        self.producer = Producer({"bootstrap.servers": root, "client.id": name, "linger.ms": 2, **settings})
+        self.begun = time.monotonic()
 
     def run(self) -> None:
         """Send until it is asked to stop, then wait for every outcome."""
         self.history.crash(self.name)  # the previous process with this name has ended
         while not _stopping:
-            if len(self.producer) < UNDER_WAY:
+            is_due = self.sent < self.rate * (time.monotonic() - self.begun)
+            if is_due and len(self.producer) < UNDER_WAY:
                 self.send()
             self.producer.poll(0.002)
         self.producer.close()

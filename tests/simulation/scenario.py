@@ -10,7 +10,7 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.testing.simulation.network import Faults
 
-__all__ = ["GROUP", "KINDS", "TOPIC", "Scenario", "scenario_of"]
+__all__ = ["GROUP", "KINDS", "TOPIC", "Scenario", "calmed", "scenario_of"]
 
 TOPIC = "t"
 GROUP = "g"
@@ -136,10 +136,12 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         strategy=chance.choice(["range", "roundrobin", "sticky", "cooperative-sticky", "cooperative-sticky"]),
         static=sometimes(0.2),
         auto_commit=sometimes(0.4),
-        is_calm=groups and sometimes(0.2),
     )
-    if not scenario.is_calm:
-        return scenario
+    return calmed(scenario) if groups and sometimes(0.2) else scenario
+
+
+def calmed(scenario: Scenario) -> Scenario:
+    """The scenario with nothing that could let a member return a record of another one again: `is_calm`."""
     return replace(
         scenario,
         faults=Faults(),
@@ -151,6 +153,7 @@ def scenario_of(seed: int, kind: str | None = None) -> Scenario:
         auto_create=False,
         static=False,
         auto_commit=True,
+        is_calm=True,
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -21,19 +19,14 @@ from deltaq.maintenance.retention import plan_retention
 from deltaq.maintenance.rewrite import Rewriter
 from deltaq.producer.batches import InFlightBatches, ProduceBatch
 from deltaq.producer.committer import Committer
-from deltaq.testing.simulation.scheduler import SimulationError
 from deltaq.topics import position, shared_files
 from deltaq.topics.follower import TopicFollower
 from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import SharedFileTracker
-from tests.simulation.run import simulate
+from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, scenario_of
-
-SEEDS_MAX = 200
-"""Any change in the random draws changes the runs of all seeds. Most mutations are noticed by the tenth seed, some only
-by the eightieth. So each names the seed that noticed it last, which is tried first."""
 
 
 def does_not_recognise_its_own_entry(patch: pytest.MonkeyPatch) -> None:
@@ -329,28 +322,3 @@ def contended(seed: int, kind: str, *, eager_group_commit: bool = False) -> Scen
     if kind == "maintenance":
         scenario = replace(scenario, maintainers=2, orphan=True)
     return scenario
-
-
-def expect_notice(
-    mutation: Callable[[pytest.MonkeyPatch], None],
-    last: int,
-    scenario: Callable[[int], Scenario],
-    patch: pytest.MonkeyPatch,
-) -> None:
-    """Some seed notices the mutation, and nothing without it."""
-    mutation(patch)
-    logging.disable(logging.CRITICAL)
-    try:
-        noticed = next((seed for seed in (last, *range(SEEDS_MAX)) if problems(seed, scenario(seed))), None)
-        assert noticed is not None, f"{SEEDS_MAX} seeds did not notice"
-        patch.undo()
-        assert not problems(noticed, scenario(noticed)), f"seed {noticed} is not about the mutation"
-    finally:
-        logging.disable(logging.NOTSET)
-
-
-def problems(seed: int, scenario: Scenario) -> str:
-    try:
-        return simulate(seed, scenario).problems
-    except (SimulationError, AssertionError) as error:
-        return str(error)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Any
 
 from deltaq import Consumer, Fenced, KafkaError, KafkaException, TopicPartition, names
+from deltaq.groups.fencing import Claim
+from deltaq.groups.log import GroupLog
+from deltaq.groups.offsets import CommittedOffset
 from deltaq.testing.history import Invocation
 from deltaq.testing.simulation.world import Machine
 from tests.simulation.actors.clients import end, poll_and_record
@@ -18,7 +22,7 @@ SESSION_S = 6.0
 HEARTBEAT_S = 1.0
 OWN_S = SESSION_S + HEARTBEAT_S + 1
 """Simulated seconds within which a new member owns all partitions, also those of members that died just before it
-joined. The requests come on top: one for each entry of the group's log, and a few for the topic and the members."""
+joined. The requests come on top: one for each entry of the logs of group and topic, and a few more."""
 
 READ_S = 30.0
 """Simulated seconds within which it has then read them."""
@@ -34,7 +38,9 @@ class Member:
         self._harness = harness
         self._committing: list[Invocation] = []
         self._read: dict[tuple[str, int], int] = {}  # read, not committed: what is to be committed
-        self._late: dict[tuple[str, int], int] = {}  # the same of partitions that it no longer has
+        self._read_as: Claim | None = None  # in which generation
+        self._late: dict[tuple[str, int], int] = {}  # the same of partitions that it gave up
+        self._late_as: Claim | None = None
         self._partitions: set[int] = set()
 
     def act(self, machine: Machine) -> None:
@@ -67,6 +73,9 @@ class Member:
                     # Positions in a topic that was deleted since are void.
                     self._read = {place: to for place, to in self._read.items() if place[0] == record.topic}
                     self._read[record.topic, record.partition] = record.offset + 1
+                    self._read_as = _claim(consumer)
+                    if len(records) > 1 and harness.chance(0.1):
+                        self._commit_later(machine, consumer, dict(self._read))
                 if self._read and harness.chance(0.3):
                     read, self._read = self._read, {}
                     self._commit(machine, consumer, read)
@@ -110,26 +119,39 @@ class Member:
         self._harness.history.unassign(machine.name, [(tp.topic, tp.partition) for tp in partitions])
         numbers = {tp.partition for tp in partitions}
         self._partitions -= numbers
-        if self._harness.chance(0.5):
-            self._late |= {place: to for place, to in self._read.items() if place[1] in numbers}
+        late = {place: to for place, to in self._read.items() if place[1] in numbers}
+        if late:
+            self._late, self._late_as = late, self._read_as
         self._read = {place: to for place, to in self._read.items() if place[1] not in numbers}
 
     def _commit_late(self, machine: Machine, consumer: Consumer) -> None:
-        """Commit what was read of partitions that were given up, as a worker does that finishes late."""
-        self._late = {place: to for place, to in self._late.items() if place[1] not in self._partitions}
-        if self._late and self._harness.chance(0.3):
-            late, self._late = self._late, {}
+        """Commit what was read of partitions that were given up, as a worker does that finishes late: through the
+        consumer, or in the generation in which it was read, as a transaction does."""
+        if not self._late or not self._harness.chance(0.1):
+            return
+        late, self._late = self._late, {}
+        if self._late_as is not None and self._harness.chance(0.7):
+            self._commit_as(machine, self._late_as, late)
+        elif not self._partitions & {partition for _, partition in late}:
             self._commit(machine, consumer, late)
 
-    def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
-        offsets = [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
+    def _commit_as(self, machine: Machine, claim: Claim, read: Mapping[tuple[str, int], int]) -> None:
         committing = self._harness.history.commit(machine.name, GROUP, read)
-        if self._harness.chance(0.5):
-            self._committing.append(committing)
-            consumer.commit(offsets=offsets, asynchronous=True)
-            return
+        offsets = [CommittedOffset(TOPIC, topic.rpartition("#")[2], number, to) for (topic, number), to in read.items()]
         try:
-            consumer.commit(offsets=offsets, asynchronous=False)
+            GroupLog(machine.store, GROUP, machine.clock).commit(claim, offsets, machine.clock.monotonic() + SESSION_S)
+        except KafkaException as error:
+            end(committing, error)
+        else:
+            committing.ok()
+
+    def _commit(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
+        if self._harness.chance(0.5):
+            self._commit_later(machine, consumer, read)
+            return
+        committing = self._begin(machine, read)
+        try:
+            consumer.commit(offsets=_positions(read), asynchronous=False)
         except KafkaException as error:
             end(committing, error)
             if isinstance(error, Fenced):
@@ -137,12 +159,32 @@ class Member:
         else:
             committing.ok()
 
+    def _commit_later(self, machine: Machine, consumer: Consumer, read: Mapping[tuple[str, int], int]) -> None:
+        self._committing.append(self._begin(machine, read))
+        consumer.commit(offsets=_positions(read), asynchronous=True)
+
+    def _begin(self, machine: Machine, read: Mapping[tuple[str, int], int]) -> Invocation:
+        # As in Kafka, commits of one owner in the wrong order move the committed offset back.
+        self._late = {place: to for place, to in self._late.items() if place not in read}
+        return self._harness.history.commit(machine.name, GROUP, read)
+
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         # Callbacks come in the order of the calls, also for synchronous commits.
         if error is None and self._committing:
             self._committing.pop(0).ok()
         elif self._committing:
             self._committing.pop(0).info(error)
+
+
+def _positions(read: Mapping[tuple[str, int], int]) -> list[TopicPartition]:
+    return [TopicPartition(TOPIC, partition, following) for (_, partition), following in read.items()]
+
+
+def _claim(consumer: Consumer) -> Claim:
+    """The member and the generation that `consumer_group_metadata` names."""
+    (generation,) = struct.unpack_from("<i", metadata := consumer.consumer_group_metadata(), len("CGMDv2:"))
+    member = metadata[len("CGMDv2:") + 4 :].split(b"\0")[1].decode()
+    return Claim(member, generation)
 
 
 def group_conf(harness: Harness) -> dict[str, Any]:
@@ -184,7 +226,8 @@ def take_over(harness: Harness) -> None:
             ends.difference_update(numbers)
 
         consumer.subscribe([TOPIC], on_assign=on_assign, on_revoke=on_revoke)
-        requests = len(harness.network.disk.list_some(names.group_folder(GROUP) + names.LOG_FOLDER)) + 50
+        logs = names.group_folder(GROUP) + names.LOG_FOLDER, names.topic_log(TOPIC)
+        requests = 50 + sum(len(harness.network.disk.list_some(log)) for log in logs)
         begun = machine.clock.monotonic()
         while owned != partitions:
             poll_and_record(harness, machine, consumer, ends.add)

@@ -228,15 +228,15 @@ def take_over(harness: Harness) -> None:
         consumer.subscribe([TOPIC], on_assign=on_assign, on_revoke=on_revoke)
         logs = names.group_folder(GROUP) + names.LOG_FOLDER, names.topic_log(TOPIC)
         requests = 50 + sum(len(harness.network.disk.list_some(log)) for log in logs)
-        begun = machine.clock.monotonic()
+        deadline = machine.clock.monotonic() + OWN_S + requests * 2 * harness.scenario.latency_s
         while owned != partitions:
-            poll_and_record(harness, machine, consumer, ends.add)
-            if machine.clock.monotonic() > begun + OWN_S + requests * 2 * harness.scenario.latency_s:
+            if machine.clock.monotonic() > deadline:
                 harness.report_unexpected(f"a new member owns only {sorted(owned)} of {len(partitions)} partitions")
                 return
-        begun = machine.clock.monotonic()
-        while ends != partitions:
             poll_and_record(harness, machine, consumer, ends.add)
-            if machine.clock.monotonic() > begun + READ_S:
+        deadline = machine.clock.monotonic() + READ_S
+        while ends != partitions:
+            if machine.clock.monotonic() > deadline:
                 harness.report_unexpected(f"a new member has read only {sorted(ends)} to the end")
                 return
+            poll_and_record(harness, machine, consumer, ends.add)

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio examples minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers clean simulate
+.PHONY: help demo demo-minio replicas examples minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers clean simulate
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,6 +31,9 @@ demo: $(INSTALLED) ## Run the main example: Spark converts two topics in two tim
 
 demo-minio: $(INSTALLED) servers ## Run the main example on a MinIO that is started for it
 	@$(PY) -m tests.servers.minio -- $(PY) examples/timezone_etl/demo.py --root s3://deltaq-test $(ARGS)
+
+replicas: $(INSTALLED) ## Run replicas that share a topic and count in PostgreSQL, in a live table; ARGS="--seconds 30"
+	@$(PY) -m examples.replicas.demo $(ARGS)
 
 minio: $(INSTALLED) servers ## Run MinIO until Ctrl-C and print its address, for tests of your own
 	@$(PY) -m tests.servers.minio

@@ -1,6 +1,6 @@
 """The documentation does what it says: its code runs, its commands and links exist.
 
-In README.md and docs/**/*.md, a fenced block with the info string
+In README.md, docs/**/*.md and examples/**/*.md, a fenced block with the info string
 
 * `python` runs, after the blocks above it on the same page, in an empty folder and with warnings as errors;
 * `python spark` does so where there is Java;
@@ -23,7 +23,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-PAGES = [page for page in (README, *sorted((ROOT / "docs").rglob("*.md"))) if page.is_file()]
+FOLDERS = (ROOT / "docs", ROOT / "examples")
+PAGES = [
+    page for page in (README, *(page for folder in FOLDERS for page in sorted(folder.rglob("*.md")))) if page.is_file()
+]
 DEADLINE_S = 300  # the time of Spark for a page depends on the load of the machine
 PYTHON_INFOS = re.compile(r"python|python spark|python no-run: \S.*")
 

@@ -238,7 +238,6 @@ LIMITS = {
             "Time for which a client relies on its head without checking for log-start markers",
         ),
         Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
-        Limit("groups.pending.PENDING_MAX", "", "Offsets in one heartbeat object"),
     ),
     "Reading": (
         Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),

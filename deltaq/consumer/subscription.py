@@ -64,9 +64,7 @@ def open_membership(
         tuple((name, "") for name in strategies.assignors),
     )
     # A client of its own: an offset commit that waits for the store must not delay heartbeats.
-    log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
-    sharing = reader.committer if store.is_remote else None  # on local disk an entry of each member costs little
-    candidate = Candidate(store, log, member, strategies, interval_s, clock, sharing)
+    candidate = Candidate(store, group_log.sibling(), member, strategies, config.heartbeat_interval_ms / 1000, clock)
     return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake)
 
 
@@ -112,6 +110,7 @@ class Subscription(Generic[C]):
         self._changes_written = -1
         self._is_revoking = False
         self._default_action: Callable[[], None] | None = None  # the default action, if no callback has done it itself
+        self._is_giving_up = False  # the default action releases partitions
         self._has_ended = False
 
     # --- membership ---
@@ -183,8 +182,10 @@ class Subscription(Generic[C]):
         return None
 
     def was_assigned(self) -> None:
-        """The application's callback has changed the assignment itself, so the default action is not done."""
-        self._default_action = None
+        """The application's callback has changed the assignment itself, so the default action is not done. What the
+        group takes away is released nevertheless: otherwise it would never have another owner."""
+        if not self._is_giving_up:
+            self._default_action = None
 
     def end(self, consumer: C) -> None:
         """Revoke the partitions and leave the group. Then raises what a callback has raised."""
@@ -272,7 +273,7 @@ class Subscription(Generic[C]):
             self._release(unheld)
         if gone:
             self._commit_before_callback("revoke")
-            self._default_action = lambda: self._give_up(gone)
+            self._default_action, self._is_giving_up = lambda: self._give_up(gone), True
             self._call(consumer, "revoke", gone)
         if self._has_ended:  # the callback has ended the subscription
             return
@@ -286,12 +287,14 @@ class Subscription(Generic[C]):
     def _assign(self, consumer: C, view: GroupView, new: frozenset[Key]) -> None:
         is_first = self._view is None
         # In this order: an interrupt must not leave partitions that count as assigned but are not read.
-        self._default_action = lambda: self._hold(new)
+        self._default_action, self._is_giving_up = lambda: self._hold(new), False
         self._view, self._claim = view, view.claim
         self._partitions = self.membership.held = self._partitions | new
         if new or not is_first or any(self._fetcher.counts().values()):
-            shown = ", ".join(f"{topic}[{partition}]" for topic, partition in sorted(new))
-            _log.info("partitions assigned group=%r member=%r partitions={%s}", self._group, view.member_id, shown)
+            shown = {
+                topic: [number for of, number in sorted(new) if of == topic] for topic in sorted({t for t, _ in new})
+            }
+            _log.info("partitions assigned group=%r member=%r partitions=%s", self._group, view.member_id, shown)
             self._call(consumer, "assign", new)
 
     def _hold(self, new: frozenset[Key]) -> None:

@@ -26,8 +26,7 @@ _KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"
 @dataclass(slots=True)
 class TableState:
     """A table at `version`, which is -1 before the first entry. Files are in the order in which they were added.
-    `txn_id` is the token of entry `version`; None if the state comes from a checkpoint. `txn_slots` has for each
-    transaction of `txns` the version of its entry, or a later one."""
+    `txn_id` is the token of entry `version`; None if the state comes from a checkpoint."""
 
     version: int = -1
     protocol: Protocol | None = None
@@ -35,7 +34,6 @@ class TableState:
     domains: dict[str, str] = field(default_factory=dict)
     txns: dict[str, Txn] = field(default_factory=dict)
     files: dict[str, Add] = field(default_factory=dict)
-    txn_slots: dict[str, int] = field(default_factory=dict, compare=False)
     txn_id: str | None = field(default=None, compare=False)
 
     def copy(self) -> TableState:
@@ -47,7 +45,6 @@ class TableState:
             dict(self.domains),
             dict(self.txns),
             dict(self.files),
-            dict(self.txn_slots),
             self.txn_id,
         )
 
@@ -92,10 +89,8 @@ class TableState:
                 self.files.pop(action.path, None)
             case Txn(version=committed) if committed == FORGOTTEN_VERSION:
                 self.txns.pop(action.app_id, None)
-                self.txn_slots.pop(action.app_id, None)
             case Txn():
                 self.txns[action.app_id] = action
-                self.txn_slots[action.app_id] = version
             case DomainMetadata(removed=True):
                 self.domains.pop(action.domain, None)
             case DomainMetadata():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
 from deltaq.groups.liveness import HeartbeatWatch, heartbeat_name
-from deltaq.groups.pending import PendingOffsets, heartbeat_content
 from deltaq.groups.state import GroupHead, Member
 from deltaq.store import Store, StoreError
 
@@ -41,7 +40,7 @@ class Heartbeat:
         """Seconds since the last successful heartbeat; below 0 before the first."""
         return self._clock.uptime() - self._proven_at
 
-    def beat(self, member_id: str, pending: PendingOffsets | None = None) -> None:
+    def beat(self, member_id: str) -> None:
         """Write the heartbeat object. Raises Unavailable, and SessionExpired if the previous heartbeat is too old."""
         # It counts from before the request, and only if that ended before the previous heartbeat was
         # `session.timeout.ms` old: when the store applied it in between is unknown.
@@ -49,7 +48,7 @@ class Heartbeat:
         self.due_at = self._clock.monotonic() + self._interval_s
         self._beats += 1
         try:
-            self._store.put(names.member_key(self._group, member_id), heartbeat_content(self._beats, pending))
+            self._store.put(names.member_key(self._group, member_id), b"%d" % self._beats)
         except StoreError as error:
             metrics.HEARTBEATS_FAILED.add(group=self._group)
             raise unavailable(error) from error
@@ -73,8 +72,6 @@ class MemberWatch:
     _interval_s: float
     _leader: str | None = None
     _leader_alive_at: float = float("-inf")
-    pending: Sequence[PendingOffsets] = ()
-    """The pending offsets in the heartbeats that the last check found to be new."""
     due_at: float = float("-inf")
     """When the next check is due, `Clock.monotonic`."""
 
@@ -88,7 +85,6 @@ class MemberWatch:
         if self._leader in found.alive:
             self._leader_alive_at = now
         living = {name: member for name, member in watched.items() if name not in found.dead}
-        self.pending = self._seen.pending({name: watched[name] for name in found.alive})
         self.due_at = now + max(min(self._interval_s, self._seen.next_verdict_s(living)), self._interval_s / 20)
         return found.dead
 

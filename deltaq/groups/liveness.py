@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
-from deltaq.groups.pending import PendingOffsets, parse_pending
 from deltaq.groups.state import Member
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.store.parallel import in_parallel
@@ -71,14 +70,6 @@ class HeartbeatWatch:
                 silent_s = read.began_at - before[1]
                 dead.update(member_id for member_id in of_object if silent_s >= members[member_id].session_timeout_s)
         return Sighting(frozenset(alive), frozenset(dead))
-
-    def pending(self, members: Mapping[str, Member]) -> list[PendingOffsets]:
-        """The pending offsets of these members, as last read."""
-        found: list[PendingOffsets] = []
-        for member_id, member in members.items():
-            content, _ = self._seen[heartbeat_name(member_id, member)]
-            found += parse_pending(content, {member_id})
-        return found
 
     def next_verdict_s(self, members: Mapping[str, Member]) -> float:
         """Seconds until the first of these members is dead if it stays silent; infinite without a checked member."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -19,7 +19,6 @@ from deltaq.errors import Fenced, KafkaException
 from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
-from deltaq.groups.pending import PendingOffsets, acceptable
 from deltaq.groups.state import GroupHead, group_head
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
@@ -54,9 +53,6 @@ class _Position:
 
     state: TableState
     proven_at: float
-
-
-_NOTHING_READ = TableState()
 
 
 @dataclass(eq=False)
@@ -103,9 +99,8 @@ class GroupLog:
             return self._log.state.copy()
 
     def last_read(self) -> TableState:
-        """The table as last read by this client or a sibling, only to look at. Does no I/O and takes no lock."""
-        newest = self._newest.position
-        return _NOTHING_READ if newest is None else newest.state
+        """The table as last read, only to look at. Does no I/O and takes no lock."""
+        return self._log.state
 
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
         """Read the committed offset, or None, of each (topic, topic id, partition). Raises as `head`."""
@@ -162,18 +157,6 @@ class GroupLog:
 
             self._commit("COMMIT OFFSETS", actions, deadline, claim)
         self._removed(dead)
-
-    def commit_pending(self, claim: Claim, pending: Sequence[PendingOffsets], deadline: float) -> None:
-        """Commit those of the pending offsets that may be committed, on behalf of their members, as the leader that
-        `claim` names. Raises what `DeltaLog.commit` raises."""
-        self._sync_topics([offset for of_member in pending for offset in of_member.offsets])
-        with self._lock:
-            self._catch_up()
-
-            def actions(state: TableState, now: int) -> list[Action]:
-                return offset_actions(state, acceptable(state, self._head(state), pending), now)
-
-            self._commit("COMMIT OFFSETS", actions, deadline, claim, {"pending": "true"})
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
@@ -270,18 +253,10 @@ class GroupLog:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _commit(
-        self,
-        operation: str,
-        plan: Plan,
-        deadline: float,
-        claim: Claim | None = None,
-        parameters: Mapping[str, str] | None = None,
-    ) -> None:
+    def _commit(self, operation: str, plan: Plan, deadline: float, claim: Claim | None = None) -> None:
         """Commit what `plan` returns for the slot that is tried; nothing if that is no action."""
         txn_id = self._clock.unique_id()
         by = {} if claim is None else {"member": claim.member_id, "generation": str(claim.generation)}
-        by |= parameters or {}
 
         def write(state: TableState) -> Draft | Abandoned[None]:
             now = self._clock.time_ms()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -14,7 +13,6 @@ from deltaq.errors import KafkaError, KafkaException, UnknownTopic
 from deltaq.groups.fencing import Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset
-from deltaq.groups.pending import PENDING_MAX, PendingOffsets
 from deltaq.groups.state import GroupHead
 from deltaq.message import TopicPartition
 
@@ -24,13 +22,6 @@ HandOver: TypeAlias = "Callable[[GroupHead, Claim], GroupHead | None]"
 """A change of the membership on behalf of a member; None if nothing is left to do."""
 
 COMMIT_TIMEOUT_S = 60.0
-
-SHARED_BEATS = 4
-"""Heartbeat intervals for which a consumer waits for the leader to commit its offsets: one until the next heartbeat,
-one until the leader reads it, one for the commit and the read of its entry, and one to spare."""
-
-RETRY_SHARING_S = 30.0
-"""How long a consumer then commits its offsets itself before it shows them to the leader again."""
 
 WAIT_MAX_S = 60.0
 """Longest uninterrupted wait. A finalizer that runs in the thread itself just before it waits cannot wake it."""
@@ -44,14 +35,6 @@ class ToCommit:
     topic_id: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """Since when, and since which version of the log, heartbeats show an offset of a partition to the leader."""
-
-    at: float
-    after: int
-
-
 @dataclass(eq=False)
 class OffsetCommitter:
     """Commits offsets for one consumer, in the order of the calls.
@@ -59,11 +42,6 @@ class OffsetCommitter:
     `claim()` is None for a consumer that uses `assign`. `topic(name)` returns a topic's id and number of
     partitions, or None if it does not exist. `on_result(error, partitions)` gets the result of every asynchronous and
     periodic commit; `interval_s` is infinite without periodic commits.
-
-    Periodic commits of several members are combined: the membership's thread calls `pending` for each heartbeat, and
-    the leader commits what heartbeats show (`groups/pending.py`). An offset that the leader has not committed after
-    `SHARED_BEATS` heartbeats is committed here. The thread finds out what the leader has committed from what the
-    membership has read of the log.
     """
 
     _log: GroupLog
@@ -73,15 +51,8 @@ class OffsetCommitter:
     _on_result: Callable[[KafkaError | None, list[TopicPartition]], None]
     _interval_s: float
     _clock: Clock
-    _heartbeat_interval_s: float = float("inf")
     _queue: deque[tuple[Sequence[ToCommit], Claim | None]] = field(default_factory=deque)
     _last: dict[tuple[str, int], tuple[str | None, int]] = field(default_factory=dict)
-    _shown: dict[tuple[str, int], _Shown] = field(default_factory=dict)
-    _shown_at: float = float("-inf")  # of the last call of `pending` that could have shown offsets
-    _share_from: float = float("-inf")
-    _to_lead: Sequence[PendingOffsets] | None = None  # pending offsets of others, to be committed
-    _is_committing: bool = False
-    _due_at: float = float("inf")
     _closing: bool = False
     _own_thread: int | None = None
     _thread: Thread | None = None
@@ -98,7 +69,7 @@ class OffsetCommitter:
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
         """Commit synchronously, after all queued commits. A result has its `error` set if its topic or partition does
         not exist. Raises UnknownTopic if none of them exists, Fenced, Unavailable, OutcomeUnknown."""
-        with self._committing():
+        with self._commit_lock:
             self._commit_queued()
             return self._commit(offsets, self._claim(), wait=True)
 
@@ -111,7 +82,7 @@ class OffsetCommitter:
     def commit_stored(self, *, wait: bool = False) -> None:
         """Commit the stored offsets not committed yet, synchronously, and report to `on_result`. `wait` is that of
         `GroupLog.commit`."""
-        with self._committing():
+        with self._commit_lock:
             self._commit_queued()
             if new := self.uncommitted():
                 self._commit_and_report(new, self._claim(), wait=wait)
@@ -119,7 +90,7 @@ class OffsetCommitter:
     def hand_over(self, operation: str, plan: HandOver, *, commit_stored: bool) -> None:
         """Change the group's membership on behalf of the consumer, after all queued commits. With `commit_stored`, the
         stored offsets not committed yet are in the same entry. Raises what `GroupLog.change` raises."""
-        with self._committing():
+        with self._commit_lock:
             self._commit_queued()
             claim = self._claim()
             if claim is None:
@@ -136,7 +107,7 @@ class OffsetCommitter:
 
     def finish_queued(self) -> None:
         """Make all queued commits, synchronously."""
-        with self._committing():
+        with self._commit_lock:
             self._commit_queued()
 
     def uncommitted(self) -> list[ToCommit]:
@@ -148,8 +119,6 @@ class OffsetCommitter:
     def forget(self) -> None:
         """Forget which offsets were committed: another consumer may now own the partitions and commit others."""
         self._last.clear()
-        with self._changed:
-            self._shown.clear()
 
     def close(self) -> None:
         """Make all queued commits, end the thread and wait for it."""
@@ -162,100 +131,6 @@ class OffsetCommitter:
             self._closing = True
             self._changed.notify_all()
         return self._thread
-
-    # --- offsets that the leader of the group commits ---
-
-    def pending(self) -> PendingOffsets | None:
-        """The offsets that the next heartbeat shows to the leader. None while an own commit is under way: its order
-        relative to theirs would be open."""
-        now = self._clock.monotonic()
-        with self._changed:
-            if self._is_committing or self._queue or now < self._share_from or not self._can_share:
-                return None
-            return self._to_show(now)
-
-    @property
-    def _can_share(self) -> bool:
-        """Whether heartbeats are frequent enough for the periodic commits, if there are any."""
-        return self._heartbeat_interval_s <= self._interval_s < float("inf")
-
-    def _to_show(self, now: float) -> PendingOffsets | None:
-        claim, new = self._claim(), self.uncommitted()
-        if claim is None or len(new) > PENDING_MAX or not all(entry.topic_id for entry in new):
-            return None
-        self._shown_at = now
-        self._changed.notify_all()  # time to find out what the leader has committed
-        is_early = not self._shown and self._due_at - now >= 2 * self._heartbeat_interval_s
-        if not new or is_early:
-            return None
-        after = self._log.last_read().version
-        self._shown = {_key(entry): self._shown.get(_key(entry), _Shown(now, after)) for entry in new}
-        return PendingOffsets(claim.member_id, claim.generation, after, tuple(map(_committed, new)))
-
-    def commit_pending(self, pending: Sequence[PendingOffsets]) -> None:
-        """Let the thread commit these offsets of other members, and those of this consumer, in one entry."""
-        with self._changed:
-            self._to_lead = pending
-            self._changed.notify_all()
-
-    def _lead(self, pending: Sequence[PendingOffsets]) -> None:
-        with self._committing():
-            self._commit_queued()
-            claim = self._claim()
-            with self._changed:
-                own = self._to_show(self._clock.monotonic()) if self._can_share else None
-            if claim is None or not (pending or own):
-                return
-            try:
-                deadline = self._clock.monotonic() + self._heartbeat_interval_s
-                self._log.commit_pending(claim, [*pending, *([own] if own else [])], deadline)
-            except KafkaException as error:  # the next heartbeats show these offsets again
-                _log.info("offsets of other members not committed group=%r reason=%s", self._log.group, error)
-
-    def _note_shared(self) -> None:
-        """Note and report which of the offsets that heartbeats have shown are committed."""
-        state, results = self._log.last_read(), []
-        with self._changed:
-            for entry in self._stored():
-                shown, offset = self._shown.get(_key(entry)), _committed(entry)
-                if shown is not None and state.txn_slots.get(offset.app_id, -1) > shown.after:
-                    committed = state.txns[offset.app_id].version
-                    self._last[_key(entry)] = entry.topic_id, committed
-                    del self._shown[_key(entry)]
-                    results.append(TopicPartition(offset.topic, offset.partition, committed, offset.metadata))
-        if results:
-            self._on_result(None, results)
-
-    def _is_shared(self) -> bool:
-        """Whether the leader commits in time what heartbeats show."""
-        now = self._clock.monotonic()
-        longest_s = SHARED_BEATS * self._heartbeat_interval_s
-        if now - self._shown_at > longest_s:
-            return False
-        with self._commit_lock:
-            self._note_shared()
-        uncommitted = {_key(entry) for entry in self.uncommitted()}
-        with self._changed:
-            self._shown = {key: shown for key, shown in self._shown.items() if key in uncommitted}
-            oldest = min((shown.at for shown in self._shown.values()), default=now)
-        if now - oldest > longest_s:
-            _log.info("the leader does not commit the offsets of this member group=%r", self._log.group)
-            self._share_from = now + RETRY_SHARING_S
-            return False
-        return True
-
-    # --- own commits ---
-
-    @contextmanager
-    def _committing(self) -> Iterator[None]:
-        with self._commit_lock:
-            with self._changed:
-                self._is_committing = True
-            try:
-                yield
-            finally:
-                with self._changed:
-                    self._is_committing = False
 
     def _commit(self, offsets: Sequence[ToCommit], claim: Claim | None, *, wait: bool) -> list[TopicPartition]:
         results, known = self._located(offsets)
@@ -283,9 +158,6 @@ class OffsetCommitter:
 
     def _note(self, offsets: Sequence[ToCommit]) -> None:
         self._last.update({_key(entry): (entry.topic_id, entry.wanted.offset) for entry in offsets})
-        with self._changed:
-            for entry in offsets:
-                self._shown.pop(_key(entry), None)
 
     def _deadline(self) -> float:
         return self._clock.monotonic() + COMMIT_TIMEOUT_S
@@ -338,30 +210,19 @@ class OffsetCommitter:
             if self._own_thread is not None:
                 return  # an interrupted `begin` has already started a thread
             self._own_thread = this_thread()
-        self._due_at = self._clock.monotonic() + self._interval_s
+        due_at = self._clock.monotonic() + self._interval_s
         while not self._closing or self._queue:
             with self._changed:
-                left = self._due_at - self._clock.monotonic()
-                if left > 0 and not self._queue and not self._closing and self._to_lead is None:
+                left = due_at - self._clock.monotonic()
+                if left > 0 and not self._queue and not self._closing:
                     self._changed.wait(min(left, WAIT_MAX_S))
-                due = self._clock.monotonic() >= self._due_at and not self._closing
-                to_lead, self._to_lead = self._to_lead, None
-            if to_lead is not None:
-                self._lead(to_lead)
+                due = self._clock.monotonic() >= due_at and not self._closing
             if due:
-                if not self._is_shared():
-                    self.commit_stored()
-                self._due_at = self._clock.monotonic() + self._interval_s
-            elif self._queue:
-                self.finish_queued()
-            elif self._shown and not self._closing and not self._is_shared():
                 self.commit_stored()
+                due_at = self._clock.monotonic() + self._interval_s
+            else:
+                self.finish_queued()
 
 
 def _key(entry: ToCommit) -> tuple[str, int]:
     return entry.wanted.topic, entry.wanted.partition
-
-
-def _committed(entry: ToCommit) -> CommittedOffset:
-    wanted = entry.wanted
-    return CommittedOffset(wanted.topic, entry.topic_id or "", wanted.partition, wanted.offset, wanted.metadata)

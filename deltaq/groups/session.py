@@ -6,9 +6,8 @@ Each session has its own member id, so that commits of an earlier one are refuse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from deltaq import metrics, names
 from deltaq.clock import Clock
@@ -16,7 +15,6 @@ from deltaq.groups.fencing import Claim, not_a_member
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.log import GroupLog
-from deltaq.groups.pending import PendingOffsets
 from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized
 from deltaq.groups.state import GroupHead, Key, Member
 from deltaq.store import Store
@@ -47,19 +45,9 @@ class GroupView:
         return Claim(self.member_id, self.generation, self.instance_id)
 
 
-class OffsetSharing(Protocol):
-    """Lets the leader of the group commit the offsets of all members. Called by the membership's thread."""
-
-    def pending(self) -> PendingOffsets | None:
-        """The offsets that the next heartbeat shows to the leader."""
-
-    def commit_pending(self, pending: Sequence[PendingOffsets]) -> None:
-        """Commit these offsets of other members, soon, as the leader."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a consumer joins its group with. `sharing` is None if it always commits its offsets itself."""
+    """What a consumer joins its group with."""
 
     store: Store
     log: GroupLog
@@ -67,7 +55,6 @@ class Candidate:
     strategies: Strategies
     heartbeat_interval_s: float
     clock: Clock
-    sharing: OffsetSharing | None = None
 
     def session(self, publish: Callable[[], None]) -> Session:
         """A new session, which has not joined yet."""
@@ -164,7 +151,7 @@ class Session:
         of = self._of
         try:
             if of.clock.monotonic() >= self._heartbeat.due_at:
-                self._heartbeat.beat(self.member_id, self._pending())
+                self._heartbeat.beat(self.member_id)
         finally:  # Fenced takes precedence over the reason why the heartbeat failed
             head = of.log.head()
             self._read_at = of.clock.monotonic()
@@ -207,10 +194,7 @@ class Session:
     def _remove_dead(self, head: GroupHead) -> None:
         if self._of.clock.monotonic() < self._members.due_at:
             return
-        dead = self._members.dead(head, self.member_id)
-        if self._shares and head.leader == self.member_id:
-            self._shares.commit_pending(self._members.pending)
-        if dead:
+        if dead := self._members.dead(head, self.member_id):
             self._publish(self.leave(dead))
             _log.info("members removed group=%r members=%s", self._of.log.group, ", ".join(map(repr, sorted(dead))))
             self._removed(dead)
@@ -219,15 +203,6 @@ class Session:
         if dead:
             metrics.MEMBERS_REMOVED.add(len(dead), group=self._of.log.group)
             self._remove_heartbeats(dead)
-
-    @property
-    def _shares(self) -> OffsetSharing | None:
-        """With whom offset commits are shared; None while this is the only member."""
-        return self._of.sharing if self._head is not None and len(self._head.members) > 1 else None
-
-    def _pending(self) -> PendingOffsets | None:
-        pending = self._shares.pending() if self._shares else None
-        return pending if pending is not None and pending.member_id == self.member_id else None
 
     def _remove_heartbeats(self, member_ids: Collection[str]) -> None:
         for member_id in member_ids:

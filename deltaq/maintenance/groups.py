@@ -12,6 +12,7 @@ from deltaq.delta.log import DeltaLog
 from deltaq.delta.store_errors import raising_unavailable
 from deltaq.delta.table_state import TableState
 from deltaq.errors import GroupInUse, KafkaException
+from deltaq.groups.liveness import heartbeat_name
 from deltaq.groups.log import GroupChanged, GroupLog
 from deltaq.groups.state import group_head
 from deltaq.maintenance.background_tasks import BackgroundTasks
@@ -46,7 +47,8 @@ class Heartbeat:
 def plan_heartbeats(
     members: frozenset[str], beats: Mapping[str, Heartbeat], now_s: float, oldest_ms: int, grace_s: float
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """(dead members, ids of heartbeat objects to remove) of a group with `members`, at uptime `now_s`.
+    """(dead members, names of heartbeat objects to remove) of a group with `members`, at uptime `now_s`. Members are
+    known by the names of their heartbeat objects.
 
     The object of a non-member is removed if it does not change: a client that is about to join rewrites it. A member is
     dead if its object does not change and was written before `oldest_ms`. This rule is for abandoned groups: a client
@@ -82,7 +84,7 @@ class GroupPass:
         self._report = Report("group", group, notify)
         self._log = GroupLog(store, group, clock, "deltaq-maintenance")
         self._log_maintenance = LogMaintenance(store, self._folder, clock, settings, self._report)
-        self._beats: dict[str, Heartbeat] = {}  # by member id
+        self._beats: dict[str, Heartbeat] = {}  # by the name of the object
         self._is_watching = False  # whether heartbeats must be seen unchanged a second time
 
     def plan(self) -> Counter[str]:
@@ -155,7 +157,8 @@ class GroupPass:
         return log
 
     def _members(self, state: TableState) -> frozenset[str]:
-        return frozenset(group_head(state, self._folder).members)
+        """The members by the names of their heartbeat objects, which members of one process may share."""
+        return frozenset(heartbeat_name(*member) for member in group_head(state, self._folder).members.items())
 
     def _is_expired(self, state: TableState, dead: frozenset[str]) -> bool:
         """Whether the group's offsets and its dead members are to be removed.
@@ -174,8 +177,10 @@ class GroupPass:
     def _forget(self, state: TableState, dead: frozenset[str]) -> None:
         self._report.line(f"forget {len(state.txns)} committed offsets")
         deadline = self._clock.monotonic() + FORGET_TIMEOUT_S
+        members = group_head(state, self._folder).members
+        removed = [member_id for member_id, member in members.items() if heartbeat_name(member_id, member) in dead]
         try:
-            self._log.forget_offsets(None, deadline, sorted(dead), at_version=state.version)
+            self._log.forget_offsets(None, deadline, removed, at_version=state.version)
         except (GroupChanged, GroupInUse):
             return  # a member has joined or committed meanwhile
         self._report.counts["offsets forgotten"] += len(state.txns)

@@ -187,6 +187,7 @@ def main() -> None:
     parser.add_argument("--name", default=Settings.name, help="shown in the group and in the database's sessions")
     parser.add_argument("--batch-rows", type=int, default=Settings.batch_rows, help="rows in one transaction, at most")
     parser.add_argument("--linger", type=float, default=Settings.linger_s, help="seconds to collect a transaction")
+    parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds until a dead replica is replaced")
     parser.add_argument("--database-delay", type=float, default=0.0, help="seconds to add to each transaction")
     args = parser.parse_args()
 
@@ -198,6 +199,7 @@ def main() -> None:
             args.name,
             batch_rows=args.batch_rows,
             linger_s=args.linger,
+            session_timeout_ms=int(args.session_timeout * 1000),
             database_delay_s=args.database_delay,
         )
     )

@@ -90,7 +90,6 @@ SOMETIMES: dict[str | None, tuple[str, ...]] = {
         "lost race of a group",
         "partitions were added",
         "partitions were lost",
-        "the leader committed an offset of another member",
     ),
 }
 """Events that must occur somewhere in a set of runs, by kind of scenario; otherwise the runs do not test what they are

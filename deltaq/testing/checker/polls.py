@@ -45,6 +45,7 @@ class Replay:
         self._group_of: dict[str, str] = {}
         self._subscribed: dict[str, Operation] = {}
         self._in_endless_poll: set[str] = set()
+        self._polling: dict[str, Operation] = {}
         self._before_transaction: dict[str, dict[Partition, _Position | None]] = {}
         self._runs: dict[Partition, list[tuple[int, int]]] = defaultdict(list)
 
@@ -107,6 +108,7 @@ class Replay:
             self._subscribed.pop(process, None)
             self._group_of.pop(process, None)
             self._in_endless_poll.discard(process)
+            self._polling.pop(process, None)
 
     def _end(self, operation: Operation, now: float) -> Iterator[Anomaly]:
         if operation.kind == "poll":
@@ -121,6 +123,7 @@ class Replay:
             self._end_transaction(operation.process, transaction.outcome)
 
     def _begin_poll(self, poll: Operation) -> None:
+        self._polling[poll.process] = poll
         group = self._group_of.get(poll.process)
         if group is None:
             return
@@ -140,8 +143,10 @@ class Replay:
 
     def _assign(self, assignment: Operation) -> Iterator[Anomaly]:
         process, group = assignment.process, assignment.group
-        if group is not None:
+        if group is not None and self._group_of.get(process) != group:
             self._group_of[process] = group
+            if (poll := self._polling.get(process)) is not None:  # it returns records as a member that it was not yet
+                self._begin_poll(poll)
         for partition, start in assignment.positions:
             if group is None:
                 self._seek(assignment, partition, start)
@@ -189,6 +194,7 @@ class Replay:
 
     def _end_poll(self, poll: Operation) -> Iterator[Anomaly]:
         process, transaction = poll.process, self._facts.transaction(poll)
+        self._polling.pop(process, None)
         positions, undo = self._positions[process], self._before_transaction.get(process)
         counts = not self._facts.is_undone(poll)
         for topic, number, offset, _ in poll.records:

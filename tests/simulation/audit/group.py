@@ -38,8 +38,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was written. With
-    `is_combined` that is the leader, and the offsets are those of the owners."""
+    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was written."""
 
     version: int
     landed: float
@@ -47,7 +46,6 @@ class GroupEntry:
     by: str
     by_generation: int
     offsets: dict[str, int]
-    is_combined: bool
     head: dict[str, Any] | None
 
     def __str__(self) -> str:
@@ -92,18 +90,16 @@ class GroupAudit:
                 continue
             topic, _, partition = app_id.split("/")
             owner = self.owners.get((topic, int(partition)))
-            by = owner.member if entry.is_combined and owner is not None else entry.by
-            is_fenced = owner is not None and (owner.member != by or entry.by_generation < owner.since)
+            is_fenced = owner is not None and (owner.member != entry.by or entry.by_generation < owner.since)
             self._claim(entry, not is_fenced, f"commits {app_id}, which {owner} owns")
-            is_member = by in self.members or not (self.members or by)
+            is_member = entry.by in self.members or not (self.members or entry.by)
             self._claim(entry, is_member, f"commits {app_id}, and is no member")
             is_known = entry.by_generation <= self.generation
             self._claim(entry, is_known, f"commits {app_id} in a generation after {self.generation}")
             before = self.offsets.get(app_id, -1)
             self._claim(entry, offset >= before, f"moves {app_id} back from {before} to {offset}")
             self.offsets[app_id] = offset
-            self.committed[app_id].append((entry.landed, offset, self.clients.get(by, "")))
-            self.happened["the leader committed an offset of another member"] += by != entry.by
+            self.committed[app_id].append((entry.landed, offset, self.clients.get(entry.by, "")))
 
     # --- membership ---
 
@@ -262,7 +258,6 @@ def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
         by.get("member", ""),
         int(by.get("generation", -1)),
         {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
-        "pending" in by,
         next((json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"), None),
     )
 

@@ -219,6 +219,23 @@ def test_a_sole_writer_does_not_pause_for_an_occasional_writer(clock):
     assert values(store) == [0, 1]
 
 
+def test_a_contended_writer_that_stood_still_does_not_pause_in_proportion(clock):
+    inner = MemoryStore("test")
+    theirs = opened(inner, clock)
+
+    def meanwhile() -> None:
+        commit(theirs, 2)
+        clock.advance(20)
+
+    ours = opened(Interrupted(inner, "create", slot(2), meanwhile), clock)
+    commit(theirs, 0)
+    assert commit(ours, 1).lost_races == 1
+    before = clock.monotonic()
+    assert commit(ours, 3).lost_races == 1
+    assert clock.monotonic() - before < 25
+    assert values(inner) == [0, 1, 2, 3]
+
+
 def test_a_sole_writer_creates_without_a_read_before(clock):
     store = FaultyStore(MemoryStore("test"))
     ours, theirs = opened(store, clock), opened(store.inner, clock)
@@ -468,6 +485,10 @@ class Interrupted(FaultyStore):
     def get(self, key: str) -> bytes:
         self._interrupt("get", key)
         return super().get(key)
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        self._interrupt("create", key)
+        super().create(key, data, after)
 
     def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectEntry]:
         self._interrupt("list", prefix)

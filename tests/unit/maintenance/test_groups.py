@@ -25,7 +25,7 @@ from deltaq.names import entry_version, group_folder, member_key
 from deltaq.store import MemoryStore, Store, forget_memory_store, open_store
 from deltaq.testing import Crash, Effect, Fault, FaultyStore, ManualClock, Rule
 from deltaq.topics.log import TopicLog
-from tests.doubles.groups import FOREVER, commit, join, leave
+from tests.doubles.groups import FOREVER, commit, join, leave, new_member
 from tests.doubles.reading import drain, eventually
 
 FOLDER = group_folder("g")
@@ -276,6 +276,24 @@ def test_orphan_heartbeats_are_removed_and_those_of_members_and_joiners_stay(wor
         maintainer.run()
         world.clock.advance(CLEAN_UP_GRACE_S)
     assert world.heartbeats() == ["a", "waiting"]
+
+
+def test_the_heartbeat_that_members_of_one_process_share_is_that_of_each_of_them(world):
+    for member in "ab":
+        join(world.log(), member, new_member(member, heartbeat="process"))
+    commit(world.log(), "a", offset(5))
+    maintainer = world.maintainer()
+    for beat in range(4):
+        world.beat("process", b"%d" % beat)
+        maintainer.run()
+        world.clock.advance(CLEAN_UP_GRACE_S)
+    assert world.heartbeats() == ["process"]
+    world.clock.advance(8 * DAY_S)
+    maintainer.run()
+    world.clock.advance(CLEAN_UP_GRACE_S)
+    maintainer.run()
+    assert world.log().head().members == {}
+    assert (world.committed(), world.heartbeats()) == (None, [])
 
 
 def test_the_heartbeat_of_a_never_created_group_is_removed(world):

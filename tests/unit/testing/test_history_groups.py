@@ -73,6 +73,23 @@ def test_a_poll_that_never_ended_may_have_handed_out_what_was_committed():
     assert story.names() == []
 
 
+def test_the_poll_in_which_a_member_joins_counts_as_read_by_the_group():
+    story = Story()
+    story.log("a", "b", "c", "d")
+    story.assign("c1", [T], group="g")
+    story.polls("c1", (0, "a"))
+    story.commits("c1", 1)
+    story.crash("c1")
+    joining = story.poll("c2")
+    story.assign("c2", [T], group="g")
+    joining.ok([(*T, 1, "b"), (*T, 2, "c")])
+    story.commits("c2", 3)
+    story.crash("c2")
+    story.assign("c3", [T], group="g")
+    story.polls("c3", (3, "d"))
+    assert story.names() == []
+
+
 def test_positions_that_a_transaction_commits_count_when_it_does():
     for ending, start in (("ok", 2), ("fail", 0)):
         story = Story()

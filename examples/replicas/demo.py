@@ -1,0 +1,196 @@
+"""Run a producer, replicas and a PostgreSQL, and show who counts what. Keys kill, pause, resume and add replicas."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from rich.console import Console
+from rich.live import Live
+
+from examples.replicas.database import Database
+from examples.replicas.keys import Keys
+from examples.replicas.layout import EVENTS, GROUP, create_topic
+from examples.replicas.observer import NAME, Observer, Snapshot
+from examples.replicas.postgres import NoPostgres, Postgres
+from examples.replicas.processes import Program, resident_megabytes
+from examples.replicas.table import ReplicaState, render
+
+REFRESH_S = 0.5
+RATES_OVER = 4
+"""Refreshes over which rates are taken."""
+
+DRAIN_S = 30.0
+
+
+class Fleet:
+    """The producer and the replicas. The keys act on the selected replica."""
+
+    def __init__(self, root: str, database_url: str, folder: Path, rate: float, session_timeout_s: float) -> None:
+        self._place = ("--root", root)
+        self._of_replicas = ("--database-url", database_url, "--session-timeout", str(session_timeout_s))
+        self._folder = folder
+        self.selected = 0
+        self.replicas: list[Program] = []
+        self.producer = Program("producer", "producer", folder, *self._place, "--rate", str(rate))
+
+    def add(self) -> None:
+        """Start another replica."""
+        name = f"{NAME}{len(self.replicas) + 1}"
+        self.replicas.append(Program("service", name, self._folder, *self._place, *self._of_replicas, "--name", name))
+
+    def press(self, key: str) -> None:
+        """Do what a key says. Other keys do nothing."""
+        chosen = self.replicas[self.selected]
+        if key.isdigit() and 0 < int(key) <= len(self.replicas):
+            self.selected = int(key) - 1
+        elif key == "a":
+            self.add()
+        elif key == "k" and chosen.state in ("running", "paused"):
+            chosen.kill()
+        elif key == "p" and chosen.state == "running":
+            chosen.pause()
+        elif key == "r" and chosen.state == "paused":
+            chosen.resume()
+
+    def states(self) -> list[ReplicaState]:
+        """The replicas for the table."""
+        running = [program for program in self.replicas if program.state in ("running", "paused")]
+        memory = resident_megabytes(running)
+        return [ReplicaState(each.name, each.state, memory.get(each.pid)) for each in self.replicas]
+
+    def check(self) -> None:
+        """Raise SystemExit with the log of a program that has failed."""
+        for program in (self.producer, *self.replicas):
+            if program.state == "failed":
+                raise SystemExit(f"{program.name} failed:\n{program.log.read_text()}")
+
+    def close(self) -> None:
+        """End all programs."""
+        programs = [self.producer, *self.replicas]
+        for program in programs:
+            program.begin_to_stop()
+        for program in programs:
+            program.stop()
+
+
+@contextmanager
+def database(url: str | None, sessions_max: int) -> Iterator[tuple[str, str]]:
+    """The URLs of the replicas and of the observer: of a server that runs as long as the block, or of a schema in the
+    database that `url` names."""
+    if url is None:
+        with Postgres(sessions_max) as server:
+            yield server.url, server.admin_url
+        return
+    schema = f"deltaq_replicas_{os.getpid()}"
+    options = f"{conninfo_to_dict(url).get('options', '')} -c search_path={schema}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}".encode())
+    try:
+        yield (make_conninfo(url, options=options),) * 2
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+class Screen:
+    """The table on the terminal, and what it remembers of earlier refreshes."""
+
+    def __init__(self, observer: Observer, fleet: Fleet, sessions_max: str) -> None:
+        self._observer = observer
+        self._fleet = fleet
+        self._sessions_max = sessions_max
+        self._seen: deque[Snapshot] = deque([observer.observe()], maxlen=RATES_OVER)
+        self._peak = 0
+
+    def refresh(self, live: Live) -> Snapshot:
+        """Show the present state, and return it."""
+        now = self._observer.observe()
+        sessions = sum(now.sessions.values())
+        self._peak = max(self._peak, sessions)
+        shown = f"{sessions} (peak {self._peak}, {self._sessions_max})"
+        live.update(render(self._seen[0], now, self._fleet.states(), self._fleet.selected, shown), refresh=True)
+        self._seen.append(now)
+        return now
+
+
+def run(fleet: Fleet, screen: Screen, live: Live, keys: Keys, seconds: float) -> None:
+    """Refresh the table and obey the keys, until `q` or the end of the time. Then stop the producer, and wait until the
+    replicas have counted all records."""
+    end_at = time.monotonic() + seconds
+    while (left_s := end_at - time.monotonic()) > 0:
+        fleet.check()
+        screen.refresh(live)
+        pressed = keys.wait(min(REFRESH_S, left_s))
+        if "q" in pressed:
+            break
+        for key in pressed:
+            fleet.press(key)
+    fleet.producer.stop()
+    for replica in fleet.replicas:
+        replica.resume()
+    end_at = time.monotonic() + DRAIN_S
+    while (now := screen.refresh(live)).counted < now.produced and time.monotonic() < end_at:
+        fleet.check()
+        keys.wait(REFRESH_S)
+
+
+def main() -> None:
+    """Run the program."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--root", default=None, help="where the topics are; without, in a temporary folder")
+    parser.add_argument("--replicas", type=int, default=3, help="how many to start with")
+    parser.add_argument("--rate", type=float, default=2_000, help="events per second")
+    parser.add_argument("--sessions", type=int, default=2, help="sessions that PostgreSQL accepts from all replicas")
+    parser.add_argument("--session-timeout", type=float, default=6.0, help="seconds until a dead replica is replaced")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
+    args = parser.parse_args()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    url = os.environ.get("DATABASE_URL")
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="deltaq-replicas-")))
+            # Each run has its own root, so that existing topics stay untouched.
+            own = f"replicas-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+            root = str(folder / "topics") if args.root is None else f"{args.root.rstrip('/')}/{own}"
+            print(f"topics in {root}; PostgreSQL takes a few seconds to start" if url is None else root, flush=True)
+            urls = stack.enter_context(database(url, args.sessions))
+            show(args, root, folder, *urls, stack)
+    except NoPostgres as error:
+        raise SystemExit(str(error)) from None
+
+
+def show(args: argparse.Namespace, root: str, folder: Path, url: str, observer_url: str, stack: ExitStack) -> None:
+    """Start the programs, run them, and print what they have counted."""
+    create_topic(root)
+    tables = Database(url, "demo", GROUP, EVENTS.name, threading.Event())
+    tables.create_tables()
+    tables.close()
+    observer = stack.enter_context(closing(Observer(root, observer_url)))
+    fleet = stack.enter_context(closing(Fleet(root, url, folder, args.rate, args.session_timeout)))
+    for _ in range(args.replicas):
+        fleet.add()
+    limit = "no cap of ours" if "DATABASE_URL" in os.environ else f"cap {args.sessions}"
+    with Live(console=Console(), auto_refresh=False) as live, Keys() as keys:
+        run(fleet, Screen(observer, fleet, limit), live, keys, args.seconds)
+    last = observer.observe()
+    records, users = observer.totals()
+    print(f"\n{last.produced:,} events produced; the totals of {users:,} users add up to {records:,} events")
+
+
+if __name__ == "__main__":
+    main()

@@ -68,8 +68,8 @@ test-minio: $(INSTALLED) servers ## Run the object store tests on MinIO, and the
 test-lowest: $(LOWEST) ## Run the tests without Spark on the oldest supported libraries; ARGS="tests/unit" selects
 	@$(LOWEST_PY) -m pytest -p no:cacheprovider $(PARALLEL) $(or $(ARGS),tests/unit tests/contract tests/integration --ignore tests/unit/spark)
 
-crash: $(INSTALLED) servers ## Kill and stop writers, members of groups and MinIO at random, on local disk and on MinIO; an hour
-	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash $(ARGS)
+crash: $(INSTALLED) servers ## Kill and stop writers, members of groups, replicas and MinIO at random, on local disk and on MinIO; an hour
+	@$(PY) -m tests.servers.minio -- $(PY) -m pytest -m soak -s tests/crash tests/examples $(ARGS)
 
 servers: ## Build MinIO and versitygw into .tools, once; needs Go and network access; 4 minutes
 	@$(PYTHON) -m tests.servers.go_programs

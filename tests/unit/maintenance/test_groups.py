@@ -283,11 +283,13 @@ def test_the_heartbeat_that_members_of_one_process_share_is_that_of_each_of_them
         join(world.log(), member, new_member(member, heartbeat="process"))
     commit(world.log(), "a", offset(5))
     maintainer = world.maintainer()
-    for beat in range(4):
-        world.beat("process", b"%d" % beat)
-        maintainer.run()
-        world.clock.advance(CLEAN_UP_GRACE_S)
-    assert world.heartbeats() == ["process"]
+    for day in range(9):
+        world.beat("process", b"%d" % day)
+        for _ in range(2):  # unchanged for longer than the object of a stranger may be
+            maintainer.run()
+            world.clock.advance(CLEAN_UP_GRACE_S)
+        assert (world.heartbeats(), world.committed()) == (["process"], 5), "they live"
+        world.clock.advance(DAY_S)
     world.clock.advance(8 * DAY_S)
     maintainer.run()
     world.clock.advance(CLEAN_UP_GRACE_S)

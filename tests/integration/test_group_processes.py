@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from deltaq import Consumer, Fenced, KafkaError, Producer, Topic, TopicPartition
+from deltaq import AdminClient, Consumer, Fenced, GroupInUse, KafkaError, Producer, Topic, TopicPartition
 from deltaq.groups.log import GroupLog
 from deltaq.groups.session import POLL_S
 from deltaq.store import open_store
@@ -223,3 +223,43 @@ def test_a_zombie_member_cannot_commit_and_joins_again(topic):
         assert lost == [[0, 1, 2]]
         zombie.commit(asynchronous=False)
         assert committed(topic) == [20, 20, 20]
+
+
+# --- a group that is deleted ---
+
+
+def test_a_group_is_not_deleted_while_a_member_polls(topic, start):
+    child = start(**LONG)
+    child.wait_for("committed", 60)
+    with AdminClient({"bootstrap.servers": topic}) as admin, pytest.raises(GroupInUse) as caught:
+        admin.delete_consumer_groups(["g"])["g"].result(20)
+    assert caught.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
+    assert committed(topic) == [20, 20, 20]
+    fill(topic, 3)
+    child.wait_for("committed", 63)
+    assert child.of_kind("lost") == []
+
+
+@pytest.mark.fault("C3")
+def test_a_stopped_member_of_a_deleted_group_is_fenced_and_reads_from_the_beginning(topic, start):
+    child = start(**SHORT, **{"test.hold": 6})
+    child.wait_for("holds")
+    child.signal(signal.SIGSTOP)
+    with AdminClient({"bootstrap.servers": topic}) as admin:
+        eventually(lambda: is_deleted(admin), "the deletion of the group")
+    child.signal(signal.SIGCONT)
+    child.proceed()
+    child.wait_for("refused")
+    child.wait_for("committed", 5 + 60)
+    assert child.of_kind("lost") == [([0, 1, 2],)]
+    assert sorted(child.of_kind("read")[6:]) == [(partition, offset) for partition in range(3) for offset in range(20)]
+    assert committed(topic) == [20, 20, 20]
+
+
+def is_deleted(admin: AdminClient) -> bool:
+    """Try to delete the group; False while its member may be alive."""
+    try:
+        admin.delete_consumer_groups(["g"])["g"].result(20)
+    except GroupInUse:
+        return False
+    return True

@@ -19,6 +19,7 @@ from benchmarks.ageing import Life
 from benchmarks.client_cost import FULL_CLIENT_COST, QUICK_CLIENT_COST, measure_client_cost
 from benchmarks.contention import FULL_CONTENTION, QUICK_CONTENTION, measure_contention
 from benchmarks.flow import FULL_FLOW, QUICK_FLOW, measure_flows
+from benchmarks.groups import FULL_GROUPS, QUICK_GROUPS, measure_groups
 from benchmarks.latency import LatencyPlan, measure_latencies
 from benchmarks.load import Load
 from benchmarks.machine import delta_rs_version, describe, kafka_versions, store_version
@@ -71,6 +72,12 @@ SUITES: dict[str, Suite[Any]] = {
     ),
     "contention": Suite(
         FULL_CONTENTION, QUICK_CONTENTION, lambda plan, at: [measure_contention(at.root, plan, at.report)]
+    ),
+    "groups": Suite(
+        FULL_GROUPS,
+        QUICK_GROUPS,
+        measure_groups,
+        versions=lambda: kafka_versions() if os.environ.get("DELTAQ_BENCH_KAFKA") else {},
     ),
     "client": Suite(
         FULL_CLIENT_COST, QUICK_CLIENT_COST, lambda plan, at: [measure_client_cost(at.root, plan, at.report)]

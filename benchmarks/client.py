@@ -45,12 +45,12 @@ class Client:
         """What it is called in a report."""
         return "Kafka" if self.library == "confluent_kafka" else "deltaq"
 
-    def create_topic(self, topic: str) -> None:
-        """A new topic of one partition, which every client finds at once. Raises the library's KafkaException, and
+    def create_topic(self, topic: str, partitions: int = 1) -> None:
+        """A new topic, which every client finds at once. Raises the library's KafkaException, and
         TimeoutError if it is not to be found."""
         admin = import_module(f"{self.library}.admin")
         client = admin.AdminClient(dict(self.conf))
-        client.create_topics([admin.NewTopic(topic, num_partitions=1)])[topic].result()
+        client.create_topics([admin.NewTopic(topic, num_partitions=partitions)])[topic].result()
         with self.api.Producer(dict(self.conf)) as producer:
             give_up_at = monotonic() + TIMEOUT_S
             # A broker says that a topic is made before it can itself be asked for it.

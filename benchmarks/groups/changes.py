@@ -1,0 +1,241 @@
+"""How soon partitions get an owner: when a group is new, when a member joins or leaves, and when one is killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from threading import Event, Thread
+from time import monotonic, monotonic_ns
+from typing import Any
+from uuid import uuid4
+
+from benchmarks.client import START_TIMEOUT_S, Client
+from benchmarks.distribution import Distribution, distribution
+
+__all__ = ["Change", "Changes", "Takeover", "first_after", "measure_changes", "measure_takeovers"]
+
+PARTITIONS = 2
+POLL_S = 0.01
+EVENT_TIMEOUT_S = 60.0
+
+CHANGES = ("first assignment", "hand-over to a member that joins", "hand-over from a member that closes")
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a member reports: `kind` is "subscribed", "closing", "assigned" or "record"; of which partitions, when."""
+
+    kind: str
+    at_ns: int
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From the call of `subscribe` or `close` to the new owner's `on_assign`, and to its first record."""
+
+    name: str
+    assigned_ns: int
+    record_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """All rounds of one kind of change."""
+
+    client: str
+    strategy: str
+    name: str
+    assigned: Distribution
+    record: Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """From the SIGKILL of a member to the `on_assign` with which the other one has its partition."""
+
+    session_s: float
+    seconds: float
+
+
+def first_after(events: Sequence[Happened], kind: str, at_ns: int, partitions: frozenset[int] = frozenset()) -> int:
+    """When the first such event after a time happened that has one of the partitions, or any if none is given. Pure.
+
+    LookupError if there is none.
+    """
+    for event in events:
+        if event.kind == kind and event.at_ns >= at_ns and (not partitions or partitions & set(event.partitions)):
+            return event.at_ns
+    raise LookupError(f"no {kind} of {sorted(partitions)}")
+
+
+# --- the process of a member ------------------------------------------------------------------------------------------
+
+
+def _run_member(client: Client, topic: str, pipe: Connection) -> None:
+    """Take commands until one is None: a configuration to subscribe with, or "close"."""
+    consumer: Any = None
+    unread: set[int] = set()
+
+    def on_assign(_: object, assigned: Sequence[Any]) -> None:
+        numbers = tuple(sorted(tp.partition for tp in assigned))
+        unread.update(numbers)
+        pipe.send(Happened("assigned", monotonic_ns(), numbers))
+
+    with client.api.Consumer({**client.consumer_conf, "group.id": f"warm-{uuid4().hex}"}) as warm:
+        warm.list_topics(topic, timeout=START_TIMEOUT_S)  # code that is loaded at first use is not measured
+    while True:
+        if consumer is None or pipe.poll():
+            command = pipe.recv()
+            if command is None:
+                break
+            if command == "close":
+                pipe.send(Happened("closing", monotonic_ns()))
+                consumer.close()
+                consumer = None
+                continue
+            unread.clear()
+            consumer = client.api.Consumer({**client.consumer_conf, **command})
+            pipe.send(Happened("subscribed", monotonic_ns()))
+            consumer.subscribe([topic], on_assign=on_assign)
+        message = consumer.poll(POLL_S)
+        if message is not None and message.error() is None and message.partition() in unread:
+            unread.discard(message.partition())
+            pipe.send(Happened("record", monotonic_ns(), (message.partition(),)))
+
+
+class _Member:
+    """A member's process, as seen by the benchmark."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self.events: list[Happened] = []
+        self.process = context.Process(target=_run_member, args=(client, topic, theirs), daemon=True)
+        self.process.start()
+
+    def tell(self, command: object) -> None:
+        self._pipe.send(command)
+
+    def await_event(self, kind: str, after_ns: int, partitions: frozenset[int] = frozenset()) -> int:
+        """When it happened. Raises TimeoutError."""
+        give_up_at = monotonic() + EVENT_TIMEOUT_S
+        while True:
+            try:
+                return first_after(self.events, kind, after_ns, partitions)
+            except LookupError:
+                if not self._pipe.poll(max(0.0, give_up_at - monotonic())):
+                    raise TimeoutError(f"a member has reported {self.events[-5:]}, and no {kind!r}") from None
+                self.events.append(self._pipe.recv())
+
+    def owned(self) -> frozenset[int]:
+        """The partitions of the last assignment."""
+        return frozenset(next((event.partitions for event in reversed(self.events) if event.kind == "assigned"), ()))
+
+    def end(self) -> None:
+        if self.process.is_alive():
+            self.tell(None)
+        self.process.join()
+
+
+@contextmanager
+def _members(client: Client, topic: str) -> Iterator[tuple[_Member, _Member]]:
+    """Two processes of members, and records for all partitions every few milliseconds."""
+    client.create_topic(topic, PARTITIONS)
+    stop = Event()
+    producing = Thread(target=partial(_produce, client, topic, stop), daemon=True)
+    both = _Member(client, topic), _Member(client, topic)
+    producing.start()
+    try:
+        yield both
+    finally:
+        for member in both:
+            member.end()
+        stop.set()
+        producing.join()
+
+
+def _produce(client: Client, topic: str, stop: Event) -> None:
+    with client.api.Producer({**client.conf, "linger.ms": 5}) as producer:
+        while not stop.wait(0.01):
+            for partition in range(PARTITIONS):
+                producer.produce(topic, b"x" * 100, partition=partition)
+            producer.poll(0)
+
+
+# --- the measurements -------------------------------------------------------------------------------------------------
+
+
+def measure_changes(client: Client, strategy: str, rounds: int) -> Iterator[Changes]:
+    """Each change `rounds` times, each time in a new group."""
+    found: list[Change] = []
+    with _members(client, f"changes-{uuid4().hex[:12]}") as (first, second):
+        for _ in range(rounds):
+            found += _round(first, second, strategy)
+    for name in CHANGES:
+        same = [change for change in found if change.name == name]
+        assigned, record = (distribution(times) for times in zip(*map(_times, same), strict=True))
+        yield Changes(client.name, strategy, name, assigned, record)
+
+
+def _times(change: Change) -> tuple[int, int]:
+    return change.assigned_ns, change.record_ns
+
+
+def _conf(strategy: str, **more: object) -> dict[str, object]:
+    group = f"group-{uuid4().hex[:12]}"
+    return {"group.id": group, "partition.assignment.strategy": strategy, "auto.offset.reset": "latest", **more}
+
+
+def _round(first: _Member, second: _Member, strategy: str) -> Iterator[Change]:
+    conf, begun_ns, everything = _conf(strategy), monotonic_ns(), frozenset(range(PARTITIONS))
+    yield _changed(CHANGES[0], first, begun_ns, lambda: first.tell(conf), "subscribed", first, everything)
+    begun_ns = monotonic_ns()
+    yield _changed(CHANGES[1], second, begun_ns, lambda: second.tell(conf), "subscribed", second, everything)
+    moved = everything - second.owned()
+    begun_ns = monotonic_ns()
+    yield _changed(CHANGES[2], first, begun_ns, lambda: first.tell("close"), "closing", second, moved)
+    second.tell("close")
+    second.await_event("closing", monotonic_ns() - 1)
+
+
+def _changed(
+    name: str,
+    actor: _Member,
+    begun_ns: int,
+    act: Callable[[], None],
+    kind: str,
+    owner: _Member,
+    partitions: frozenset[int],
+) -> Change:
+    """Let `actor` act, and wait until `owner` has been assigned one of the partitions and has a record of it."""
+    act()
+    acted_ns = actor.await_event(kind, begun_ns)
+    assigned_ns = owner.await_event("assigned", acted_ns, partitions)
+    record_ns = owner.await_event("record", assigned_ns, partitions)
+    return Change(name, assigned_ns - acted_ns, record_ns - acted_ns)
+
+
+def measure_takeovers(client: Client, session_s: float, times: int) -> list[Takeover]:
+    """Kill one of two members, `times` times."""
+    found = []
+    everything = frozenset(range(PARTITIONS))
+    session_ms = round(session_s * 1000)
+    more = {"session.timeout.ms": session_ms, "heartbeat.interval.ms": session_ms // 4}
+    for _ in range(times):
+        with _members(client, f"takeover-{uuid4().hex[:12]}") as (first, second):
+            conf, begun_ns = _conf("range", **more), monotonic_ns()
+            _changed("", first, begun_ns, partial(first.tell, conf), "subscribed", first, everything)
+            begun_ns = monotonic_ns()
+            _changed("", second, begun_ns, partial(second.tell, conf), "subscribed", second, everything)
+            moved = everything - second.owned()
+            killed_ns = monotonic_ns()
+            first.process.kill()
+            assigned_ns = second.await_event("assigned", killed_ns, moved)
+            found.append(Takeover(session_s, (assigned_ns - killed_ns) / 1e9))
+            second.tell("close")
+    return found

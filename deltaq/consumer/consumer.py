@@ -31,6 +31,7 @@ from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import group_metadata
 from deltaq.groups.rebalance import strategies
+from deltaq.groups.session import GroupView
 from deltaq.message import OFFSET_INVALID, FetchedMessage, Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_group
@@ -88,8 +89,8 @@ class Consumer:
         self._life = Lifecycle(self, self._group, self._calls)
         self._reader: Reader | None = None
         self._subscription: Subscription[Consumer] | None = None
-        started = config.client_id, self._group, self._store.url, __version__
-        _log.info("consumer started client.id=%r group=%r root=%r version=%s", *started)
+        started = "consumer started client.id=%r group=%r root=%r version=%s"
+        _log.info(started, config.client_id, self._group, self._store.url, __version__)
 
     # --- choosing what to read ---
 
@@ -222,9 +223,8 @@ class Consumer:
         found = self._wait_for_one(timeout)
         if found is None or self._calls.is_closed:
             return None
-        row = found.row
-        message = found.message(row)
-        found.row = row + 1
+        message = found.message(found.row)
+        found.row += 1
         return message
 
     def _current_batch(self) -> RecordBatch | None:
@@ -477,15 +477,16 @@ class Consumer:
 
     def memberid(self) -> str | None:
         """This consumer's id in the group; None while it is not a member. Each join makes a new id."""
-        self._calls.check_open()
-        view = None if self._subscription is None else self._subscription.view
+        view = self._view()
         return None if view is None else view.member_id
 
     def consumer_group_metadata(self) -> bytes:
         """Opaque bytes that identify this membership, in librdkafka's layout."""
+        return group_metadata(self._group, self._view())
+
+    def _view(self) -> GroupView | None:
         self._calls.check_open()
-        view = None if self._subscription is None else self._subscription.view
-        return group_metadata(self._group, view)
+        return None if self._subscription is None else self._subscription.view
 
     @exclusive
     def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
@@ -556,24 +557,22 @@ class Consumer:
 
     def _claim(self) -> Claim | None:
         """On whose behalf to commit; None for a consumer that uses `assign`."""
-        subscription = self._subscription
-        return None if subscription is None else subscription.claim()
+        return None if self._subscription is None else self._subscription.claim()
 
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + checked_timeout(timeout)
 
     def _name(self, topic: str | Topic) -> str:
-        if isinstance(topic, Topic):
-            if topic.schema is not None:
-                self._schemas[topic.name] = topic.schema
-            return topic.name
-        if not isinstance(topic, str):
+        if isinstance(topic, str):
+            return topic
+        if not isinstance(topic, Topic):
             raise TypeError(f"a topic must be str or Topic, not {type(topic).__name__}")
-        return topic
+        if topic.schema is not None:
+            self._schemas[topic.name] = topic.schema
+        return topic.name
 
     def _follow(self, more: Iterable[str] = ()) -> None:
-        """Follow the logs of all topics that are subscribed to, matched, assigned, or (`more`) about to be
-        assigned."""
+        """Follow the logs of topics that are subscribed to, matched, assigned, or (`more`) about to be assigned."""
         wanted = self._wanted
         self._running().held.follow(wanted.named, wanted.matched, more)
 

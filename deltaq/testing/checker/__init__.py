@@ -86,6 +86,10 @@ def check_history(
             Overlap alone is not an anomaly, since a member that was replaced may not know it yet.
         unowned: for longer than `unowned_s`, no owner of a partition began or ended an operation.
 
+    Across the hand-over of a partition these hold together: the next owner starts where the group has committed
+    (`poll-skip`, `nonmonotonic-poll`), the former one cannot move that position (`two-owners`, `commit-regression`),
+    and there is a next owner in time (`unowned`).
+
     The value of an `info` send may be found once or never. Values at several or unknown offsets are ignored where the
     order of offsets matters.
 

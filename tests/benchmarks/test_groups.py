@@ -189,7 +189,6 @@ def test_a_small_plan_measures_every_part(tmp_path):
     assert all(0 < one.assigned.p50 <= one.record.p50 for one in outcome.changes)
     assert [(one.members, one.busy) for one in outcome.costs] == [(1, False), (1, True), (2, False), (2, True)]
     assert all(one.requests["heartbeat put"] >= 0 and one.requests["group log get"] > 0 for one in outcome.costs)
-    assert all(one.records > 0 for one in outcome.costs if one.busy)
     assert [one.members for one in outcome.commits] == [2, 2]
     assert all(one.counts[0] > 0 for one in outcome.commits)
     assert [(one.place, one.topics) for one in outcome.patterns] == [("memory", 5), ("local disk", 5)]

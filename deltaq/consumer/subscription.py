@@ -18,7 +18,7 @@ from deltaq.groups.membership import Membership
 from deltaq.groups.offset_commits import HandOver
 from deltaq.groups.rebalance import Strategies, left, released
 from deltaq.groups.session import Candidate, GroupView
-from deltaq.groups.state import GroupHead, Key, Member
+from deltaq.groups.state import GroupHead, Key, Member, by_topic
 from deltaq.message import Message, TopicPartition, event
 from deltaq.metadata import topic_names
 from deltaq.store import Store
@@ -291,10 +291,8 @@ class Subscription(Generic[C]):
         self._view, self._claim = view, view.claim
         self._partitions = self.membership.held = self._partitions | new
         if new or not is_first or any(self._fetcher.counts().values()):
-            shown = {
-                topic: [number for of, number in sorted(new) if of == topic] for topic in sorted({t for t, _ in new})
-            }
-            _log.info("partitions assigned group=%r member=%r partitions=%s", self._group, view.member_id, shown)
+            shown = self._group, view.member_id, by_topic(new)
+            _log.info("partitions assigned group=%r member=%r partitions=%s", *shown)
             self._call(consumer, "assign", new)
 
     def _hold(self, new: frozenset[Key]) -> None:
@@ -363,7 +361,7 @@ class Subscription(Generic[C]):
 
     def _release(self, keys: frozenset[Key]) -> None:
         def plan(head: GroupHead, claim: Claim) -> GroupHead | None:
-            mine = keys & head.owned(claim.member_id) - head.assigned.get(claim.member_id, frozenset())
+            mine = keys & head.to_release(claim.member_id)
             return released(head, claim.member_id, mine, self._strategies) if mine else None
 
         if not keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from deltaq import metrics, names
@@ -71,7 +71,7 @@ class GroupLog:
     _clock: Clock = SYSTEM_CLOCK
     _client_id: str = ""
     _maintenance: GroupMaintenance | None = None  # notified of commits
-    _newest: _Newest = field(default_factory=_Newest)
+    _newest: _Newest | None = None  # shared with siblings; None without any
     _loaded: bool = False
     _shared_version: int = -1  # of the position that was last shared or taken over
 
@@ -84,6 +84,7 @@ class GroupLog:
     def sibling(self) -> GroupLog:
         """Another client of this log. An operation of the one does not wait for an operation of the other, and what
         one has read the other need not read again."""
+        self._newest = self._newest or _Newest()
         return GroupLog(self._store, self.group, self._clock, self._client_id, self._maintenance, self._newest)
 
     def head(self) -> GroupHead:
@@ -156,7 +157,7 @@ class GroupLog:
                 return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
 
             self._commit("COMMIT OFFSETS", actions, deadline, claim)
-        self._removed(dead)
+        self.clear_away(dead)
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
@@ -183,7 +184,7 @@ class GroupLog:
                 return [*_emptied(head), *forget_actions(state, state.txns, now)]
 
             self._commit("FORGET OFFSETS", actions, deadline)
-        self._removed(dead)
+        self.clear_away(dead)
 
     def delete_offsets(self, offsets: Sequence[CommittedOffset], deadline: float) -> frozenset[str]:
         """Delete committed offsets. Returns the topics whose offsets stay, because members that are not found dead
@@ -206,7 +207,7 @@ class GroupLog:
                 return [*(_emptied(head) if removed else ()), *forget_actions(state, forgotten, now)]
 
             self._commit("FORGET OFFSETS", actions, deadline)
-        self._removed(removed)
+        self.clear_away(removed)
         return kept
 
     def forget_offsets(
@@ -233,7 +234,8 @@ class GroupLog:
             self._catch_up()
             self._commit("FORGET OFFSETS", plan, deadline)
 
-    def _removed(self, dead: Collection[str]) -> None:
+    def clear_away(self, dead: Collection[str]) -> None:
+        """Count members that were removed because they died, and remove their heartbeat objects."""
         if dead:
             metrics.MEMBERS_REMOVED.add(len(dead), group=self.group)
         for member_id in dead:
@@ -290,7 +292,7 @@ class GroupLog:
     def _take_over(self) -> bool:
         """Take over what another client has read, if it is newer. To begin from, it must have been read lately, because
         a checkpoint may be nearer to the end."""
-        newest, log = self._newest.position, self._log
+        newest, log = None if self._newest is None else self._newest.position, self._log
         if newest is None or log.is_partial:
             return False
         if self._loaded and newest.state.version <= log.state.version:
@@ -303,9 +305,9 @@ class GroupLog:
 
     def _share(self) -> None:
         """Let the other clients take over what this one has read."""
-        log = self._log
-        if log.state.version != self._shared_version and not log.is_partial:
-            self._newest.position = _Position(log.state.copy(), log.proven_at)
+        log, newest = self._log, self._newest
+        if newest is not None and log.state.version != self._shared_version and not log.is_partial:
+            newest.position = _Position(log.state.copy(), log.proven_at)
             self._shared_version = log.state.version
 
     def _moved(self, move: Callable[[], R]) -> R:

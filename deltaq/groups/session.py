@@ -56,9 +56,9 @@ class Candidate:
     heartbeat_interval_s: float
     clock: Clock
 
-    def session(self, publish: Callable[[], None]) -> Session:
+    def session(self, on_change: Callable[[], None]) -> Session:
         """A new session, which has not joined yet."""
-        return Session(self, names.member_id(self.member.client_id, self.clock.unique_id()), publish)
+        return Session(self, names.member_id(self.member.client_id, self.clock.unique_id()), on_change)
 
 
 @dataclass(eq=False)
@@ -101,7 +101,7 @@ class Session:
 
         head = self._change("JOIN", plan)
         metrics.JOINS.add(group=self._of.log.group)
-        self._removed(dead)
+        self._of.log.clear_away(dead)
         self._heartbeat.beat(self.member_id)
         self._written = partitions
         _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
@@ -130,7 +130,7 @@ class Session:
     def end(self) -> None:
         """End the session. The consumer can only join again with a new one."""
         self.view = None
-        self._remove_heartbeats([self.member_id])
+        remove_heartbeat(self._of.store, self._of.log.group, self.member_id)
 
     def due_in_s(self) -> float:
         """Seconds until the next round."""
@@ -178,14 +178,11 @@ class Session:
     def _release_later(self, head: GroupHead, held: frozenset[Key]) -> None:
         """Release what the consumer does not hold and has not released for a heartbeat interval."""
 
-        def to_release(head: GroupHead) -> frozenset[Key]:
-            return head.owned(self.member_id) - head.assigned.get(self.member_id, frozenset()) - held
-
         def plan(head: GroupHead) -> GroupHead | None:
-            mine = to_release(head)
+            mine = head.to_release(self.member_id) - held
             return released(head, self.member_id, mine, self._of.strategies) if mine else None
 
-        now, unreleased = self._of.clock.monotonic(), to_release(head)
+        now, unreleased = self._of.clock.monotonic(), head.to_release(self.member_id) - held
         if unreleased != self._unreleased:
             self._unreleased, self._unreleased_since = unreleased, now
         elif unreleased and now - self._unreleased_since >= self._of.heartbeat_interval_s:
@@ -197,16 +194,7 @@ class Session:
         if dead := self._members.dead(head, self.member_id):
             self._publish(self.leave(dead))
             _log.info("members removed group=%r members=%s", self._of.log.group, ", ".join(map(repr, sorted(dead))))
-            self._removed(dead)
-
-    def _removed(self, dead: Collection[str]) -> None:
-        if dead:
-            metrics.MEMBERS_REMOVED.add(len(dead), group=self._of.log.group)
-            self._remove_heartbeats(dead)
-
-    def _remove_heartbeats(self, member_ids: Collection[str]) -> None:
-        for member_id in member_ids:
-            remove_heartbeat(self._of.store, self._of.log.group, member_id)
+            self._of.log.clear_away(dead)
 
     def _change(self, operation: str, plan: Callable[[GroupHead], GroupHead | None]) -> GroupHead:
         of = self._of

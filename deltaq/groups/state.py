@@ -88,6 +88,10 @@ class GroupHead:
         """The partitions that a member owns."""
         return frozenset(key for key, owner in self.owners.items() if owner.member_id == member_id)
 
+    def to_release(self, member_id: str) -> frozenset[Key]:
+        """The partitions that a member owns and is not assigned."""
+        return self.owned(member_id) - self.assigned.get(member_id, frozenset())
+
     def is_stable(self) -> bool:
         """Whether each partition that is assigned is owned by the member that it is assigned to, and no other is."""
         assigned = {key: member_id for member_id, keys in self.assigned.items() for key in keys}
@@ -123,9 +127,6 @@ class GroupHead:
 def _member_body(
     member: Member, assigned: Iterable[Key], owned: Mapping[str, Sequence[Sequence[int]]]
 ) -> dict[str, object]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(assigned):
-        by_topic.setdefault(topic, []).append(partition)
     return {
         "topics": list(member.topics),
         "client": member.client_id,
@@ -138,9 +139,17 @@ def _member_body(
         "assignment": member.assignment,
         "heartbeat": member.heartbeat,
         "joined": member.joined,
-        "assigned": by_topic,
+        "assigned": by_topic(assigned),
         "owned": owned,
     }
+
+
+def by_topic(keys: Iterable[Key]) -> dict[str, list[int]]:
+    """The partition numbers of each topic, sorted."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(keys):
+        found.setdefault(topic, []).append(partition)
+    return found
 
 
 def group_head(state: TableState, path: str) -> GroupHead:

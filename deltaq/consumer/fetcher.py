@@ -19,6 +19,7 @@ from deltaq.consumer.offset_reset import OffsetReset, StoredOffsets
 from deltaq.consumer.read_ahead import Cursor, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher, TopicProgress
+from deltaq.groups.state import TopicSize
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.store import Store, Watch
 from deltaq.topics.follower import topic_reader
@@ -209,10 +210,10 @@ class Fetcher:
             followed = self._topics.get(topic)
             return None if followed is None else followed.tail.live
 
-    def counts(self) -> dict[str, int | None]:
-        """The number of partitions of every followed topic: 0 for one that does not exist, None before it was read."""
+    def sizes(self) -> dict[str, TopicSize | None]:
+        """The size of every followed topic: 0 partitions for one that does not exist, None before it was read."""
         with self._changed:
-            return {topic: followed.count for topic, followed in self._topics.items()}
+            return {topic: followed.size for topic, followed in self._topics.items()}
 
     def progress(self) -> dict[str, TopicProgress]:
         """How far fetching has come, by topic. Does no I/O."""

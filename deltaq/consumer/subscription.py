@@ -176,7 +176,7 @@ class Subscription(Generic[C]):
             if unmatched is not None:
                 return unmatched
         if self._fetcher.changes != self._changes_written or self._view is None:
-            self._set_partitions()
+            self._set_sizes()
         if view is not None and view is not self._view:
             self._follow_group(consumer, view)
         return None
@@ -235,14 +235,14 @@ class Subscription(Generic[C]):
         self._unmatched_reported = True
         return event(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), self.wanted.patterns[0].pattern)
 
-    def _set_partitions(self) -> None:
-        """Tell the group the partitions of the topics, once all topics were looked at."""
+    def _set_sizes(self) -> None:
+        """Tell the group the sizes of the topics, once all topics were looked at."""
         changes = self._fetcher.changes
         mine = self.wanted.topics
-        counts = {topic: count for topic, count in self._fetcher.counts().items() if topic in mine}
-        known = {topic: count for topic, count in counts.items() if count is not None}
+        sizes = {topic: size for topic, size in self._fetcher.sizes().items() if topic in mine}
+        known = {topic: size for topic, size in sizes.items() if size is not None}
         if len(known) == len(mine):
-            self.membership.set_partitions(known)
+            self.membership.set_sizes(known)
             self._changes_written = changes
 
     # --- the assignment ---
@@ -290,7 +290,7 @@ class Subscription(Generic[C]):
         self._default_action, self._is_giving_up = lambda: self._hold(new), False
         self._view, self._claim = view, view.claim
         self._partitions = self.membership.held = self._partitions | new
-        if new or not is_first or any(self._fetcher.counts().values()):
+        if new or not is_first or any(size and size.partitions for size in self._fetcher.sizes().values()):
             shown = self._group, view.member_id, by_topic(new)
             _log.info("partitions assigned group=%r member=%r partitions=%s", *shown)
             self._call(consumer, "assign", new)

@@ -33,6 +33,7 @@ class LiveTopic:
 
     head: TopicHead
     definition: TopicDefinition
+    created_ms: int
 
 
 class TopicTail:
@@ -91,7 +92,7 @@ class TopicTail:
     def publish(self) -> None:
         """Set `live` to the topic as read so far."""
         head = self.log.head
-        self.live = None if head is None else LiveTopic(head, definition_of(self.log))
+        self.live = None if head is None else LiveTopic(head, definition_of(self.log), self.log.metadata.created_time)
         self.published = self.log.version
 
     def _read_entries(self, needs_end: bool) -> None:

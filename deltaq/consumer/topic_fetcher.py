@@ -14,6 +14,7 @@ from deltaq.consumer.read_ahead import Cursor, CursorState, ReadAhead
 from deltaq.consumer.tail import LiveTopic, TopicTail
 from deltaq.delta.retry import error_pause_s
 from deltaq.errors import Corrupt, KafkaError, KafkaException, Unavailable, UnknownTopic
+from deltaq.groups.state import TopicSize
 from deltaq.message import OFFSET_BEGINNING
 from deltaq.topics.metadata import NewTopicPlan
 from deltaq.topics.scan import Fetched, FileGone, FileRead
@@ -74,12 +75,14 @@ class TopicFetcher:
         self._retry_at = 0.0
 
     @property
-    def count(self) -> int | None:
-        """The topic's number of partitions: 0 if it does not exist or cannot be read, None if that is not known yet."""
-        if self.tail.live is not None:
-            return self.tail.live.head.partitions
-        is_read = self._is_unreadable or (self.tail.published is not None and self._plan is None)
-        return 0 if is_read else None
+    def size(self) -> TopicSize | None:
+        """The topic's size, with 0 partitions if it does not exist or cannot be read; None if it is not known yet."""
+        live, version = self.tail.live, self.tail.published
+        if live is not None and version is not None:
+            return TopicSize(live.head.partitions, version, live.created_ms)
+        if self._is_unreadable or version is None:
+            return TopicSize(0) if self._is_unreadable else None
+        return TopicSize(0, version) if self._plan is None else None
 
     def progress(self) -> TopicProgress:
         """How far fetching has come. The caller holds the lock."""

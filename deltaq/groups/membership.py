@@ -19,7 +19,7 @@ from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.session import Candidate, GroupView, Session
-from deltaq.groups.state import Key
+from deltaq.groups.state import Key, TopicSize
 
 _log = logging.getLogger("deltaq.groups")
 
@@ -47,7 +47,7 @@ class Membership:
     not release."""
     is_replaced: bool = False
     """Whether another consumer has joined with this `group.instance.id`."""
-    _partitions: Mapping[str, int] | None = None  # of the topics, as the consumer knows them
+    _sizes: Mapping[str, TopicSize] | None = None  # of the topics, as the consumer knows them
     _error: KafkaException | None = None
     _logged: str = ""  # the last error that was logged since the last session
     _closing: bool = False
@@ -107,11 +107,11 @@ class Membership:
         """Seconds since the last poll, or since the subscription."""
         return self._clock.monotonic() - self._poll_at
 
-    def set_partitions(self, partitions: Mapping[str, int]) -> None:
-        """Set the number of partitions of the topics that the consumer subscribes to; 0 for a topic that does not
-        exist. The consumer joins once they are known, and the log gets each change."""
-        if self._partitions != partitions:
-            self._partitions = dict(partitions)
+    def set_sizes(self, sizes: Mapping[str, TopicSize]) -> None:
+        """Set the sizes of the topics that the consumer subscribes to. The consumer joins once they are known, and the
+        log gets each change."""
+        if self._sizes != sizes:
+            self._sizes = dict(sizes)
             self._wakes.wake()
 
     def begin_to_leave(self) -> None:
@@ -188,22 +188,22 @@ class Membership:
     def _advance(self) -> None:
         """One round of the thread."""
         is_member = self._session.view is not None
-        if self._poll_exceeded or self.is_replaced or self._partitions is None or (self._is_leaving and not is_member):
+        if self._poll_exceeded or self.is_replaced or self._sizes is None or (self._is_leaving and not is_member):
             self._wait(self._candidate.heartbeat_interval_s)
         elif is_member:
-            self._stay(self._partitions)
+            self._stay(self._sizes)
         else:
-            self._session.join(self._partitions, self._ended, is_refused=bool(self._logged))
+            self._session.join(self._sizes, self._ended, is_refused=bool(self._logged))
             if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
                 self._error = None
             self._ended.clear()
             self._logged = ""
 
-    def _stay(self, partitions: Mapping[str, int]) -> None:
+    def _stay(self, sizes: Mapping[str, TopicSize]) -> None:
         """One round of a member. Any error ends the session, except a store that is unavailable for less than the
         session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
         try:
-            self._session.keep_up(partitions, self.held)
+            self._session.keep_up(sizes, self.held)
             self._logged = ""
         except Unavailable as error:
             if self._session.is_silent():

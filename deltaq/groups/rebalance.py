@@ -15,7 +15,7 @@ from operator import index
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.assignors import ASSIGNORS, Assignment, Assignor, MemberSubscription
-from deltaq.groups.state import GroupHead, Key, Member, Owner, matching
+from deltaq.groups.state import GroupHead, Key, Member, Owner, TopicSize, matching
 
 COOPERATIVE = "cooperative-sticky"
 
@@ -54,22 +54,22 @@ def joined(
     head: GroupHead,
     member_id: str,
     member: Member,
-    partitions: Mapping[str, int],
+    sizes: Mapping[str, TopicSize],
     gone: Collection[str],
     strategies: Strategies,
 ) -> GroupHead:
-    """Add a member, and remove those in `gone`. `partitions` are those of the topics that the member subscribes to.
+    """Add a member, and remove those in `gone`. `sizes` are those of the topics that the member subscribes to.
 
     A member with the `group.instance.id` of another one takes that one's place. If nothing else changes, there is no
     new generation. Raises KafkaException (INCONSISTENT_GROUP_PROTOCOL, or _FAIL for a failing assignor).
     """
     replaced = head.instance(member.instance_id)
     if replaced is not None:
-        return _returned(head, replaced, member_id, member, partitions, set(gone) - {replaced}, strategies)
+        return _returned(head, replaced, member_id, member, sizes, set(gone) - {replaced}, strategies)
     # The clients of format 1 refuse format 2 and stop, so their members need not be waited for.
     members = {} if head.format == 1 else {name: other for name, other in head.members.items() if name not in gone}
     members[member_id] = replace(member, joined=head.generation + 1)
-    return rebalanced(head, members, partitions, strategies)
+    return rebalanced(head, members, sizes, strategies)
 
 
 def _returned(
@@ -77,7 +77,7 @@ def _returned(
     before: str,
     member_id: str,
     member: Member,
-    partitions: Mapping[str, int],
+    sizes: Mapping[str, TopicSize],
     gone: Set[str],
     strategies: Strategies,
 ) -> GroupHead:
@@ -85,10 +85,10 @@ def _returned(
     was = head.members[before]
     after = _renamed(head, before, member_id, replace(member, joined=was.joined))
     is_same = was.topics == member.topics and was.protocols == member.protocols
-    if is_same and not needs_rebalance(head, partitions) and not head.members.keys() & gone:
+    if is_same and not needs_rebalance(head, sizes) and not head.members.keys() & gone:
         return after
     members = {name: other for name, other in after.members.items() if name not in gone}
-    return rebalanced(after, members, partitions, strategies)
+    return rebalanced(after, members, sizes, strategies)
 
 
 def left(head: GroupHead, gone: Collection[str], strategies: Strategies) -> GroupHead:
@@ -105,29 +105,39 @@ def released(head: GroupHead, member_id: str, keys: Collection[Key], strategies:
     return replace(free, owners=_handed_out(free, head.assigned, head.generation))
 
 
-def resized(head: GroupHead, partitions: Mapping[str, int], strategies: Strategies) -> GroupHead:
-    """Set the number of partitions of topics: 0 for a topic that does not exist."""
-    return rebalanced(head, head.members, partitions, strategies)
+def resized(head: GroupHead, sizes: Mapping[str, TopicSize], strategies: Strategies) -> GroupHead:
+    """Take over sizes of topics that are newer than those that the group knows."""
+    return rebalanced(head, head.members, sizes, strategies)
 
 
-def needs_rebalance(head: GroupHead, partitions: Mapping[str, int]) -> bool:
-    """Whether the group counts other numbers of partitions for these topics, or has no assignment because the member
-    that left last does not know the assignor."""
+def needs_rebalance(head: GroupHead, sizes: Mapping[str, TopicSize]) -> bool:
+    """Whether these sizes are newer than the group's and differ in the number of partitions, or the group has no
+    assignment because the member that left last does not know the assignor."""
     is_unassigned = bool(head.members) and not head.protocol
-    return is_unassigned or any(head.partitions.get(topic, 0) != count for topic, count in partitions.items())
+    before, after = head.partitions, {topic: size.partitions for topic, size in _newest(head, sizes).items()}
+    return is_unassigned or any(before.get(topic, 0) != count for topic, count in after.items())
+
+
+def _newest(head: GroupHead, sizes: Mapping[str, TopicSize]) -> dict[str, TopicSize]:
+    """The newest known size of each topic. A member that has read a topic's log less far than others takes no
+    partitions from their owners."""
+    return dict(head.sizes) | {topic: size for topic, size in sizes.items() if size.is_newer(head.sizes.get(topic))}
 
 
 def rebalanced(
-    head: GroupHead, members: Mapping[str, Member], partitions: Mapping[str, int], strategies: Strategies
+    head: GroupHead, members: Mapping[str, Member], sizes: Mapping[str, TopicSize], strategies: Strategies
 ) -> GroupHead:
-    """The next generation of a group, with these members and numbers of partitions. Raises as `joined`."""
+    """The next generation of a group, with these members and sizes of topics. Raises as `joined`."""
     generation = head.generation + 1
     if not members:
         return GroupHead(generation)
     protocol = chosen_protocol(members)
-    known = dict(head.partitions) | dict(partitions)
+    known = _newest(head, sizes)
     topics = {name: matching(member.topics, known) for name, member in members.items()}
-    counts = {topic: count for topic, count in known.items() if count and any(topic in of for of in topics.values())}
+    kept = {
+        topic: size for topic, size in known.items() if size.partitions and any(topic in of for of in topics.values())
+    }
+    counts = {topic: size.partitions for topic, size in kept.items()}
     owners = {
         (topic, partition): owner
         for (topic, partition), owner in head.owners.items()
@@ -142,17 +152,17 @@ def rebalanced(
     ]
     assignor = strategies.assignors.get(protocol) or ASSIGNORS.get(protocol)
     if assignor is None:  # a leaving member need not know what the others agree on
-        kept = {
+        assigned = {
             name: frozenset(key for key in head.assigned.get(name, ()) if key[1] < counts.get(key[0], 0))
             for name in members
         }
-        return GroupHead(generation, members, "", counts, kept, owners)
+        return GroupHead(generation, members, "", kept, assigned, owners)
     try:
         assigned = _checked(assignor(dict(counts), list(subscriptions)), counts, subscriptions)
     except Exception as error:  # it may be the user's own
         reason = f"the assignor {protocol!r} failed: {type(error).__name__}: {error}"
         raise KafkaException(KafkaError(KafkaError._FAIL, reason)) from error
-    after = GroupHead(generation, members, protocol, counts, assigned, owners)
+    after = GroupHead(generation, members, protocol, kept, assigned, owners)
     return replace(after, owners=_handed_out(after, assigned, generation))
 
 

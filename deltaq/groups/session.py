@@ -16,7 +16,7 @@ from deltaq.groups.heartbeat import Heartbeat, MemberWatch
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.log import GroupLog
 from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized
-from deltaq.groups.state import GroupHead, Key, Member
+from deltaq.groups.state import GroupHead, Key, Member, TopicSize
 from deltaq.store import Store
 
 _log = logging.getLogger("deltaq.groups")
@@ -71,7 +71,7 @@ class Session:
     _on_change: Callable[[], None]
     view: GroupView | None = None
     _head: GroupHead | None = None  # of `view`
-    _written: Mapping[str, int] = field(default_factory=dict)  # the partitions as last written or found in the log
+    _written: Mapping[str, TopicSize] = field(default_factory=dict)  # the sizes as last written or found in the log
     _unreleased: frozenset[Key] = frozenset()
     _unreleased_since: float = 0.0
     _read_at: float = float("-inf")
@@ -87,7 +87,7 @@ class Session:
         """Whether the last heartbeat is `session.timeout.ms` old: the group may have removed this member."""
         return self._heartbeat.is_silent()
 
-    def join(self, partitions: Mapping[str, int], gone: Collection[str], *, is_refused: bool) -> None:
+    def join(self, sizes: Mapping[str, TopicSize], gone: Collection[str], *, is_refused: bool) -> None:
         """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
         have refused this member because of them. Raises SessionExpired, and what `joined` raises."""
         head = self._of.log.head()  # first: a session may end while a long log is read
@@ -97,25 +97,25 @@ class Session:
         def plan(head: GroupHead) -> GroupHead | None:
             if self.member_id in head.members:
                 return None
-            return joined(head, self.member_id, self._of.member, partitions, dead | set(gone), self._of.strategies)
+            return joined(head, self.member_id, self._of.member, sizes, dead | set(gone), self._of.strategies)
 
         head = self._change("JOIN", plan)
         metrics.JOINS.add(group=self._of.log.group)
         self._of.log.clear_away(dead)
         self._heartbeat.beat(self.member_id)
-        self._written = partitions
+        self._written = sizes
         _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
         self._publish(head)
 
-    def keep_up(self, partitions: Mapping[str, int], held: frozenset[Key]) -> None:
-        """One round: send a heartbeat if one is due, read the log, write what the consumer has noticed (`partitions`)
+    def keep_up(self, sizes: Mapping[str, TopicSize], held: frozenset[Key]) -> None:
+        """One round: send a heartbeat if one is due, read the log, write what the consumer has noticed (`sizes`)
         and what it could not release (all but what it holds), and remove dead members. Raises Fenced if this consumer
         is no longer a member, and SessionExpired."""
         head = self._show_life()
         self._publish(head)
-        if partitions is not self._written or needs_rebalance(head, {}):
-            self._publish(self._change("REBALANCE", lambda head: self._resized(head, partitions)))
-            self._written = partitions
+        if sizes is not self._written or needs_rebalance(head, {}):
+            self._publish(self._change("REBALANCE", lambda head: self._resized(head, sizes)))
+            self._written = sizes
         self._release_later(head, held)
         self._remove_dead(head)
 
@@ -172,8 +172,8 @@ class Session:
             self.view = view
             self._on_change()
 
-    def _resized(self, head: GroupHead, partitions: Mapping[str, int]) -> GroupHead | None:
-        return resized(head, partitions, self._of.strategies) if needs_rebalance(head, partitions) else None
+    def _resized(self, head: GroupHead, sizes: Mapping[str, TopicSize]) -> GroupHead | None:
+        return resized(head, sizes, self._of.strategies) if needs_rebalance(head, sizes) else None
 
     def _release_later(self, head: GroupHead, held: frozenset[Key]) -> None:
         """Release what the consumer does not hold and has not released for a heartbeat interval."""

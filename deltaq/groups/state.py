@@ -63,21 +63,43 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicSize:
+    """A topic's number of partitions, 0 if it does not exist, as a member read it at `version` of the topic's log.
+
+    `created_ms` is when the topic's table was created. It orders the sizes of two tables if the folder of the first one
+    was removed by hand: then the versions of the second one begin at 0 again.
+    """
+
+    partitions: int
+    version: int = -1
+    created_ms: int = 0
+
+    def is_newer(self, than: TopicSize | None) -> bool:
+        """Whether this size was read at a later time of the topic than the other one. False for the same version."""
+        return than is None or self.version > than.version or self.created_ms > than.created_ms
+
+
+@dataclass(frozen=True, slots=True)
 class GroupHead:
     """A group at one version. `generation` counts rebalances.
 
-    `partitions` has the number of partitions of each topic that a member subscribes to, `assigned` what each member
-    shall have, and `owners` what each has: only the owner of a partition may commit its offsets. A partition that is
-    assigned to a member and owned by another one moves as soon as the owner releases it.
+    `sizes` has the topics that exist and that a member subscribes to, `assigned` what each member shall have, and
+    `owners` what each has: only the owner of a partition may commit its offsets. A partition that is assigned to a
+    member and owned by another one moves as soon as the owner releases it.
     """
 
     generation: int = 0
     members: Mapping[str, Member] = field(default_factory=dict)
     protocol: str = ""
-    partitions: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, TopicSize] = field(default_factory=dict)
     assigned: Mapping[str, frozenset[Key]] = field(default_factory=dict)
     owners: Mapping[Key, Owner] = field(default_factory=dict)
     format: int = GROUP_FORMAT
+
+    @property
+    def partitions(self) -> dict[str, int]:
+        """The number of partitions of each topic in `sizes`."""
+        return {topic: size.partitions for topic, size in self.sizes.items()}
 
     @property
     def leader(self) -> str | None:
@@ -118,7 +140,9 @@ class GroupHead:
             "protocolType": PROTOCOL_TYPE,
             "protocol": self.protocol,
             "leader": self.leader,
-            "partitions": dict(self.partitions),
+            "partitions": {
+                topic: [size.partitions, size.version, size.created_ms] for topic, size in self.sizes.items()
+            },
             "members": members,
         }
         return DomainMetadata(DELTAQ_DOMAIN, compact_json(body))
@@ -181,7 +205,7 @@ def parse_head(configuration: str, path: str) -> GroupHead:
         int(body["generation"]),
         members,
         str(body.get("protocol", "")),
-        {topic: _count(count, PARTITIONS_MAX) for topic, count in body.get("partitions", {}).items()},
+        {topic: _size(*size) for topic, size in body.get("partitions", {}).items()},
         {name: _assigned(member) for name, member in body["members"].items()},
         owners,
         found,
@@ -216,6 +240,10 @@ def _count(count: object, most: float = float("inf")) -> int:
     if type(count) is not int or not 0 <= count <= most:
         raise ValueError(f"{count!r} is not a number from 0 to {most}")
     return count
+
+
+def _size(partitions: object, version: object, created_ms: object) -> TopicSize:
+    return TopicSize(_count(partitions, PARTITIONS_MAX), _count(version), _count(created_ms))
 
 
 def _assigned(body: dict[str, Any]) -> frozenset[Key]:

@@ -12,10 +12,10 @@ from deltaq.groups.membership import Membership
 from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.rebalance import Strategies, joined, left, strategies
 from deltaq.groups.session import Candidate
-from deltaq.groups.state import GroupHead, Member
+from deltaq.groups.state import GroupHead, Member, TopicSize
 from deltaq.store import Store
 
-__all__ = ["FOREVER", "RANGE", "commit", "join", "leave", "new_member", "new_membership"]
+__all__ = ["FOREVER", "RANGE", "commit", "join", "leave", "new_member", "new_membership", "sizes"]
 
 FOREVER = float("inf")
 RANGE = strategies(["range"])
@@ -28,19 +28,24 @@ def new_member(client_id: str = "killed", session_timeout_ms: int = 45_000, *nam
     return Member(client_id=client_id, session_timeout_ms=session_timeout_ms, **fields)
 
 
+def sizes(version: int = 0, **partitions: int) -> dict[str, TopicSize]:
+    """The sizes of topics, as read at one version of their logs."""
+    return {topic: TopicSize(number, version) for topic, number in partitions.items()}
+
+
 def join(
     log: GroupLog,
     member_id: str,
     member: Member | None = None,
     gone: Collection[str] = (),
-    partitions: Mapping[str, int] | None = None,
+    known: Mapping[str, TopicSize] | None = None,
     using: Strategies = RANGE,
 ) -> GroupHead:
     """Add a member, by default one of topic `t` with one partition, and remove those in `gone`."""
     return log.change(
         "JOIN",
         NO_MEMBER,
-        lambda head: joined(head, member_id, member or new_member(), partitions or {"t": 1}, gone, using),
+        lambda head: joined(head, member_id, member or new_member(), known or sizes(t=1), gone, using),
         FOREVER,
     )
 
@@ -59,5 +64,5 @@ def new_membership(store: Store, clock: Clock, member: Member, heartbeat_interva
     """The membership of a consumer that does not poll, in group `g`; it knows topic `t` with two partitions."""
     candidate = Candidate(store, GroupLog(store, "g", clock), member, RANGE, heartbeat_interval_s, clock)
     made = Membership(candidate, 1e9, lambda: None)
-    made.set_partitions({"t": 2})
+    made.set_sizes(sizes(t=2))
     return made

@@ -61,7 +61,7 @@ def simulate(seed: int, scenario: Scenario | None = None, crash: CrashPoint | No
             delay_s=(settings.file_delete_delay_ms or 0) / 1000,
             in_flight_s=settings.in_flight_ms / 1000,
         )
-        of_group = audit_group(harness.network.disk)
+        of_group = audit_group(harness.network.disk, is_recreated=harness.scenario.recreates)
         harness.network.happened += audit.happened + of_group.happened
         # Records of a topic that was deleted need not have been read.
         problems = [

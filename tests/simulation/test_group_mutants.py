@@ -15,7 +15,7 @@ from deltaq.groups.liveness import HeartbeatWatch
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter
 from deltaq.groups.session import Session
-from deltaq.groups.state import Owner
+from deltaq.groups.state import Owner, TopicSize
 from tests.simulation.actors.members import SESSION_S
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, calmed, scenario_of
@@ -62,6 +62,11 @@ def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> N
 
 
 # --- who owns a partition ---
+
+
+def believes_the_last_reader_of_a_topic(patch: pytest.MonkeyPatch) -> None:
+    """A member that joins before it has seen partitions that were added takes them from their owners."""
+    patch.setattr(TopicSize, "is_newer", lambda self, than: True)
 
 
 def hands_partitions_over_before_their_release(patch: pytest.MonkeyPatch) -> None:
@@ -240,6 +245,7 @@ MOVING = {
         (accepts_commits_of_an_older_generation, 6, MOVING),
         (accepts_commits_of_partitions_of_others, 3, {}),
         (commits_final_offsets_for_a_newer_generation, 18, {"auto_commit": True}),
+        (believes_the_last_reader_of_a_topic, 0, {"auto_create": True}),
         (hands_partitions_over_before_their_release, 8, {}),
         (lets_the_next_owner_commit_for_an_older_generation, 8, {}),
         (releases_nothing, 9, {}),

@@ -57,12 +57,13 @@ class GroupEntry:
 class GroupAudit:
     """The group entry by entry.
 
-    `owners`: by partition; `offsets`: those committed, by app id. `clients`: the client id of each member that ever
-    was. `committed`: the committed offsets by app id, and `moves`: the clients that got a partition or None, both with
-    their times.
+    `is_recreated`: whether the topic is deleted and created again at times. `owners`: by partition; `offsets`: those
+    committed, by app id. `clients`: the client id of each member that ever was. `committed`: the committed offsets by
+    app id, and `moves`: the clients that got a partition or None, both with their times.
     """
 
     disk: Disk
+    is_recreated: bool = False
     problems: list[str] = field(default_factory=list)
     happened: Counter[str] = field(default_factory=Counter)
     generation: int = 0
@@ -122,14 +123,15 @@ class GroupAudit:
         ]
         assigned = dict(listed)
         self._claim(entry, len(assigned) == len(listed), "assigns a partition to two members")
-        partitions = {(topic, number) for topic, count in head["partitions"].items() for number in range(count)}
+        partitions = {(topic, number) for topic, (count, *_) in head["partitions"].items() for number in range(count)}
         lonely = sorted((partitions | assigned.keys()) - owners.keys()) if members else []
         self._claim(entry, not lonely, f"leaves {lonely} without an owner")
         renamed = self._renamed(members)
         self._check_generation(entry, head["generation"], members, assigned, renamed)
         for partition, owner in self.owners.items():
             after = owners.get(partition)
-            kept = after in (None, owner) or owner.member not in members or entry.by == owner.member
+            kept = after == owner or owner.member not in members or entry.by == owner.member
+            kept = kept or (after is None and self.is_recreated)
             self._claim(entry, kept, f"takes {partition} from {owner}, a member, for {after}")
         for partition, owner in owners.items():
             before = self.owners.get(partition)
@@ -262,9 +264,9 @@ def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
     )
 
 
-def audit_group(disk: Disk) -> GroupAudit:
+def audit_group(disk: Disk, *, is_recreated: bool = False) -> GroupAudit:
     """Audit the whole log of the group."""
-    audit = GroupAudit(disk)
+    audit = GroupAudit(disk, is_recreated)
     for entry in read_group(disk):
         audit.take(entry)
     audit.check_sessions()

@@ -29,6 +29,7 @@ from deltaq.names import group_folder, log_entry, member_key
 from deltaq.store import MemoryStore, open_store
 from deltaq.testing import ManualClock
 from tests.doubles.consuming import consumer, fill, topic, tp
+from tests.doubles.groups import sizes
 from tests.doubles.reading import drain
 
 NAME: Any = 5  # where a string is due
@@ -382,7 +383,7 @@ def test_a_root_without_groups_has_none(admin):
 def join(log: GroupLog, name: str, member: Member, partitions: int) -> None:
     """Join a group that reads topic `t`."""
     log.change(
-        "JOIN", Claim(name, -1), lambda head: joined(head, name, member, {"t": partitions}, (), RANGE), float("inf")
+        "JOIN", Claim(name, -1), lambda head: joined(head, name, member, sizes(t=partitions), (), RANGE), float("inf")
     )
 
 

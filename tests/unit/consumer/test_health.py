@@ -17,6 +17,7 @@ from deltaq.groups.state import Member
 from deltaq.store import MemoryStore, Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.consuming import fill, topic, tp
+from tests.doubles.groups import sizes
 from tests.doubles.reading import drain, eventually, next_message
 
 
@@ -267,7 +268,7 @@ def test_a_member_that_is_refused_says_why(memory_root):
     log = GroupLog(open_store(memory_root), "g")
     other = Member(("t",), "other", "host", 45_000, protocols=(("mine", ""),))
     mine = strategies([named_mine])
-    log.change("JOIN", Claim("a", -1), lambda head: joined(head, "a", other, {"t": 1}, (), mine), 1e9)
+    log.change("JOIN", Claim("a", -1), lambda head: joined(head, "a", other, sizes(t=1), (), mine), 1e9)
     with consumer(memory_root) as reader:
         reader.subscribe(["t"])
         eventually(lambda: reader.poll(0) and reader.health().problem, "the refusal")

@@ -16,13 +16,13 @@ from deltaq.groups.fencing import (
     not_a_member,
 )
 from deltaq.groups.state import GroupHead, Owner
-from tests.doubles.groups import new_member
+from tests.doubles.groups import new_member, sizes
 
 ALICE, BOB = new_member("alice"), new_member("bob", instance_id="static-b")
 HEAD = GroupHead(
     9,
     {"a": ALICE, "b": BOB},
-    partitions={"t": 4},
+    sizes=sizes(t=4),
     assigned={"a": frozenset({("t", 0), ("t", 1)}), "b": frozenset({("t", 2)})},
     owners={("t", 0): Owner("a", 1), ("t", 1): Owner("b", 5), ("t", 2): Owner("b", 7)},
 )

@@ -18,6 +18,7 @@ from deltaq.metrics import Event
 from deltaq.store import Store, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 from tests.doubles.consuming import fill, topic, tp
+from tests.doubles.groups import sizes
 from tests.doubles.reading import drain, eventually
 
 
@@ -51,9 +52,7 @@ def join_dead(root: str, *names: str) -> GroupLog:
     log = GroupLog(open_store(root), "g")
     dead = Member(("t",), "dead", "host", 50, protocols=(("range", ""),))
     for name in names:
-        plan = partial(
-            joined, member_id=name, member=dead, partitions={"t": 1}, gone=(), strategies=strategies(["range"])
-        )
+        plan = partial(joined, member_id=name, member=dead, sizes=sizes(t=1), gone=(), strategies=strategies(["range"]))
         log.change("JOIN", Claim(name, -1), plan, 1e9)
     return log
 

@@ -20,17 +20,17 @@ from deltaq.groups.rebalance import (
     resized,
     strategies,
 )
-from deltaq.groups.state import GroupHead, Key, Member, Owner, parse_head
-from tests.doubles.groups import RANGE, new_member
+from deltaq.groups.state import GroupHead, Key, Member, Owner, TopicSize, parse_head
+from tests.doubles.groups import RANGE, new_member, sizes
 
 COOPERATIVE = strategies(["cooperative-sticky"])
-FOUR = {"t": 4}
+FOUR = sizes(t=4)
 
 
-def grown(head: GroupHead, *names: str, using: Strategies = RANGE, partitions: Mapping[str, int] = FOUR) -> GroupHead:
+def grown(head: GroupHead, *names: str, using: Strategies = RANGE) -> GroupHead:
     """The group after these members have joined."""
     for name in names:
-        head = joined(head, name, new_member(name, 10_000, *using.assignors), partitions, (), using)
+        head = joined(head, name, new_member(name, 10_000, *using.assignors), FOUR, (), using)
     return head
 
 
@@ -56,7 +56,7 @@ def assigned(head: GroupHead) -> dict[str, list[int]]:
 
 def test_the_first_member_owns_everything_at_once():
     head = grown(GroupHead(), "a")
-    assert (head.generation, head.protocol, head.partitions) == (1, "range", FOUR)
+    assert (head.generation, head.protocol, head.partitions) == (1, "range", {"t": 4})
     assert head.members == {"a": new_member("a", 10_000, joined=1)}
     assert owned(head) == assigned(head) == {"a": [0, 1, 2, 3]}
     assert set(head.owners.values()) == {Owner("a", 1)}
@@ -81,14 +81,14 @@ def test_a_partition_without_an_owner_goes_to_a_joining_member_at_once():
 
 def test_a_member_joins_a_group_of_other_topics():
     head = grown(GroupHead(), "a")
-    head = joined(head, "b", new_member(topics=("u",)), {"u": 1}, (), RANGE)
+    head = joined(head, "b", new_member(topics=("u",)), sizes(u=1), (), RANGE)
     assert head.partitions == {"t": 4, "u": 1}
     assert head.assigned == {"a": keys(0, 1, 2, 3), "b": keys(0, topic="u")}
     assert head.is_stable()
 
 
 def test_a_member_of_topics_that_do_not_exist_gets_nothing():
-    head = joined(GroupHead(), "a", new_member(), {"t": 0}, (), RANGE)
+    head = joined(GroupHead(), "a", new_member(), sizes(t=0), (), RANGE)
     assert head.partitions == {}
     assert head.assigned == {"a": frozenset()}
     assert head.is_stable()
@@ -96,7 +96,7 @@ def test_a_member_of_topics_that_do_not_exist_gets_nothing():
 
 def test_a_pattern_matches_the_topics_of_other_members():
     head = grown(GroupHead(), "a")
-    head = joined(head, "b", new_member(topics=("^[tu]$",)), {"u": 1}, (), RANGE)
+    head = joined(head, "b", new_member(topics=("^[tu]$",)), sizes(u=1), (), RANGE)
     assert head.assigned["b"] == keys(2, 3) | keys(0, topic="u")
 
 
@@ -167,31 +167,54 @@ def test_a_released_partition_that_is_assigned_to_its_owner_comes_back(using):
 def test_new_partitions_go_to_members_at_once_and_old_ones_stay_with_their_owners():
     head = grown(GroupHead(), "a", "b")
     head = released(head, "a", keys(2, 3), RANGE)
-    head = resized(head, {"t": 5}, RANGE)
+    head = resized(head, sizes(1, t=5), RANGE)
     assert assigned(head) == {"a": [0, 1, 2], "b": [3, 4]}
     assert owned(head) == {"a": [0, 1], "b": [2, 3, 4]}
     assert head.owners["t", 4] == Owner("b", 3)
 
 
 def test_partitions_of_a_deleted_topic_have_no_owner_and_begin_anew():
-    head = resized(grown(GroupHead(), "a"), {"t": 0}, RANGE)
+    head = resized(grown(GroupHead(), "a"), sizes(1, t=0), RANGE)
     assert (head.partitions, head.owners, head.assigned) == ({}, {}, {"a": frozenset()})
-    head = resized(head, {"t": 2}, RANGE)
+    head = resized(head, sizes(2, t=2), RANGE)
     assert head.owners == {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3)}, "created again: earlier commits are late"
 
 
 def test_topics_that_no_member_subscribes_to_are_not_kept():
-    head = joined(GroupHead(), "a", new_member(topics=("u",)), {"u": 1}, (), RANGE)
+    head = joined(GroupHead(), "a", new_member(topics=("u",)), sizes(u=1), (), RANGE)
     head = left(grown(head, "b"), ["a"], RANGE)
-    assert head.partitions == FOUR
+    assert head.sizes == FOUR
 
 
 @pytest.mark.parametrize(
-    ("partitions", "expected"),
-    [({"t": 4}, False), ({}, False), ({"u": 0}, False), ({"t": 5}, True), ({"t": 0}, True), ({"u": 1}, True)],
+    ("known", "expected"),
+    [
+        ({}, False),
+        (sizes(1, t=4), False),
+        (sizes(1, u=0), False),
+        (sizes(1, t=5), True),
+        (sizes(1, t=0), True),
+        (sizes(u=1), True),
+        (sizes(0, t=5), False),
+        (sizes(-1, t=0), False),
+        ({"t": TopicSize(2, version=0, created_ms=1)}, True),
+    ],
 )
-def test_a_rebalance_is_needed_if_the_group_counts_other_partitions(partitions, expected):
-    assert needs_rebalance(grown(GroupHead(), "a"), partitions) == expected
+def test_a_rebalance_is_needed_if_a_newer_reading_finds_other_partitions(known, expected):
+    assert needs_rebalance(grown(GroupHead(), "a"), known) == expected
+
+
+@pytest.mark.parametrize("stale", [sizes(-1, t=0), sizes(2, t=3), sizes(2, t=6)])
+def test_a_member_that_has_read_less_of_a_topic_takes_no_partition_from_its_owner(stale):
+    """It joins before it sees a topic that others have created, or partitions that they have added."""
+    head = resized(grown(GroupHead(), "a"), sizes(3, t=5), RANGE)
+    head = joined(head, "b", new_member(), stale, (), RANGE)
+    assert (head.sizes, owned(head), assigned(head)) == (
+        sizes(3, t=5),
+        {"a": [0, 1, 2, 3, 4], "b": []},
+        {"a": [0, 1, 2], "b": [3, 4]},
+    )
+    assert resized(head, sizes(4, t=2), RANGE).sizes == sizes(4, t=2), "created again with fewer"
 
 
 # --- static members ---
@@ -225,17 +248,17 @@ def test_a_static_member_finds_its_place_although_its_last_session_has_ended():
 
 
 @pytest.mark.parametrize(
-    ("member", "partitions", "gone"),
+    ("member", "known", "gone"),
     [
         (static("a", topics=("t", "u")), FOUR, ()),
         (replace(static("a"), protocols=(("roundrobin", ""), ("range", ""))), FOUR, ()),
-        (static("a"), {"t": 5}, ()),
+        (static("a"), sizes(1, t=5), ()),
         (static("a"), FOUR, ["b-1"]),
     ],
 )
-def test_a_static_member_that_returns_with_a_change_makes_a_generation(member, partitions, gone):
+def test_a_static_member_that_returns_with_a_change_makes_a_generation(member, known, gone):
     head = with_static("a", "b")
-    after = joined(head, "a-2", member, partitions, gone, strategies(["roundrobin", "range"]))
+    after = joined(head, "a-2", member, known, gone, strategies(["roundrobin", "range"]))
     assert after.generation == 3
     assert set(after.members) == {"a-2", "b-1"} - set(gone)
     assert after.members["a-2"] == replace(member, joined=1)
@@ -352,7 +375,7 @@ def test_a_users_assignor_cannot_assign_partitions_of_a_topic_that_was_deleted()
 
     head = grown(GroupHead(), "a", using=strategies([mine]))
     with pytest.raises(KafkaException, match="'t' has no partition 0"):
-        resized(head, {"t": 0}, strategies([mine]))
+        resized(head, sizes(1, t=0), strategies([mine]))
 
 
 def test_a_users_assignor_may_leave_out_members_and_partitions_and_spoil_its_arguments():
@@ -363,7 +386,7 @@ def test_a_users_assignor_may_leave_out_members_and_partitions_and_spoil_its_arg
 
     head = grown(GroupHead(), "a", "b", using=strategies([mine]))  # type: ignore[list-item]  # it is that careless
     assert owned(head) == assigned(head) == {"a": [1], "b": []}
-    assert head.partitions == FOUR
+    assert head.sizes == FOUR
     assert parse_head(head.action().configuration, "g/") == head
 
 

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from deltaq.groups.assignors import ASSIGNORS
 from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized, strategies
-from deltaq.groups.state import GroupHead, Key, Owner, matching, parse_head
+from deltaq.groups.state import GroupHead, Key, Owner, TopicSize, matching, parse_head
 from tests.doubles.groups import new_member
 
 TOPICS = ("ta", "tb", "u")
@@ -36,6 +36,7 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.head = GroupHead()
         self.exists: dict[str, int] = {}
+        self.resizes = 0
         self.sessions = 0
         self.ended: dict[tuple[Key, str], int] = {}
         """The newest generation in which each member had a partition that it has lost since."""
@@ -60,9 +61,10 @@ class GroupMachine(RuleBasedStateMachine):
         now, was = self.head.members[owner.member_id], before.members[earlier.member_id]
         return earlier.member_id not in self.head.members and now.instance_id == was.instance_id is not None
 
-    def known(self, topics: Iterable[str]) -> dict[str, int]:
+    def known(self, topics: Iterable[str]) -> dict[str, TopicSize]:
         """What a consumer knows of the topics that it subscribes to."""
-        return {topic: self.exists.get(topic, 0) for topic in matching(list(topics), TOPICS)}
+        found = matching(list(topics), TOPICS)
+        return {topic: TopicSize(self.exists.get(topic, 0), self.resizes) for topic in found}
 
     def members(self, data: st.DataObject, min_size: int = 0, max_size: int | None = None) -> list[str]:
         return data.draw(
@@ -118,6 +120,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(changes=counts, data=st.data())
     def resize(self, changes: dict[str, int], data: st.DataObject) -> None:
         self.exists |= changes
+        self.resizes += 1
         (name,) = self.members(data, min_size=1, max_size=1)
         known = self.known(self.head.members[name].topics)
         if needs_rebalance(self.head, known):

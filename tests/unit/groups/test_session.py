@@ -5,13 +5,12 @@ from __future__ import annotations
 from deltaq.clock import Clock
 from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.log import GroupLog
-from deltaq.groups.rebalance import strategies
 from deltaq.groups.session import Candidate
 from deltaq.groups.state import GroupHead, Member
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import ManualClock
+from tests.doubles.groups import RANGE, sizes
 
-RANGE = strategies(["range"])
 SESSION_S = 6.0
 
 
@@ -37,6 +36,6 @@ def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer
     log = GroupLog(store, "g", clock)
     member = Member(("t",), "c", "host", int(SESSION_S * 1000), protocols=(("range", ""),))
     session = Candidate(store, log, member, RANGE, 1.0, clock).session(lambda: None)
-    session.join({"t": 1}, (), is_refused=False)
+    session.join(sizes(t=1), (), is_refused=False)
     assert clock.monotonic() - begun > SESSION_S
     assert session.view is not None

@@ -9,7 +9,7 @@ import pytest
 from deltaq import Corrupt, Incompatible
 from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import TableState
-from deltaq.groups.state import GroupHead, Member, Owner, group_head, matching, parse_head
+from deltaq.groups.state import GroupHead, Member, Owner, TopicSize, group_head, matching, parse_head
 from tests.doubles.groups import new_member
 
 PATH = "groups/g/"
@@ -30,7 +30,7 @@ HEAD = GroupHead(
     7,
     {"a": ALICE, "b": BOB},
     "range",
-    {"t": 2, "u": 1},
+    {"t": TopicSize(2, 17, 1_700_000_000_000), "u": TopicSize(1, 0)},
     {"a": frozenset({("t", 0), ("u", 0)}), "b": frozenset({("t", 1)})},
     {("t", 0): Owner("a", 3), ("t", 1): Owner("a", 3), ("u", 0): Owner("a", 5)},
 )
@@ -65,7 +65,7 @@ def test_the_members_are_readable_json():
         "protocolType": "consumer",
         "protocol": "range",
         "leader": "b",
-        "partitions": {"t": 2, "u": 1},
+        "partitions": {"t": [2, 17, 1700000000000], "u": [1, 0, 0]},
         "members": {
             "a": {
                 "topics": ["t", "^u"],
@@ -135,10 +135,10 @@ MEMBER = '{"topics":["t"],"client":"c","host":"h","session":1%s}'
         '{"format":2,"generation":"x","members":{}}',
         '{"format":2,"generation":null,"members":{}}',
         '{"format":2,"generation":1,"members":{},"partitions":[1]}',
-        '{"format":2,"generation":1,"members":{},"partitions":{"t":-1}}',
-        '{"format":2,"generation":1,"members":{},"partitions":{"t":true}}',
-        '{"format":2,"generation":1,"members":{},"partitions":{"t":1.5}}',
-        '{"format":2,"generation":1,"members":{},"partitions":{"t":1000000000}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":[-1,0,0]}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":[true,0,0]}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":[1,-1,0]}}',
+        '{"format":2,"generation":1,"members":{},"partitions":{"t":[1000000000,0,0]}}',
         '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"protocols":["range"]'),
         '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"joined":"x"'),
         '{"format":2,"generation":1,"members":{"a":%s}}' % (MEMBER % ',"rebalance":null'),

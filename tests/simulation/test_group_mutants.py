@@ -245,7 +245,7 @@ MOVING = {
         (accepts_commits_of_an_older_generation, 6, MOVING),
         (accepts_commits_of_partitions_of_others, 3, {}),
         (commits_final_offsets_for_a_newer_generation, 18, {"auto_commit": True}),
-        (believes_the_last_reader_of_a_topic, 0, {"auto_create": True}),
+        (believes_the_last_reader_of_a_topic, 2, {"auto_create": True}),
         (hands_partitions_over_before_their_release, 8, {}),
         (lets_the_next_owner_commit_for_an_older_generation, 8, {}),
         (releases_nothing, 9, {}),

@@ -19,6 +19,9 @@ from deltaq.store.parallel import in_parallel
 
 _log = logging.getLogger("deltaq.groups")
 
+HEARTBEAT_BYTES_MAX = 64
+"""Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another writer may be huge."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
@@ -90,7 +93,7 @@ class HeartbeatWatch:
     def _read_one(self, name: str) -> _Read:
         began_at = self._clock.monotonic()
         try:
-            content = self._store.get(names.member_key(self._group, name))
+            content = self._store.get_range(names.member_key(self._group, name), 0, HEARTBEAT_BYTES_MAX)
         except ObjectMissing:
             content = None
         except StoreError as error:

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 from deltaq.config.table import PARTITIONS_MAX
 from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
-from deltaq.errors import Corrupt, Incompatible
+from deltaq.errors import Corrupt, Incompatible, InvalidConfig
+from deltaq.names import check_id, check_topic
 from deltaq.serde.json_text import compact_json, strict_json
 
 GROUP_FORMAT = 2
@@ -183,20 +184,21 @@ def group_head(state: TableState, path: str) -> GroupHead:
         return GroupHead()
     try:
         return parse_head(configuration, path)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidConfig) as error:
         raise Corrupt(f"the group's members cannot be parsed: {error}", path=path, version=state.version) from error
 
 
 @lru_cache(maxsize=64)
 def parse_head(configuration: str, path: str) -> GroupHead:
-    """Parse the domain metadata of a group. Raises Incompatible, ValueError, KeyError, TypeError, AttributeError."""
+    """Parse the domain metadata of a group. Raises Incompatible, ValueError, KeyError, TypeError, AttributeError, and
+    InvalidConfig for a name that would lead out of its folder."""
     body = strict_json(configuration)
     if not isinstance(body, dict) or not isinstance(body["members"], dict):
         raise TypeError("not an object")
     found = body.get("format")
     if type(found) is not int or not 1 <= found <= GROUP_FORMAT:
         raise Incompatible(f"group at {path!r} has format {found!r}; this deltaq reads {GROUP_FORMAT}. Upgrade deltaq.")
-    members = {name: _member(member) for name, member in body["members"].items()}
+    members = {_object_name(name): _member(member) for name, member in body["members"].items()}
     owned = [entry for name, member in body["members"].items() for entry in _owned(name, member)]
     owners = dict(owned)
     if len(owners) < len(owned):
@@ -205,7 +207,7 @@ def parse_head(configuration: str, path: str) -> GroupHead:
         int(body["generation"]),
         members,
         str(body.get("protocol", "")),
-        {topic: _size(*size) for topic, size in body.get("partitions", {}).items()},
+        {topic: _size(*size) for topic, size in _of_topics(body, "partitions")},
         {name: _assigned(member) for name, member in body["members"].items()},
         owners,
         found,
@@ -231,9 +233,14 @@ def _member(body: dict[str, Any]) -> Member:
         tuple((str(name), str(metadata)) for name, metadata in body.get("protocols", {}).items()),
         str(body.get("protocolType", PROTOCOL_TYPE)),
         str(body.get("assignment", "")),
-        str(body.get("heartbeat", "")),
+        _object_name(heartbeat) if (heartbeat := body.get("heartbeat", "")) else "",
         int(body.get("joined", 0)),
     )
+
+
+def _object_name(name: object) -> str:
+    """A member id or the name of a heartbeat object: either becomes the last part of a key."""
+    return check_id(name, "member id")
 
 
 def _count(count: object, most: float = float("inf")) -> int:
@@ -248,14 +255,19 @@ def _size(partitions: object, version: object, created_ms: object) -> TopicSize:
 
 def _assigned(body: dict[str, Any]) -> frozenset[Key]:
     return frozenset(
-        (topic, _count(partition)) for topic, numbers in body.get("assigned", {}).items() for partition in numbers
+        (topic, _count(partition)) for topic, numbers in _of_topics(body, "assigned") for partition in numbers
     )
 
 
 def _owned(member_id: str, body: dict[str, Any]) -> Iterable[tuple[Key, Owner]]:
-    for topic, numbers in body.get("owned", {}).items():
+    for topic, numbers in _of_topics(body, "owned"):
         for partition, since in numbers:
             yield (topic, _count(partition)), Owner(member_id, _count(since))
+
+
+def _of_topics(body: dict[str, Any], field: str) -> Iterable[tuple[str, Any]]:
+    """The items of a field that is an object from topic to anything."""
+    return ((check_topic(topic), found) for topic, found in body.get(field, {}).items())
 
 
 def matching(topics: Sequence[str], existing: Iterable[str]) -> frozenset[str]:

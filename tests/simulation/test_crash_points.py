@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fnmatch import fnmatch
 from functools import cache
@@ -47,7 +48,7 @@ def operations(victim: str) -> int:
     return verdict.store_operations[victim]
 
 
-@pytest.mark.fault("P1", "P2", "P3", "P4")
+@pytest.mark.fault("P1", "P2", "P3", "P4", "R1", "R4")
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after):
@@ -57,6 +58,28 @@ def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after)
         where = f"{victim} crashed {'after' if after else 'before'} its store operation {number}"
         assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
         assert not verdict.problems, f"{where}\n{verdict.problems}"
+
+
+SHARED = replace(QUIET, members=2, readers=0)
+REMOVAL = ("a dead member was removed", "a dead member lost its partitions")
+
+
+@pytest.mark.fault("R1", "R4")
+@pytest.mark.parametrize("victim", ["member-0.0", "member-1.0"])
+def test_the_group_replaces_a_member_that_crashed_after_any_of_its_writes(victim):
+    """The other member goes on, and the victim joins again. Between two writes the store stays as it is, so these are
+    all the states that it can leave behind as it joins, gets partitions, commits, releases and leaves."""
+    undisturbed = simulate(SEED, SHARED)
+    assert not undisturbed.problems
+    assert undisturbed.happened["a partition was released"]
+    happened: Counter[str] = Counter()
+    for number, operation, key in undisturbed.store_writes[victim]:
+        verdict = simulate(SEED, SHARED, CrashPoint(victim, number, after=True))
+        where = f"{victim} crashed after its store operation {number}, {operation} {key}"
+        assert verdict.happened["crashed after an operation"] == 1, where
+        assert not verdict.problems, f"{where}\n{verdict.problems}"
+        happened += verdict.happened
+    assert all(happened[event] for event in REMOVAL), "some had joined, and owned partitions"
 
 
 MAINTAINED = replace(

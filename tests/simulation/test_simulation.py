@@ -33,6 +33,7 @@ def test_no_guarantee_is_broken_under_injected_faults():
     run_seeds(80, None)
 
 
+@pytest.mark.fault("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "C3")
 @pytest.mark.timeout(900)
 def test_no_guarantee_of_groups_is_broken_under_injected_faults():
     run_seeds(100, "groups")

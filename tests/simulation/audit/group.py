@@ -109,12 +109,14 @@ class GroupAudit:
         self.clients |= {member: body["client"] for member, body in members.items()}
         for member in members.keys() - self.members.keys():
             self.sessions[member] = entry.landed, members[member]["session"] / 1000
-        owners = {
-            (topic, partition): Owner(member, since)
+        owned = [
+            ((topic, partition), Owner(member, since))
             for member, body in members.items()
             for topic, numbers in body["owned"].items()
             for partition, since in numbers
-        }
+        ]
+        owners = dict(owned)
+        self._claim(entry, len(owners) == len(owned), "gives a partition two owners")
         listed = [
             ((topic, partition), member)
             for member, body in members.items()
@@ -214,7 +216,8 @@ class GroupAudit:
     def _count(self, entry: GroupEntry, members: dict[str, Any]) -> None:
         gone = self.members.keys() - members.keys()
         others = gone - {entry.by}
-        was_moving = any(self.owners[partition].member != member for partition, member in self.assigned.items())
+        owned = {partition: owner.member for partition, owner in self.owners.items()}
+        was_moving = any(owned.get(partition) != member for partition, member in self.assigned.items())
         is_join = entry.operation == "JOIN"
         client = _client(entry.by)
         self.happened["a dead member was removed"] += entry.operation == "LEAVE" and bool(others)

@@ -42,13 +42,14 @@ def check_that_faults_hit(run: GroupRun) -> None:
 
 
 @STRATEGIES
-@pytest.mark.fault("C3")
+@pytest.mark.fault("C3", "R1", "R4")
 def test_members_killed_stopped_and_closed_on_local_disk_lose_and_skip_nothing(local_root, tmp_path, strategy):
     count = rounds(200)
     run = run_group(local_root, tmp_path, new_seed(count), count, CRASHES, strategy)
     check_that_faults_hit(run)
 
 
+@pytest.mark.fault("R7")
 @STRATEGIES
 def test_members_that_join_and_leave_on_local_disk_read_each_record_once(local_root, tmp_path, strategy):
     count = rounds(200)
@@ -58,7 +59,7 @@ def test_members_that_join_and_leave_on_local_disk_read_each_record_once(local_r
 
 @STRATEGIES
 @pytest.mark.s3_server
-@pytest.mark.fault("C3")
+@pytest.mark.fault("C3", "R1", "R4")
 def test_members_killed_stopped_and_closed_on_a_server_that_dies_lose_and_skip_nothing(own_server, tmp_path, strategy):
     server: MinioServer = own_server
 

@@ -95,7 +95,7 @@ ROUNDS = 4
 """Kills of which at least one must be noticed within the bound: on a busy machine any step may take a second."""
 
 
-@pytest.mark.fault("C3")
+@pytest.mark.fault("C3", "R1")
 @pytest.mark.parametrize("victim", [0, 1], ids=["leader", "follower"])
 def test_the_partitions_of_a_killed_member_move_within_its_session_timeout(root, start, victim):
     Topic("t", partitions=10, conf={"bootstrap.servers": root}).create()
@@ -123,6 +123,7 @@ def test_the_partitions_of_a_killed_member_move_within_its_session_timeout(root,
 # --- members that die or stand still ---
 
 
+@pytest.mark.fault("R4")
 def test_what_a_killed_member_has_not_committed_is_delivered_again(topic, start):
     child = start(**SHORT, **{"test.hold": 6})
     child.wait_for("holds")
@@ -205,7 +206,7 @@ def test_a_restarted_member_resumes_at_the_last_close(topic):
     assert read == {partition: list(range(20)) for partition in range(PARTITIONS)}
 
 
-@pytest.mark.fault("C3")
+@pytest.mark.fault("C3", "R3")
 def test_a_zombie_member_cannot_commit_and_joins_again(topic):
     lost: list[list[int]] = []
     with a_member(topic) as zombie:
@@ -228,6 +229,7 @@ def test_a_zombie_member_cannot_commit_and_joins_again(topic):
 # --- a group that is deleted ---
 
 
+@pytest.mark.fault("R7")
 def test_a_group_is_not_deleted_while_a_member_polls(topic, start):
     child = start(**LONG)
     child.wait_for("committed", 60)
@@ -240,7 +242,7 @@ def test_a_group_is_not_deleted_while_a_member_polls(topic, start):
     assert child.of_kind("lost") == []
 
 
-@pytest.mark.fault("C3")
+@pytest.mark.fault("C3", "R7")
 def test_a_stopped_member_of_a_deleted_group_is_fenced_and_reads_from_the_beginning(topic, start):
     child = start(**SHORT, **{"test.hold": 6})
     child.wait_for("holds")

@@ -64,6 +64,7 @@ def test_a_consumer_resumes_at_the_committed_offset(root):
         assert numbers(second.consume(6, 20)) == [4, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.fault("R6")
 def test_auto_commit_on_close_commits_the_delivered_records(root):
     produced(root, "t", range(10))
     with member(root) as first:
@@ -211,6 +212,7 @@ def test_a_manually_assigned_consumer_cannot_commit_into_a_group_with_a_member(r
             outside.commit(offsets=[TopicPartition("t", 0, 3)], asynchronous=False)
 
 
+@pytest.mark.fault("R8")
 def test_a_committed_offset_does_not_apply_to_a_later_topic_of_the_same_name(root):
     produced(root, "t", range(10))
     with member(root) as consumer:
@@ -225,6 +227,7 @@ def test_a_committed_offset_does_not_apply_to_a_later_topic_of_the_same_name(roo
         assert numbers(consumer.consume(5, 20)) == [100, 101, 102, 103, 104]
 
 
+@pytest.mark.fault("R8")
 def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_new_beginning(root):
     produced(root, "t", range(5))
     topic = Topic("t", conf={"bootstrap.servers": root})
@@ -244,6 +247,7 @@ def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_new_beginnin
         assert [(int(m.value()), m.offset()) for m in found] == [(100, 0), (101, 1), (102, 2)]
 
 
+@pytest.mark.fault("R8")
 def test_partitions_that_are_added_are_read_too(root):
     Topic("t", partitions=1, conf={"bootstrap.servers": root}).create()
     produced(root, "t", range(3), partition=0)

@@ -177,6 +177,7 @@ class Worker:
             consumer.commit(offsets=read, asynchronous=False)
 
 
+@pytest.mark.fault("R7")
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_that_come_and_go_in_a_loop_read_each_record_once(topic, strategy):
     workers = [Worker(topic, f"w{number}", strategy) for number in range(3)]
@@ -207,6 +208,7 @@ def test_members_that_come_and_go_in_a_loop_read_each_record_once(topic, strateg
     assert sorted(records()) == [(partition, offset) for partition in range(PARTITIONS) for offset in range(batches)]
 
 
+@pytest.mark.fault("R7")
 def test_a_group_that_all_members_have_left_goes_on_where_they_ended(topic):
     fill(topic, 100)
     workers = [Worker(topic, f"w{number}", "range") for number in range(3)]

@@ -37,6 +37,7 @@ def values(consumer: Consumer, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.fault("R8")
 @pytest.mark.parametrize("noticed", [True, False], ids=["the change was noticed", "the change was not noticed yet"])
 def test_pausing_while_a_topic_is_recreated_skips_no_record_of_the_new_one(noticed, root):
     fill(root, b"old", 100)
@@ -61,6 +62,7 @@ def test_pausing_while_a_topic_is_recreated_skips_no_record_of_the_new_one(notic
         assert new == [b"new-%d" % number for number in range(100)]
 
 
+@pytest.mark.fault("R6")
 def test_records_that_consume_has_not_returned_are_not_committed(root):
     fill(root, b"x", 10)
     settings = {"group.id": "g", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 3_600_000}

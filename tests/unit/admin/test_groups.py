@@ -452,6 +452,7 @@ class Beating(Ticking):
             self.store.put(member_key("g", "b"), str(self.monotonic()).encode())
 
 
+@pytest.mark.fault("R7")
 @pytest.mark.parametrize(
     ("change", "answer"),
     [
@@ -574,6 +575,7 @@ def test_a_deleted_group_begins_anew(root, admin):
     assert state(admin, "g") == "EMPTY"
 
 
+@pytest.mark.fault("R7")
 def test_a_member_that_is_alive_is_found_soon_and_keeps_its_offsets(root, admin):
     topic(root)
     fill(root, 2)

@@ -255,7 +255,7 @@ def test_consume_arrow_returns_the_records_as_a_table(root):
         assert reader.commit(asynchronous=False)[0].offset == 3
 
 
-@pytest.mark.fault("P14")
+@pytest.mark.fault("P14", "R6")
 def test_records_of_an_interrupted_consume_are_redelivered_and_not_committed(root):
     topic(root)
     fill(root, 3)

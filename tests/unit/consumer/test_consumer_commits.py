@@ -217,6 +217,7 @@ def test_close_commits_queued_offsets(root):
     assert committed(root) == 3
 
 
+@pytest.mark.fault("R6")
 @pytest.mark.parametrize("how", ["subscribe", "assign"])
 def test_close_commits_exactly_the_delivered_records(root, how):
     topic(root)
@@ -230,6 +231,7 @@ def test_close_commits_exactly_the_delivered_records(root, how):
     assert committed(root) == 4
 
 
+@pytest.mark.fault("R6")
 def test_auto_commit_commits_at_its_interval_without_any_call(root):
     topic(root)
     fill(root, 3)
@@ -280,6 +282,7 @@ def test_without_auto_commit_nothing_is_committed(root):
 # --- store_offsets: the strict recipe ---
 
 
+@pytest.mark.fault("R6")
 def test_only_stored_offsets_are_committed_without_automatic_storing(root):
     topic(root)
     fill(root, 6)
@@ -355,6 +358,7 @@ def test_an_offset_that_was_stored_before_anything_was_read_is_committed_once(ro
 # --- topics that were deleted and created again ---
 
 
+@pytest.mark.fault("R8")
 def test_offsets_of_a_deleted_topic_do_not_apply_to_the_next_one_of_its_name(root):
     handle = topic(root)
     fill(root, 3)
@@ -375,6 +379,7 @@ def test_offsets_of_a_deleted_topic_do_not_apply_to_the_next_one_of_its_name(roo
     assert committed(root) == 2
 
 
+@pytest.mark.fault("R8")
 def test_records_of_a_deleted_topic_are_not_committed_for_its_successor(root):
     handle = topic(root)
     fill(root, 3)
@@ -389,6 +394,7 @@ def test_records_of_a_deleted_topic_are_not_committed_for_its_successor(root):
     assert committed(root) == OFFSET_INVALID, "not 2: that would skip records of the new topic"
 
 
+@pytest.mark.fault("R8")
 def test_a_late_stored_message_of_a_deleted_topic_is_not_committed_for_its_successor(root):
     handle = topic(root)
     fill(root, 3)
@@ -441,6 +447,7 @@ def test_a_commit_fails_as_a_whole_when_the_store_refuses(root):
         assert reader.committed([tp(0)])[0].offset == 3
 
 
+@pytest.mark.fault("R5")
 def test_a_lost_answer_does_not_fail_a_commit(root):
     store = FaultyStore(MemoryStore("test"))
     Topic("t", store=store).create()
@@ -448,8 +455,10 @@ def test_a_lost_answer_does_not_fail_a_commit(root):
         store.add(Rule("create", "groups/*", Fault.error_after()))
         assert reader.commit(offsets=[tp(0, 1)], asynchronous=False)[0].offset == 1
         assert reader.committed([tp(0)])[0].offset == 1
+        assert len(list(store.list("groups/g/_delta_log/"))) == 1, "it was not written again"
 
 
+@pytest.mark.fault("R3")
 def test_a_consumer_that_is_no_member_cannot_commit_to_a_group_with_members(root):
     topic(root)
     fill(root, 3)

@@ -124,7 +124,7 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
 }
 
 
-@pytest.mark.fault("P14")
+@pytest.mark.fault("P14", "R6")
 @pytest.mark.parametrize("already", [0, 1], ids=["from the queue", "from what is in hand"])
 @pytest.mark.parametrize("how", CALLS)
 def test_an_interrupted_call_skips_and_repeats_nothing_and_stores_nothing_extra(filled, how, already):

@@ -35,6 +35,7 @@ def topics(group: ConsumerGroup) -> dict[str, list[tuple[str, int]]]:
     return {name: [(tp.topic, tp.partition) for tp in c.assignment()] for name, c in group.consumers.items()}
 
 
+@pytest.mark.fault("R8")
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
 def test_new_partitions_are_shared_and_those_that_exist_stay(
     strategy: str, group: ConsumerGroup, admin: AdminClient
@@ -79,6 +80,7 @@ def test_members_with_different_subscriptions_share_what_they_have_in_common(gro
     assert topics(group) == {"A": [("t", 0), ("t", 1)]}
 
 
+@pytest.mark.fault("R8")
 @pytest.mark.parametrize("subscription", [["t", "u"], ["^[tu]$"]])
 def test_a_topic_that_is_deleted_and_created_again_is_read_from_its_beginning(
     subscription: list[str], group: ConsumerGroup, admin: AdminClient

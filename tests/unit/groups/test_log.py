@@ -71,6 +71,7 @@ def test_each_join_and_leave_is_one_entry_and_a_generation(log):
     assert log.head() == GroupHead(4)
 
 
+@pytest.mark.fault("R2")
 def test_two_members_that_join_at_once_are_both_members(store):
     first, second = GroupLog(store, "g"), GroupLog(store, "g")
     first.head()
@@ -130,6 +131,7 @@ def test_only_members_commit_and_outsiders_only_to_a_group_without_any(log):
     assert (committed(log, 0), committed(log, 1)) == (7, 1)
 
 
+@pytest.mark.fault("R3")
 def test_a_refused_commit_changes_nothing_not_even_for_partitions_that_it_may_commit(log):
     join(log, "a", known=sizes(t=2))
     join(log, "b", known=sizes(t=2))
@@ -141,6 +143,7 @@ def test_a_refused_commit_changes_nothing_not_even_for_partitions_that_it_may_co
     assert (committed(log, 0), committed(log, 1), log.state().version) == (None, None, version)
 
 
+@pytest.mark.fault("R2", "R3")
 def test_a_commit_that_lost_a_race_is_judged_by_the_entry_that_won(store):
     """The loser has read the log before its partition was given away."""
 

@@ -287,6 +287,7 @@ def test_eager_members_use_assign_and_cooperative_ones_incremental_assign(root):
             assert held(reader) == []
 
 
+@pytest.mark.fault("R8")
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
@@ -465,6 +466,7 @@ def test_a_second_member_gets_its_share_and_all_once_the_first_leaves(root):
     second.close()
 
 
+@pytest.mark.fault("R1", "R3", "C3")
 def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
     topic(root)
     fill(root, 10)
@@ -499,6 +501,7 @@ def test_a_member_without_heartbeats_is_replaced_and_fenced(root):
     stopped.close()
 
 
+@pytest.mark.fault("R3")
 def test_a_removed_member_cannot_commit_records_it_had_read(root):
     topic(root)
     fill(root, 3)

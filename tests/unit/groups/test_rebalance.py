@@ -119,6 +119,7 @@ def test_a_member_of_a_group_in_format_1_is_dropped():
 # --- leaving and releasing ---
 
 
+@pytest.mark.fault("R1")
 @pytest.mark.parametrize("using", [RANGE, COOPERATIVE])
 def test_what_a_leaving_member_owned_is_free_at_once(using):
     head = grown(GroupHead(), "a", "b", using=using)
@@ -164,6 +165,7 @@ def test_a_released_partition_that_is_assigned_to_its_owner_comes_back(using):
 # --- topics ---
 
 
+@pytest.mark.fault("R8")
 def test_new_partitions_go_to_members_at_once_and_old_ones_stay_with_their_owners():
     head = grown(GroupHead(), "a", "b")
     head = released(head, "a", keys(2, 3), RANGE)
@@ -173,6 +175,7 @@ def test_new_partitions_go_to_members_at_once_and_old_ones_stay_with_their_owner
     assert head.owners["t", 4] == Owner("b", 3)
 
 
+@pytest.mark.fault("R8")
 def test_partitions_of_a_deleted_topic_have_no_owner_and_begin_anew():
     head = resized(grown(GroupHead(), "a"), sizes(1, t=0), RANGE)
     assert (head.partitions, head.owners, head.assigned) == ({}, {}, {"a": frozenset()})

@@ -51,6 +51,7 @@ def test_what_on_revoke_commits_is_where_the_next_owner_begins(strategy: str, gr
     assert len(second.assignment()) == 2
 
 
+@pytest.mark.fault("R6")
 @pytest.mark.parametrize("strategy", [EAGER, COOPERATIVE])
 def test_stored_offsets_move_with_the_partitions_in_the_entry_that_releases_them(
     strategy: str, group: ConsumerGroup
@@ -151,6 +152,7 @@ def test_an_exception_of_a_callback_is_raised_by_poll_and_holds_up_no_partition(
             first.close()
 
 
+@pytest.mark.fault("R3")
 def test_a_commit_in_on_lost_is_refused(group: ConsumerGroup) -> None:
     fill(group, 1)
     refused: list[KafkaError] = []

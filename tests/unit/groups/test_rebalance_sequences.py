@@ -159,6 +159,7 @@ def machine(name: str) -> type[GroupMachine]:
     return type(f"Of {name}", (GroupMachine,), {"using": strategies([name])})
 
 
+@pytest.mark.fault("R1", "R2")
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_random_changes_keep_the_rules_of_a_group(name: str) -> None:
     case = machine(name).TestCase

@@ -44,10 +44,14 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 class Events:
-    """Produces events, and adds them up as they are produced: the oracle reads neither the topic nor the service."""
+    """Produces events, and adds them up as they are produced: the oracle reads neither the topic nor the service.
 
-    def __init__(self, root: str, users: int = 50, width: int = 8) -> None:
+    `settings` are more settings of the producer.
+    """
+
+    def __init__(self, root: str, users: int = 50, width: int = 8, **settings: object) -> None:
         self.root = root
+        self._settings = {key.replace("__", "."): value for key, value in settings.items()}
         self.totals: Totals = {}
         self.count = 0
         self._random = Random(0)
@@ -58,7 +62,7 @@ class Events:
         """Produce `count` events, and wait until all are written."""
         failures: list[object] = []
         with Producer(
-            {"bootstrap.servers": self.root, "linger.ms": 5},
+            {"bootstrap.servers": self.root, "linger.ms": 5, **self._settings},
             on_delivery=lambda error, _: None if error is None else failures.append(error),
         ) as producer:
             for _ in range(count):

@@ -104,8 +104,8 @@ help: ## Show this list
 	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "'$(PYTHON)' was not found. Install Python 3.10 or newer, or specify one: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "deltaq needs Python 3.10 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Specify another: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "'$(PYTHON)' was not found. Install Python 3.11 or newer, or specify one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "deltaq needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Specify another: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' cannot create virtual environments. Debian, Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Creating .venv: a few minutes the first time, mostly for PySpark ..."
 	@$(PYTHON) -m venv .venv

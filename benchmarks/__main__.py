@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -97,7 +97,7 @@ def run(plans: Mapping[str, Any], root: str, kafka: str = "") -> Findings:
 
     Reports progress on standard error.
     """
-    started, begin = datetime.now(timezone.utc).isoformat(timespec="seconds"), monotonic()
+    started, begin = datetime.now(UTC).isoformat(timespec="seconds"), monotonic()
 
     def report(text: str) -> None:
         print(f"[{monotonic() - begin:5.0f} s] {text}", file=sys.stderr, flush=True)

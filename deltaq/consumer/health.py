@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from deltaq.clock import Clock
@@ -24,7 +24,7 @@ from deltaq.message import OFFSET_INVALID
 from deltaq.topics.state import TopicHead
 
 
-class MembershipState(str, Enum):
+class MembershipState(StrEnum):
     """How a consumer stands to its group."""
 
     NONE = "none"
@@ -41,7 +41,7 @@ class MembershipState(str, Enum):
     """It is closed."""
 
 
-class Ownership(str, Enum):
+class Ownership(StrEnum):
     """Whose a partition is. Only its owner may commit its offsets."""
 
     OWNED = "owned"
@@ -56,7 +56,7 @@ class Ownership(str, Enum):
     """`assign` was called for it."""
 
 
-class ReadState(str, Enum):
+class ReadState(StrEnum):
     """Why the next record of a partition comes at once, soon or not."""
 
     READY = "ready"

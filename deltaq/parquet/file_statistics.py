@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from itertools import takewhile
 from typing import TypeAlias
 
@@ -38,7 +38,7 @@ _OWN_COLUMNS = ("_partition", "_offset", "_timestamp")
 _PLAIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 """Names that need no quotes in the property. Engines differ in how they read quoted names."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _SURROGATES = range(0xD800, 0xE000)
 _CODE_POINT_MAX = 0x1FFFF

@@ -169,7 +169,7 @@ def _in_float32(value: float) -> float:
 
 def _in_utc(value: datetime.datetime) -> datetime.datetime:
     try:
-        return value.astimezone(datetime.timezone.utc)
+        return value.astimezone(datetime.UTC)
     except OverflowError:
         raise PydanticCustomError("datetime_range", "In UTC this is outside the years 1 to 9999") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
 
@@ -47,7 +47,7 @@ class Crash(SystemExit):
     """
 
 
-class Effect(str, Enum):
+class Effect(StrEnum):
     """The effect of a fault, as counted in `FaultyStore.effects`. A fault that changed nothing is not counted."""
 
     ERROR_BEFORE = "error_before"  # reported as failed; not done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -70,7 +70,7 @@ SCHEMA = pa.schema(
         pa.field("place", _POINT),
     ]
 )
-_NOON = datetime(2024, 2, 29, 12, tzinfo=timezone.utc)
+_NOON = datetime(2024, 2, 29, 12, tzinfo=UTC)
 _LONG = "a" * 40
 """Longer than what statistics keep of a string."""
 
@@ -130,7 +130,7 @@ def rows_of_files() -> list[Values]:
     extremes = [_row(95) | {name: sign * 2**bits - (sign > 0) for name, bits in _EXTREMES.items()} for sign in (-1, 1)]
     times = [
         [_row(97) | {"at": _NOON + timedelta(microseconds=999), "day": date(1, 1, 1)}],
-        [_row(98) | {"at": datetime.max.replace(tzinfo=timezone.utc), "day": date.max}],
+        [_row(98) | {"at": datetime.max.replace(tzinfo=UTC), "day": date.max}],
     ]
     return [*plain, [None, None], [None, *halves], odd_floats, *zeros, *texts, extremes, *times, [_row(99), None]]
 

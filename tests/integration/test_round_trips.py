@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 
 import pyarrow as pa
@@ -118,10 +118,10 @@ def test_the_first_and_the_last_timestamps_come_back(root):
 
 
 def test_a_message_without_a_timestamp_gets_the_time_it_was_produced(root):
-    before = int(datetime.now(timezone.utc).timestamp() * 1000)
+    before = int(datetime.now(UTC).timestamp() * 1000)
     with Producer({"bootstrap.servers": root, "linger.ms": 50}) as producer:
         producer.produce("now", b"x")
-    after = int(datetime.now(timezone.utc).timestamp() * 1000)
+    after = int(datetime.now(UTC).timestamp() * 1000)
     (message,) = consumed(root, "now", 1)
     # Between two clocks, of which one counts whole milliseconds, one may get lost.
     assert before - 1 <= message.timestamp()[1] <= after
@@ -196,7 +196,7 @@ def test_a_file_is_plain_parquet_with_the_columns_of_the_specification(tmp_path)
     assert row == {
         "_partition": 0,
         "_offset": None,
-        "_timestamp": datetime(2023, 11, 14, 22, 13, 20, 123000, timezone.utc),
+        "_timestamp": datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
         "_key": b"k",
         "_headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
         "value": b"v",

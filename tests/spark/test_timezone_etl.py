@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -26,7 +26,7 @@ from examples.timezone_etl.pipeline import unify
 from tests.doubles.produced_tables import Produce
 
 MESSAGES = 100_000
-START = datetime(2024, 2, 5, 15, 1, 52, 884_548, timezone.utc)
+START = datetime(2024, 2, 5, 15, 1, 52, 884_548, UTC)
 DEADLINE_S = 300  # a minute on a machine of its own, several beside other tests on a slow one
 TOO_LATE = "Python worker failed to connect back"
 DEMO = Path(__file__).resolve().parents[2] / "examples/timezone_etl/demo.py"

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from email.utils import formatdate
 from urllib.parse import parse_qsl, unquote
 from xml.etree import ElementTree
@@ -255,7 +255,7 @@ def _entries(keys: list[str], query: Mapping[str, str]) -> Iterator[tuple[str, b
 
 
 def _contents(key: str, found: _Object) -> str:
-    modified = datetime.fromtimestamp(found.modified_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    modified = datetime.fromtimestamp(found.modified_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return (
         f"<Contents><Key>{escape(key)}</Key><LastModified>{modified}</LastModified>"
         f"<ETag>{escape(found.etag)}</ETag><Size>{len(found.data)}</Size><StorageClass>STANDARD</StorageClass></Contents>"

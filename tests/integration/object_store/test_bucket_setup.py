@@ -11,7 +11,7 @@ import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
@@ -149,7 +149,7 @@ def certificate() -> tuple[str, str]:
     """A certificate for this machine that no authority knows, and its key, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     signed = (
         x509.CertificateBuilder()
         .subject_name(name)

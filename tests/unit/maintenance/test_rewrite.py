@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -190,7 +190,7 @@ class Order(BaseModel):
 
 @pytest.mark.parametrize("kept", [0, 7, 16])
 def test_a_typed_topic_keeps_its_objects_and_its_tombstones(kept: int) -> None:
-    at = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=timezone.utc)
+    at = datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
     orders = [
         Order(
             id=n, price=Decimal(n) / 4, at=at, lines=[Line(sku=f"{n}")] * (n % 3), labels={"a": "b"} if n % 2 else None
@@ -248,10 +248,9 @@ def test_the_statistics_of_a_new_file_are_true_and_its_times_those_of_its_record
             assert (said["minValues"][name], said["maxValues"][name]) == (bounds["min"], bounds["max"])
         times = pc.min_max(table["_timestamp"].cast("int64")).as_py()
         assert said["nullCount"] == {"_partition": 0, "_offset": 0, "_timestamp": 0}
-        # Python 3.10 does not read the "Z".
-        texts = (said[side]["_timestamp"].replace("Z", "+00:00") for side in ("minValues", "maxValues"))
+        texts = (said[side]["_timestamp"] for side in ("minValues", "maxValues"))
         low, high = map(datetime.fromisoformat, texts)
-        epoch = datetime(1970, 1, 1, tzinfo=timezone.utc)
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
         assert ((low - epoch).total_seconds() * 1e6, (high - epoch).total_seconds() * 1e6) == pytest.approx(
             (times["min"], times["max"]), abs=500
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -74,7 +74,7 @@ def test_bounds_of_times_are_whole_milliseconds_around_every_microsecond() -> No
 
 
 def test_times_and_dates_that_delta_cannot_write_have_no_bounds() -> None:
-    last = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc).timestamp()) * 10**6
+    last = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) * 10**6
     assert integer_statistics(TIME, 0, last, last + 999_000).high == "9999-12-31T23:59:59.999Z"
     assert integer_statistics(TIME, 0, last, last + 999_001).high is None
     assert integer_statistics(pa.field("day", pa.date32()), 0, 0, 10**7).low is None

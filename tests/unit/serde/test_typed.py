@@ -21,7 +21,7 @@ from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException
 from deltaq.serde.schema import TopicSchema, schema_conflict, schema_of
 
-UTC = dt.timezone.utc
+UTC = dt.UTC
 NOON = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=UTC)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 

@@ -24,7 +24,7 @@ from deltaq.store import LocalStore
 from deltaq.topics.log import TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 
-UTC = datetime.timezone.utc
+UTC = datetime.UTC
 
 
 @pytest.fixture(autouse=True)

@@ -281,7 +281,7 @@ def test_columns_of_a_typed_topic_are_matched_by_name_and_missing_ones_are_null(
         (
             "at",
             pa.array([1], pa.timestamp("s", "Asia/Tokyo")),
-            dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.timezone.utc),
+            dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC),
         ),
         ("day", pa.array([86_400_000], pa.date64()), dt.date(1970, 1, 2)),
         ("tags", pa.array([["a"]], pa.large_list(pa.large_string())), ["a"]),

@@ -26,7 +26,7 @@ from deltaq.store import MemoryStore, ObjectEntry, ObjectMissing, Store, open_st
 from deltaq.topics.lookup import TopicLookup
 from tests.doubles.compaction import compact
 
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Order(pydantic.BaseModel):

@@ -123,12 +123,15 @@ class DeltaLog(LogReader):
         """The token of a commit, for `delta.resolve`."""
         return commit_token(self.folder, version, txn_id)
 
-    def commit(self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float) -> Committed | T:
+    def commit(
+        self, write: Callable[[TableState], Draft | Abandoned[T]], deadline: float, *, takes_turns: bool = False
+    ) -> Committed | T:
         """Append one entry: `write(state)` is called for each slot that is tried, and the last draft is committed.
 
         `write` must use one unique `txn_id` per commit. It may extend the draft from slot to slot. It may also abandon
         the commit, whose outcome is then returned, or raise; none of its drafts is in the log in both cases. `deadline`
-        is a time of `clock.monotonic()`.
+        is a time of `clock.monotonic()`. With `takes_turns` the writers of this log avoid races by an order of their
+        own, and the next try follows a lost race without a pause.
 
         Raises OutcomeUnknown (the entry may exist now or later; see `delta/resolve.py`), Unavailable (it was not and
         will not be committed), Corrupt, Incompatible.
@@ -158,7 +161,10 @@ class DeltaLog(LogReader):
                 self._contended = contended or lost_races > 0
                 return Committed(entry, lost_races, exposed_s)
             lost_races += 1
-            self._back_off(lost_races, seconds, deadline)
+            # Without contention, the other writer is most likely maintenance, which rarely wants the next slot too.
+            if not takes_turns and (self._contended or lost_races > 1):
+                self.clock.sleep(race_pause_s(lost_races, seconds, self.clock.random()))
+            self._read_on(lost_races, deadline, at_once=takes_turns and lost_races > 1)
             started_at = self._read_at
 
     def _prove_store(self) -> None:
@@ -311,27 +317,29 @@ class DeltaLog(LogReader):
             else:
                 return
 
-    def _back_off(self, lost_races: int, commit_s: float, deadline: float) -> None:
-        """Wait, then catch up, so that the next create is for a slot that is probably free."""
-        if self._contended or lost_races > 1:
-            self.clock.sleep(race_pause_s(lost_races, commit_s, self.clock.random()))
-        # Without contention, the other writer is most likely maintenance, which rarely wants the next slot too.
+    def _read_on(self, lost_races: int, deadline: float, *, at_once: bool) -> None:
+        """Catch up, so that the next create is for a slot that is probably free. With `at_once` stop after one further
+        entry: the slot after an entry just found is free for longest, and one more read would use up that time. Raises
+        Unavailable at the deadline."""
         if self.clock.monotonic() >= deadline:
             raise Unavailable(
                 f"commit to {self.folder!r} lost {lost_races} races against other writers before its deadline; "
                 "raise message.timeout.ms, or linger.ms so that each writer commits less often"
             )
-        self._catch_up()
+        if not at_once:
+            self._catch_up()
+        elif not self._catch_up(entries_max=1):
+            self._catch_up(entries_max=1)
 
-    def _catch_up(self) -> bool:
-        """Read to the end of the log; returns whether other writers had committed.
+    def _catch_up(self, entries_max: float = float("inf")) -> bool:
+        """Read to the end of the log, or so many entries; returns whether other writers had committed.
 
         Only an optimisation, so errors are ignored: the create that follows decides the next slot.
         """
         before = self.state.version
         self._read_at = self.clock.monotonic()
         try:
-            while self.read_next() is not None:
+            while self.state.version - before < entries_max and self.read_next() is not None:
                 self._read_at = self.clock.monotonic()
         except LogCleaned:
             self.load()

@@ -16,6 +16,7 @@ from deltaq.delta.slot_proof import HEAD_PROOF_S
 from deltaq.delta.store_errors import unavailable
 from deltaq.delta.table_state import PROTOCOL, TableState
 from deltaq.errors import Fenced, KafkaException
+from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
 from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
@@ -26,6 +27,12 @@ from deltaq.topics.log import ENGINE
 R = TypeVar("R")
 Plan: TypeAlias = "Callable[[TableState, int], list[Action]]"
 HeadPlan: TypeAlias = "Callable[[GroupHead], GroupHead | None]"
+
+OFFSET_COMMIT = "COMMIT OFFSETS"
+"""The operation of an entry that commits offsets and changes no membership."""
+
+_POLL_S = 0.004
+"""Seconds between two reads of the log while a member leaves the next slot to others."""
 
 CHECK_INTERVAL_S = 1.0
 """Longest time between two checks of a member's heartbeat while a commit waits for their result."""
@@ -72,20 +79,24 @@ class GroupLog:
     _client_id: str = ""
     _maintenance: GroupMaintenance | None = None  # notified of commits
     _newest: _Newest | None = None  # shared with siblings; None without any
+    _turns: CommitTurns | None = None  # shared with siblings; None on a local store, where a lost race costs little
     _loaded: bool = False
     _shared_version: int = -1  # of the position that was last shared or taken over
 
     def __post_init__(self) -> None:
         self._folder = names.group_folder(self.group)
         self._watch = HeartbeatWatch(self._store, self.group, self._clock)
-        self._log = DeltaLog(self._store, self._folder, self._clock)
+        if self._store.is_remote and self._turns is None:
+            self._turns = CommitTurns(self._clock)
+        self._log = DeltaLog(self._store, self._folder, self._clock, self._turns)
         self._lock = self._clock.lock()
 
     def sibling(self) -> GroupLog:
         """Another client of this log. An operation of the one does not wait for an operation of the other, and what
         one has read the other need not read again."""
         self._newest = self._newest or _Newest()
-        return GroupLog(self._store, self.group, self._clock, self._client_id, self._maintenance, self._newest)
+        shared = self._newest, self._turns
+        return GroupLog(self._store, self.group, self._clock, self._client_id, self._maintenance, *shared)
 
     def head(self) -> GroupHead:
         """Read the current head of the group. Raises Unavailable, Corrupt, Incompatible."""
@@ -142,8 +153,9 @@ class GroupLog:
         """
         self._sync_topics(offsets)
         keys = [(offset.topic, offset.partition) for offset in offsets]
+        rest_ms = None if self._turns is None else self._turns.rest_ms()
         with self._lock:
-            self._catch_up()
+            self._catch_up_in_turn(claim, deadline)
             dead = self._dead_members(deadline if wait else float("-inf")) if claim is None else frozenset()
 
             def actions(state: TableState, now: int) -> list[Action]:
@@ -156,7 +168,7 @@ class GroupLog:
                 table = _table(state, self.group, now)
                 return [*table, *(emptied or (table and [head.action()])), *offset_actions(state, offsets, now)]
 
-            self._commit("COMMIT OFFSETS", actions, deadline, claim)
+            self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms)
         self.clear_away(dead)
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
@@ -255,26 +267,63 @@ class GroupLog:
         except StoreError as error:
             raise unavailable(error) from error
 
-    def _commit(self, operation: str, plan: Plan, deadline: float, claim: Claim | None = None) -> None:
-        """Commit what `plan` returns for the slot that is tried; nothing if that is no action."""
+    def _commit(
+        self, operation: str, plan: Plan, deadline: float, claim: Claim | None = None, rest_ms: int | None = None
+    ) -> None:
+        """Commit what `plan` returns for the slot that is tried; nothing if that is no action. `rest_ms` is that of
+        `CommitTurns`."""
         txn_id = self._clock.unique_id()
+        takes_turns = self._turns is not None and claim is not None and operation == OFFSET_COMMIT
         by = {} if claim is None else {"member": claim.member_id, "generation": str(claim.generation)}
+        tries = 0
 
         def write(state: TableState) -> Draft | Abandoned[None]:
+            nonlocal tries
+            tries += 1
+            if takes_turns and (rest_ms is not None or tries > 1):
+                by[REST_PARAMETER] = str(rest_ms or 0)
             now = self._clock.time_ms()
             info = CommitInfo(txn_id, now, operation, self._client_id, ENGINE, is_blind_append=False, parameters=by)
             actions = plan(state, now)
             return Draft(info, actions) if actions else Abandoned(None)
 
         try:
-            committed = self._moved(lambda: self._log.commit(write, deadline))
+            committed = self._moved(lambda: self._log.commit(write, deadline, takes_turns=takes_turns))
         except Fenced as refused:
             metrics.COMMITS_REFUSED.add(group=self.group, reason=refused.error.name())
             raise
-        if committed is None or self._maintenance is None:
+        if committed is None:
             return
-        if committed.entry.version == self._log.state.version:
+        if self._turns is not None and takes_turns:
+            self._turns.committed(committed.entry.version, committed.seconds / (committed.lost_races + 1))
+        if self._maintenance is not None and committed.entry.version == self._log.state.version:
             self._maintenance.committed(committed.entry.version, self._log.state.copy)
+
+    def _catch_up_in_turn(self, claim: Claim | None, deadline: float) -> None:
+        """Catch up. A member leaves the next slots to those that commit without rest too, and have waited longer."""
+        turns = self._turns
+        if turns is None or claim is None or not self._loaded or not turns.ahead(claim.member_id):
+            self._catch_up()
+        else:
+            self._moved(lambda: self._await_turn(turns, claim.member_id, deadline))
+
+    def _await_turn(self, turns: CommitTurns, member_id: str, deadline: float) -> None:
+        """Read until no member is ahead. The entry that ends the wait is the newest, so no read of the end follows."""
+        self._take_over()
+        read_at = self._clock.monotonic()
+        try:
+            while ahead := turns.ahead(member_id):
+                if self._log.read_next() is not None:
+                    read_at = self._clock.monotonic()
+                elif self._clock.monotonic() >= min(deadline, read_at + turns.leave_s(len(ahead))):
+                    return turns.gave_up(ahead)
+                else:
+                    self._clock.sleep(_POLL_S)
+            until = min(deadline, read_at + turns.extra_s(len(self._head(self._log.state).members)))
+            while self._clock.monotonic() < until and self._log.read_next() is None:
+                self._clock.sleep(_POLL_S)
+        except LogCleaned:
+            self._log.load()
 
     def _catch_up(self) -> None:
         self._moved(self._read_on)

@@ -203,7 +203,8 @@ def _faults(chance: random.Random, kind: str) -> Faults:
     if kind == "lossy network":
         return Faults(lost_request=rate(0.3), lost_answer=0.3, late=0.3, conflict=rate(0.2), damage=rate(0.05))
     if kind == "suspensions":
-        return Faults(stall=0.1, stall_s=chance.choice([15.0, 10 * HEAD_PROOF_S, 10 * HEAD_PROOF_S]), late=rate(0.05))
+        stall_s = chance.choice([15.0, 10 * HEAD_PROOF_S, 10 * HEAD_PROOF_S])
+        return Faults(stall=0.1, stall_again=0.9, stall_s=stall_s, late=rate(0.05))
     if kind == "maintenance":
         return Faults(stall=rate(0.08), stall_s=chance.choice([5.0, 6 * HEAD_PROOF_S]), stale_list=rate(0.3))
     # Members are suspended while they commit, for longer than their session.

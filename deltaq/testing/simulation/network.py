@@ -31,8 +31,9 @@ class Faults:
     `lost_request` and `lost_answer` end in a timeout; both apply to reads too. `late` writes are reported as failed and
     take effect up to `late_s` later. `conflict` refuses a create of a free key. `stale_list` leaves out objects written
     in the last two seconds. `stall` suspends the process for up to `stall_s` before a create or the read of a Parquet
-    file, more rarely before another request, or before the answer to a write. `damage` flips a bit of a read's content,
-    never twice in a row for one key.
+    file, more rarely before another request, or before the answer to a write. `stall_again` is the chance to suspend a
+    stalled create once more, each time its key has been taken meanwhile: it may be freed by clean-up until the end.
+    `damage` flips a bit of a read's content, never twice in a row for one key.
     """
 
     lost_request: float = 0.0
@@ -41,6 +42,7 @@ class Faults:
     conflict: float = 0.0
     stale_list: float = 0.0
     stall: float = 0.0
+    stall_again: float = 0.0
     damage: float = 0.0
     late_s: float = 3.0
     stall_s: float = 10.0
@@ -242,16 +244,26 @@ class SimulatedStore:
         self._crash(number, after=False)
         # Rare for reads of the log's tail, which are very frequent.
         is_rare = operation != "create" and not (operation.startswith("get") and key.endswith(".parquet"))
-        if network.chance(network.faults.stall / 20 if is_rare else network.faults.stall):
+        stalls = network.chance(network.faults.stall / 20 if is_rare else network.faults.stall)
+        if stalls:
             network.count("a process was suspended before a request")
             self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
         try:
             self._process.clock.sleep(network.delay_s())
+            if stalls and operation == "create":
+                self._stall_while_taken(key)
         except Killed:
             if write is not None and network.chance(0.5):
                 self._arrive_later(operation, key, write, network.delay_s())
             raise
         return number
+
+    def _stall_while_taken(self, key: str) -> None:
+        """Suspend the process again while another one's object has the key, so that the create may find it freed."""
+        network = self._network
+        while network.chance(network.faults.stall_again) and not self._is_free(key):
+            self._process.suspend(network.scheduler.random.random() * network.faults.stall_s)
+            self._process.clock.sleep(network.delay_s())
 
     def _answer(self, number: int) -> None:
         """Receive the answer."""

@@ -90,6 +90,21 @@ def test_a_conflict_refuses_a_free_key(world):
     assert world.network.happened == {"a create was refused though the key was free": 1}
 
 
+@pytest.mark.parametrize(("again", "outcome"), [(0.0, "ObjectExists"), (ALWAYS, "created")])
+def test_a_stalled_create_may_wait_until_its_taken_key_is_free_again(world, again, outcome):
+    slow, other = world.machine("slow"), world.machine("other")
+
+    def hold() -> None:
+        other.clock.sleep(500)
+        world.network.disk.delete("a/b")
+
+    assert outcome_of(world, other) == "created"
+    world.run(lambda: other.clock.start_thread(hold, "hold"), other)
+    world.network.faults = Faults(stall=ALWAYS, stall_again=again, stall_s=10)
+    assert outcome_of(world, slow) == outcome
+    assert (world.scheduler.now > 500) == (outcome == "created")
+
+
 def test_a_stale_listing_leaves_out_only_what_is_new(world):
     machine = world.machine("m")
     assert outcome_of(world, machine, "a/old") == "created"

@@ -247,6 +247,7 @@ LIMITS = {
         ),
         Limit("delta.reader.READ_AHEAD_MAX", "entries", "Concurrent requests for log entries while catching up"),
         Limit("consumer.tail.ENTRIES_AT_ONCE", "entries", "Log entries read before records are fetched again"),
+        Limit("groups.pending.PENDING_BYTES_MAX", "bytes", "Offsets in one heartbeat object"),
         Limit("groups.liveness.HEARTBEAT_BYTES_MAX", "bytes", "Part of a heartbeat object that is read"),
     ),
     "Stores": (

@@ -175,6 +175,7 @@ def open_reader(
         weakly(events.committed, None),
         interval_ms / 1000 if interval_ms else float("inf"),
         clock,
+        config.heartbeat_interval_ms / 1000,
     )
     return Reader(fetcher, accepted, held, committer, events)
 

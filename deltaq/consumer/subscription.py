@@ -64,7 +64,9 @@ def open_membership(
         tuple((name, "") for name in strategies.assignors),
     )
     # A client of its own: an offset commit that waits for the store must not delay heartbeats.
-    candidate = Candidate(store, group_log.sibling(), member, strategies, config.heartbeat_interval_ms / 1000, clock)
+    log, interval_s = group_log.sibling(), config.heartbeat_interval_ms / 1000
+    sharing = reader.committer if store.is_remote else None  # on local disk an entry of each member costs little
+    candidate = Candidate(store, log, member, strategies, interval_s, clock, sharing)
     return Membership(candidate, config.max_poll_interval_ms / 1000, reader.fetcher.queue.wake)
 
 

@@ -26,7 +26,9 @@ _KNOWN_WRITER_FEATURES = {"appendOnly", "invariants", "domainMetadata", "deltaq"
 @dataclass(slots=True)
 class TableState:
     """A table at `version`, which is -1 before the first entry. Files are in the order in which they were added.
-    `txn_id` is the token of entry `version`; None if the state comes from a checkpoint."""
+    `txn_id` is the token of entry `version`; None if the state comes from a checkpoint. `txn_slots` has the version of
+    each application's last transaction, if that is newer than the checkpoint of `restored_version` from which the state
+    was read: a checkpoint does not say it."""
 
     version: int = -1
     protocol: Protocol | None = None
@@ -35,6 +37,8 @@ class TableState:
     txns: dict[str, Txn] = field(default_factory=dict)
     files: dict[str, Add] = field(default_factory=dict)
     txn_id: str | None = field(default=None, compare=False)
+    txn_slots: dict[str, int] = field(default_factory=dict, compare=False)
+    restored_version: int = field(default=-1, compare=False)
 
     def copy(self) -> TableState:
         """An independent copy of the state."""
@@ -46,7 +50,13 @@ class TableState:
             dict(self.txns),
             dict(self.files),
             self.txn_id,
+            dict(self.txn_slots),
+            self.restored_version,
         )
+
+    def txn_slot_max(self, app_id: str) -> int:
+        """The version of the last entry with a transaction of this application, or a later one; -1 if there is none."""
+        return self.txn_slots.get(app_id, self.restored_version)
 
     def actions(self) -> list[Action]:
         """The minimal actions that produce this state: the content of a checkpoint."""
@@ -62,7 +72,7 @@ class TableState:
         """Fill this empty state with the actions of the checkpoint of `version`."""
         for action in actions:
             self._apply(action, version)
-        self.version = version
+        self.version = self.restored_version = version
 
     def check(self, entry: Entry, path: str) -> None:
         """Raises Corrupt for an entry that is not the next version, Incompatible for one that deltaq did not write, or
@@ -79,6 +89,8 @@ class TableState:
         """Advance by a checked entry."""
         for action in entry.actions:
             self._apply(action, entry.version)
+            if isinstance(action, Txn):
+                self.txn_slots[action.app_id] = entry.version
         self.version, self.txn_id = entry.version, entry.txn_id
 
     def _apply(self, action: Action, version: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
 from deltaq.groups.liveness import HeartbeatWatch, heartbeat_name
+from deltaq.groups.pending import PendingOffsets, heartbeat_content
 from deltaq.groups.state import GroupHead, Member
 from deltaq.store import Store, StoreError
 
@@ -40,15 +41,16 @@ class Heartbeat:
         """Seconds since the last successful heartbeat; below 0 before the first."""
         return self._clock.uptime() - self._proven_at
 
-    def beat(self, member_id: str) -> None:
-        """Write the heartbeat object. Raises Unavailable, and SessionExpired if the previous heartbeat is too old."""
+    def beat(self, member_id: str, pending: PendingOffsets | None = None) -> None:
+        """Write the heartbeat object, with offsets for the leader to commit. Raises Unavailable, and SessionExpired if
+        the previous heartbeat is too old."""
         # It counts from before the request, and only if that ended before the previous heartbeat was
         # `session.timeout.ms` old: when the store applied it in between is unknown.
         begun_at = self._clock.uptime()
         self.due_at = self._clock.monotonic() + self._interval_s
         self._beats += 1
         try:
-            self._store.put(names.member_key(self._group, member_id), b"%d" % self._beats)
+            self._store.put(names.member_key(self._group, member_id), heartbeat_content(self._beats, pending))
         except StoreError as error:
             metrics.HEARTBEATS_FAILED.add(group=self._group)
             raise unavailable(error) from error
@@ -72,6 +74,7 @@ class MemberWatch:
     _interval_s: float
     _leader: str | None = None
     _leader_alive_at: float = float("-inf")
+    _alive: Mapping[str, Member] = field(default_factory=dict)  # those whose heartbeat was new at the last check
     due_at: float = float("-inf")
     """When the next check is due, `Clock.monotonic`."""
 
@@ -86,7 +89,12 @@ class MemberWatch:
             self._leader_alive_at = now
         living = {name: member for name, member in watched.items() if name not in found.dead}
         self.due_at = now + max(min(self._interval_s, self._seen.next_verdict_s(living)), self._interval_s / 20)
+        self._alive = {name: watched[name] for name in found.alive}
         return found.dead
+
+    def pending(self) -> list[PendingOffsets]:
+        """The offsets in the heartbeats that the last check found to be new."""
+        return self._seen.pending(self._alive)
 
     def _watched(self, head: GroupHead, member_id: str) -> Mapping[str, Member]:
         own = head.members.get(member_id)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from deltaq import names
 from deltaq.clock import Clock
 from deltaq.delta.store_errors import unavailable
+from deltaq.groups.pending import PENDING_BYTES_MAX, PendingOffsets, parse_pending
 from deltaq.groups.state import Member
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.store.parallel import in_parallel
 
 _log = logging.getLogger("deltaq.groups")
 
-HEARTBEAT_BYTES_MAX = 64
+HEARTBEAT_BYTES_MAX = PENDING_BYTES_MAX + 30  # a 64-bit number and a checksum come first
 """Bytes of a heartbeat object that a watcher reads. A member writes fewer; an object of another writer may be huge."""
 
 
@@ -73,6 +74,12 @@ class HeartbeatWatch:
                 silent_s = read.began_at - before[1]
                 dead.update(member_id for member_id in of_object if silent_s >= members[member_id].session_timeout_s)
         return Sighting(frozenset(alive), frozenset(dead))
+
+    def pending(self, members: Mapping[str, Member]) -> list[PendingOffsets]:
+        """The offsets in the heartbeats of these members, as the last check has read them."""
+        found = ((name, self._seen.get(heartbeat_name(name, member))) for name, member in members.items())
+        parsed = (parse_pending(seen[0], name) for name, seen in found if seen is not None)
+        return [pending for pending in parsed if pending is not None]
 
     def next_verdict_s(self, members: Mapping[str, Member]) -> float:
         """Seconds until the first of these members is dead if it stays silent; infinite without a checked member."""

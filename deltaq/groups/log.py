@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -20,6 +20,7 @@ from deltaq.groups.commit_turns import REST_PARAMETER, CommitTurns
 from deltaq.groups.fencing import Claim, check_may_commit, check_no_members, check_not_in_use, check_there, subscribed
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.offsets import CommittedOffset, committed_offset, forget_actions, offset_actions
+from deltaq.groups.pending import PendingOffsets, acceptable
 from deltaq.groups.state import GroupHead, group_head
 from deltaq.store import ObjectMissing, Store, StoreError
 from deltaq.topics.log import ENGINE
@@ -114,6 +115,12 @@ class GroupLog:
         """The table as last read, only to look at. Does no I/O and takes no lock."""
         return self._log.state
 
+    def newest_read(self) -> tuple[TableState, GroupHead] | None:
+        """The newest table that this client or a sibling has read, only to look at, and its head; None before the first
+        read, and without a sibling. Does no I/O and takes no lock. Raises Corrupt, Incompatible."""
+        position = None if self._newest is None else self._newest.position
+        return None if position is None else (position.state, self._head(position.state))
+
     def committed(self, partitions: Sequence[tuple[str, str, int]]) -> list[CommittedOffset | None]:
         """Read the committed offset, or None, of each (topic, topic id, partition). Raises as `head`."""
         with self._lock:
@@ -170,6 +177,19 @@ class GroupLog:
 
             self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms)
         self.clear_away(dead)
+
+    def commit_pending(self, claim: Claim, pending: Sequence[PendingOffsets], deadline: float) -> None:
+        """Commit those of the pending offsets that may be committed, on behalf of their members, as the leader that
+        `claim` names. Raises what `DeltaLog.commit` raises."""
+        self._sync_topics([offset for of_member in pending for offset in of_member.offsets])
+        rest_ms = None if self._turns is None else self._turns.rest_ms()
+        with self._lock:
+            self._catch_up()
+
+            def actions(state: TableState, now: int) -> list[Action]:
+                return offset_actions(state, acceptable(state, self._head(state), pending), now)
+
+            self._commit(OFFSET_COMMIT, actions, deadline, claim, rest_ms, {"pending": "true"})
 
     def _dead_members(self, wait_until: float) -> frozenset[str]:
         """The dead members. Until `wait_until`, waits while no member is seen to live and not all are known dead."""
@@ -268,13 +288,20 @@ class GroupLog:
             raise unavailable(error) from error
 
     def _commit(
-        self, operation: str, plan: Plan, deadline: float, claim: Claim | None = None, rest_ms: int | None = None
+        self,
+        operation: str,
+        plan: Plan,
+        deadline: float,
+        claim: Claim | None = None,
+        rest_ms: int | None = None,
+        parameters: Mapping[str, str] | None = None,
     ) -> None:
         """Commit what `plan` returns for the slot that is tried; nothing if that is no action. `rest_ms` is that of
         `CommitTurns`."""
         txn_id = self._clock.unique_id()
         takes_turns = self._turns is not None and claim is not None and operation == OFFSET_COMMIT
         by = {} if claim is None else {"member": claim.member_id, "generation": str(claim.generation)}
+        by |= parameters or {}
         tries = 0
 
         def write(state: TableState) -> Draft | Abandoned[None]:

@@ -15,6 +15,7 @@ from deltaq.groups.fencing import Claim, not_a_member
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.log import GroupLog
+from deltaq.groups.pending import OffsetSharing, PendingOffsets
 from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized
 from deltaq.groups.state import GroupHead, Key, Member, TopicSize
 from deltaq.store import Store
@@ -47,7 +48,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a consumer joins its group with."""
+    """What a consumer joins its group with. `sharing` is None if the consumer always commits its offsets itself."""
 
     store: Store
     log: GroupLog
@@ -55,6 +56,7 @@ class Candidate:
     strategies: Strategies
     heartbeat_interval_s: float
     clock: Clock
+    sharing: OffsetSharing | None = None
 
     def session(self, on_change: Callable[[], None]) -> Session:
         """A new session, which has not joined yet."""
@@ -151,7 +153,7 @@ class Session:
         of = self._of
         try:
             if of.clock.monotonic() >= self._heartbeat.due_at:
-                self._heartbeat.beat(self.member_id)
+                self._heartbeat.beat(self.member_id, self._pending())
         finally:  # Fenced takes precedence over the reason why the heartbeat failed
             head = of.log.head()
             self._read_at = of.clock.monotonic()
@@ -191,10 +193,23 @@ class Session:
     def _remove_dead(self, head: GroupHead) -> None:
         if self._of.clock.monotonic() < self._members.due_at:
             return
-        if dead := self._members.dead(head, self.member_id):
+        dead = self._members.dead(head, self.member_id)
+        if head.leader == self.member_id and (sharing := self._sharing(head)):
+            sharing.commit_pending(self._members.pending())
+        if dead:
             self._publish(self.leave(dead))
             _log.info("members removed group=%r members=%s", self._of.log.group, ", ".join(map(repr, sorted(dead))))
             self._of.log.clear_away(dead)
+
+    def _sharing(self, head: GroupHead) -> OffsetSharing | None:
+        """With whom offset commits are shared; None while this is the only member."""
+        return self._of.sharing if len(head.members) > 1 else None
+
+    def _pending(self) -> PendingOffsets | None:
+        """What the heartbeat shows to the leader: nothing in the leader itself."""
+        head = self._head
+        sharing = None if head is None or head.leader == self.member_id else self._sharing(head)
+        return None if sharing is None else sharing.pending(self.member_id)
 
     def _change(self, operation: str, plan: Callable[[GroupHead], GroupHead | None]) -> GroupHead:
         of = self._of

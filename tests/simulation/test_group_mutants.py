@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from deltaq.consumer.assignment import Assignment
 from deltaq.errors import Fenced
-from deltaq.groups import fencing, rebalance
+from deltaq.groups import fencing, pending, rebalance
 from deltaq.groups.heartbeat import Heartbeat, MemberWatch
 from deltaq.groups.liveness import HeartbeatWatch
 from deltaq.groups.log import GroupLog
-from deltaq.groups.offset_commits import OffsetCommitter
+from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
+from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, TopicSize
+from deltaq.testing.simulation.network import Faults
 from tests.simulation.actors.members import SESSION_S
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, calmed, scenario_of
@@ -59,6 +62,55 @@ def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> N
         return change(self, operation, newer, plan, deadline, offsets)
 
     patch.setattr(GroupLog, "change", ahead)
+
+
+def commits_shown_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
+    acceptable = pending.acceptable
+
+    def lax(state, head, shown):
+        return acceptable(state, head, [replace(of_member, after=state.version) for of_member in shown])
+
+    patch.setattr(pending, "acceptable", lax)
+
+
+def commits_shown_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> None:
+    acceptable = pending.acceptable
+
+    def lax(state, head, shown):
+        return acceptable(state, head, [replace(of_member, generation=head.generation) for of_member in shown])
+
+    patch.setattr(pending, "acceptable", lax)
+
+
+def commits_shown_offsets_of_partitions_of_others(patch: pytest.MonkeyPatch) -> None:
+    acceptable = pending.acceptable
+
+    def lax(state, head, shown):
+        found: dict[str, CommittedOffset] = {}
+        for of_member in shown:
+            owners = {key: replace(owner, member_id=of_member.member_id) for key, owner in head.owners.items()}
+            found |= {offset.app_id: offset for offset in acceptable(state, replace(head, owners=owners), [of_member])}
+        return list(found.values())
+
+    patch.setattr(pending, "acceptable", lax)
+
+
+def commits_shown_offsets_that_are_damaged(patch: pytest.MonkeyPatch) -> None:
+    parse = pending.parse_pending
+
+    def lax(content, member_id):
+        beat, _, shown = (content or b"").partition(b" ")
+        text = shown[9:]
+        return parse(b"%b %08x %b" % (beat, crc32(text), text), member_id)
+
+    patch.setattr("deltaq.groups.liveness.parse_pending", lax)
+
+
+def shows_offsets_that_it_has_not_read(patch: pytest.MonkeyPatch) -> None:
+    located = ToCommit.located
+    patch.setattr(
+        ToCommit, "located", lambda self, topic_id: replace(located(self, topic_id), offset=self.wanted.offset + 1)
+    )
 
 
 # --- who owns a partition ---
@@ -235,6 +287,8 @@ MOVING = {
     "auto_commit": False,
 }
 
+SHARING = {"remote": True, "auto_commit": True}
+
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
@@ -246,6 +300,11 @@ MOVING = {
         (accepts_commits_of_partitions_of_others, 3, {}),
         (commits_final_offsets_for_a_newer_generation, 18, {"auto_commit": True}),
         (believes_the_last_reader_of_a_topic, 2, {"auto_create": True}),
+        (commits_shown_offsets_after_newer_ones, 0, SHARING),
+        (commits_shown_offsets_of_an_older_generation, 0, SHARING),
+        (commits_shown_offsets_of_partitions_of_others, 0, SHARING | {"static": True}),
+        (commits_shown_offsets_that_are_damaged, 0, SHARING | {"faults": Faults(damage=0.2)}),
+        (shows_offsets_that_it_has_not_read, 0, SHARING),
         (hands_partitions_over_before_their_release, 8, {}),
         (lets_the_next_owner_commit_for_an_older_generation, 8, {}),
         (releases_nothing, 9, {}),

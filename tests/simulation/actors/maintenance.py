@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -10,8 +10,13 @@ from unittest.mock import patch
 
 from deltaq import KafkaException, metrics
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
+from deltaq.delta.table_state import TableState
+from deltaq.groups import log, pending
 from deltaq.groups.fencing import Claim
 from deltaq.groups.offset_commits import HandOver, OffsetCommitter
+from deltaq.groups.offsets import CommittedOffset
+from deltaq.groups.pending import PendingOffsets
+from deltaq.groups.shown_offsets import ShownOffsets
 from deltaq.groups.state import GroupHead
 from deltaq.maintenance import background, groups
 from deltaq.maintenance.report import FAILURES
@@ -121,6 +126,8 @@ def instrumented(harness: Harness) -> Iterator[None]:
             patches.enter_context(patch.object(target, name, value))
 
         put(OffsetCommitter, "hand_over", _counting_late_releases(harness))
+        put(ShownOffsets, "pause", _counting_own_commits(harness))
+        put(log, "acceptable", _counting_refused_offsets(harness))
         if harness.scenario.eager_group_commit:
             put(group_commit, "CONTENTION_S", 600.0)
             put(group_commit, "LOAD_MIN", 0.0)
@@ -143,5 +150,31 @@ def _counting_late_releases(harness: Harness) -> Callable[..., None]:
             return plan(head, claim)
 
         hand_over(self, operation, counted, commit_stored=commit_stored)
+
+    return counting
+
+
+def _counting_own_commits(harness: Harness) -> Callable[..., None]:
+    """`ShownOffsets.pause`, counted."""
+    pause = ShownOffsets.pause
+
+    def counting(self: ShownOffsets, now: float) -> None:
+        harness.network.count("a member committed itself what the leader did not")
+        pause(self, now)
+
+    return counting
+
+
+def _counting_refused_offsets(harness: Harness) -> Callable[..., list[CommittedOffset]]:
+    """`acceptable`, with counts of what it refuses."""
+
+    def counting(state: TableState, head: GroupHead, shown: Iterable[PendingOffsets]) -> list[CommittedOffset]:
+        of_members = list(shown)
+        for of_member in of_members:
+            if of_member.generation != head.generation:
+                harness.network.count("a shown offset was of an older generation")
+            elif any(state.txn_slot_max(offset.app_id) > of_member.after for offset in of_member.offsets):
+                harness.network.count("a shown offset was refused because of a newer commit")
+        return pending.acceptable(state, head, of_members)
 
     return counting

@@ -38,7 +38,8 @@ class Owner:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was written."""
+    """An entry of the group's log; `landed` is when it came to be, `by` on whose behalf it was written. With
+    `is_combined` that is a leader, and the offsets are those of the owners of the partitions."""
 
     version: int
     landed: float
@@ -46,6 +47,7 @@ class GroupEntry:
     by: str
     by_generation: int
     offsets: dict[str, int]
+    is_combined: bool
     head: dict[str, Any] | None
 
     def __str__(self) -> str:
@@ -58,8 +60,9 @@ class GroupAudit:
     """The group entry by entry.
 
     `is_recreated`: whether the topic is deleted and created again at times. `owners`: by partition; `offsets`: those
-    committed, by app id. `clients`: the client id of each member that ever was. `committed`: the committed offsets by
-    app id, and `moves`: the clients that got a partition or None, both with their times.
+    committed, and `slots`: the version of the last commit, by app id. `clients`: the client id of each member that ever
+    was. `committed`: the committed offsets by app id, and `moves`: the clients that got a partition or None, both with
+    their times.
     """
 
     disk: Disk
@@ -72,6 +75,7 @@ class GroupAudit:
     assigned: dict[Partition, str] = field(default_factory=dict)
     clients: dict[str, str] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
+    slots: dict[str, int] = field(default_factory=dict)
     committed: dict[str, list[tuple[float, int, str]]] = field(default_factory=lambda: defaultdict(list))
     moves: dict[Partition, list[tuple[float, str | None]]] = field(default_factory=lambda: defaultdict(list))
     moving_since: dict[Partition, float] = field(default_factory=dict)
@@ -88,19 +92,42 @@ class GroupAudit:
             if offset < 0:  # forgotten: the topic was deleted
                 self.offsets.pop(app_id, None)
                 self.committed[app_id].append((entry.landed, 0, ""))
+                self.slots[app_id] = entry.version
                 continue
             topic, _, partition = app_id.split("/")
             owner = self.owners.get((topic, int(partition)))
-            is_fenced = owner is not None and (owner.member != entry.by or entry.by_generation < owner.since)
-            self._claim(entry, not is_fenced, f"commits {app_id}, which {owner} owns")
-            is_member = entry.by in self.members or not (self.members or entry.by)
+            by = entry.by
+            if entry.is_combined and owner is not None and owner.member != entry.by:
+                by = owner.member
+                self._check_shown(entry, app_id, offset, by)
+                self.happened["the leader committed an offset of another member"] += 1
+            else:
+                is_fenced = owner is not None and (owner.member != by or entry.by_generation < owner.since)
+                self._claim(entry, not is_fenced, f"commits {app_id}, which {owner} owns")
+            is_member = by in self.members or not (self.members or by)
             self._claim(entry, is_member, f"commits {app_id}, and is no member")
             is_known = entry.by_generation <= self.generation
             self._claim(entry, is_known, f"commits {app_id} in a generation after {self.generation}")
             before = self.offsets.get(app_id, -1)
             self._claim(entry, offset >= before, f"moves {app_id} back from {before} to {offset}")
-            self.offsets[app_id] = offset
-            self.committed[app_id].append((entry.landed, offset, self.clients.get(entry.by, "")))
+            self.offsets[app_id], self.slots[app_id] = offset, entry.version
+            self.committed[app_id].append((entry.landed, offset, self.clients.get(by, "")))
+
+    def _check_shown(self, entry: GroupEntry, app_id: str, offset: int, owner: str) -> None:
+        """Check that a heartbeat of the owner has shown the offset, in this generation, and after it knew of the last
+        commit of the partition."""
+        key = HEARTBEATS + owner
+        heard = zip(self.disk.history.get(key, ()), self.disk.written.get(key, ()), strict=True)
+        parts = [content.split(b" ", 2) for content, at in heard if at < entry.landed]
+        shown = [json.loads(of[2]) for of in parts if len(of) == 3]
+        is_shown = any(
+            of["generation"] == self.generation
+            and of["after"] >= self.slots.get(app_id, -1)
+            and of["offsets"].get(app_id, [None])[0] == offset
+            for content in shown
+            if (of := content.get(owner)) is not None
+        )
+        self._claim(entry, is_shown, f"commits {offset} of {app_id}, which {owner} does not show")
 
     # --- membership ---
 
@@ -263,6 +290,7 @@ def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
         by.get("member", ""),
         int(by.get("generation", -1)),
         {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
+        "pending" in by,
         next((json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"), None),
     )
 

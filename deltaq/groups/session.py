@@ -178,10 +178,12 @@ class Session:
         return resized(head, sizes, self._of.strategies) if needs_rebalance(head, sizes) else None
 
     def _release_later(self, head: GroupHead, held: frozenset[Key]) -> None:
-        """Release what the consumer does not hold and has not released for a heartbeat interval."""
+        """Release what the consumer does not hold and has not released for a heartbeat interval.
+
+        Nothing else: the plan may see a newer head, and the consumer may by now hold what that one takes away."""
 
         def plan(head: GroupHead) -> GroupHead | None:
-            mine = head.to_release(self.member_id) - held
+            mine = head.to_release(self.member_id) & unreleased
             return released(head, self.member_id, mine, self._of.strategies) if mine else None
 
         now, unreleased = self._of.clock.monotonic(), head.to_release(self.member_id) - held

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from deltaq.clock import Clock
 from deltaq.groups.fencing import NO_MEMBER
 from deltaq.groups.log import GroupLog
@@ -9,7 +11,7 @@ from deltaq.groups.session import Candidate
 from deltaq.groups.state import GroupHead, Member
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import ManualClock
-from tests.doubles.groups import RANGE, sizes
+from tests.doubles.groups import RANGE, join, new_member, sizes
 
 SESSION_S = 6.0
 
@@ -39,3 +41,32 @@ def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer
     session.join(sizes(t=1), (), is_refused=False)
     assert clock.monotonic() - begun > SESSION_S
     assert session.view is not None
+
+
+class RacingStore(MemoryStore):
+    """Calls `first` once, before the next create."""
+
+    first: Callable[[], object] | None = None
+
+    def create(self, key: str, data: bytes | memoryview, after: str = "") -> None:
+        if self.first is not None:
+            first, self.first = self.first, None
+            first()
+        super().create(key, data, after)
+
+
+def test_a_session_releases_only_what_it_has_found_unreleased_for_a_while() -> None:
+    """The consumer may hold a partition that an entry just before the release takes away: it has final offsets."""
+    clock = ManualClock(auto_advance=True)
+    store = RacingStore("racing")
+    session = Candidate(store, GroupLog(store, "g", clock), new_member("m"), RANGE, 1.0, clock).session(lambda: None)
+    session.join(sizes(t=2), (), is_refused=False)
+    join(GroupLog(store, "g"), "z", known=sizes(t=2))
+    known = sizes(t=2)
+    session.keep_up(known, frozenset())
+    assert GroupLog(store, "g").head().to_release(session.member_id) == {("t", 1)}
+    clock.advance(1.0)
+    store.first = lambda: join(GroupLog(store, "g"), "a", known=sizes(t=2))
+    session.keep_up(known, frozenset())
+    head = GroupLog(store, "g").head()
+    assert head.to_release(session.member_id) == {("t", 0)}, "it is not released yet"

@@ -64,12 +64,17 @@ def clean() -> list[GroupEntry]:
     ]
 
 
-def audited(entries: list[GroupEntry], beats: dict[str, list[float]] | None = None) -> list[str]:
-    """The problems of a log. Unless `beats` says otherwise, all members have a heartbeat each second."""
+def audited(
+    entries: list[GroupEntry], beats: dict[str, list[float]] | None = None, shown: dict[str, Any] | None = None
+) -> list[str]:
+    """The problems of a log. Unless `beats` says otherwise, all members have a heartbeat each second. Those of b show
+    `shown`."""
     disk = Disk("audited", ManualClock())
     every_second = [float(at) for at in range(100)]
     for name in ("a-1", "b-1", "b-2"):
-        disk.written[HEARTBEATS + name] = (beats or {}).get(name, every_second)
+        times = disk.written[HEARTBEATS + name] = (beats or {}).get(name, every_second)
+        content = b"1" if shown is None else b"1 00000000 " + json.dumps({name: shown}).encode()
+        disk.history[HEARTBEATS + name] = [content if name == "b-1" else b"1"] * len(times)
     audit = GroupAudit(disk)
     for entry in entries:
         audit.take(entry)
@@ -97,6 +102,43 @@ def other(version: int, **changes: Any) -> Change:
         entries[version] = replace(entries[version], **changes)
 
     return put
+
+
+SHOWN = {"generation": 2, "after": 3, "offsets": {"t/id/1": [8, None]}}
+
+
+def combined(after: int = 3, to: int = 8) -> list[GroupEntry]:
+    """Member a, the leader, commits for b what b shows."""
+    return [
+        *clean()[: after + 1],
+        GroupEntry(after + 1, after + 1.5, "COMMIT OFFSETS", "a-1", 2, {"t/id/1": to}, None, is_combined=True),
+    ]
+
+
+def test_a_leader_may_commit_what_a_member_shows():
+    assert audited(combined(), shown=SHOWN) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "shown"),
+    [
+        (combined(), None),
+        (combined(), SHOWN | {"generation": 1}),
+        (combined(), SHOWN | {"after": 2}),
+        (combined(), SHOWN | {"offsets": {}}),
+        (combined(to=9), SHOWN),
+        ([*clean()[:5], replace(combined()[-1], version=5, landed=5.5)], SHOWN),
+    ],
+    ids=["nothing shown", "older generation", "older version", "not shown", "another offset", "a newer commit"],
+)
+def test_a_leader_that_commits_anything_else_is_found(entries, shown):
+    (problem,) = audited(entries, shown=shown)
+    assert "which b-1 does not show" in problem
+
+
+def test_a_leader_that_commits_for_a_former_member_is_found():
+    (entry,) = combined()[-1:]
+    assert audited([*clean()[:6], replace(entry, version=6, landed=6.5, offsets={"t/id/1": 10})], shown=SHOWN) != []
 
 
 A_ALONE = {"a_1": member("a", [0, 1], {0: 1, 1: 3})}

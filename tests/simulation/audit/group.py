@@ -47,8 +47,8 @@ class GroupEntry:
     by: str
     by_generation: int
     offsets: dict[str, int]
-    is_combined: bool
     head: dict[str, Any] | None
+    is_combined: bool = False
 
     def __str__(self) -> str:
         who = f" by {self.by} of generation {self.by_generation}" if self.by else ""
@@ -290,8 +290,8 @@ def _entry(version: int, landed: float, content: bytes) -> GroupEntry:
         by.get("member", ""),
         int(by.get("generation", -1)),
         {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action},
-        "pending" in by,
         next((json.loads(body["configuration"]) for body in domains if body["domain"] == "deltaq"), None),
+        "pending" in by,
     )
 
 

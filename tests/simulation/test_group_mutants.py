@@ -302,7 +302,7 @@ SHARING = {"remote": True, "auto_commit": True}
         (believes_the_last_reader_of_a_topic, 2, {"auto_create": True}),
         (commits_shown_offsets_after_newer_ones, 0, SHARING),
         (commits_shown_offsets_of_an_older_generation, 2, SHARING),
-        (commits_shown_offsets_of_partitions_of_others, 0, SHARING | {"static": True}),
+        (commits_shown_offsets_of_partitions_of_others, 123, SHARING | {"static": True}),
         (commits_shown_offsets_that_are_damaged, 0, SHARING | {"faults": Faults(damage=0.2)}),
         (shows_offsets_that_it_has_not_read, 0, SHARING),
         (hands_partitions_over_before_their_release, 8, {}),

@@ -252,7 +252,10 @@ class Fetcher:
             with self._changed:
                 while self.queue.room <= 0 and not self._closed:
                     self._changed.wait(1.0)
-            self._ask_anew(topics)
-            if timer.wait(found, max((topic.tail.rested_s for topic in topics), default=0.0)):
+            rested_s = 0.0
+            if not found:  # otherwise there is no wait
+                self._ask_anew(topics)
+                rested_s = max((topic.tail.rested_s for topic in topics), default=0.0)
+            if timer.wait(found, rested_s):
                 self._ask_anew(topics)
         self._watch.close()

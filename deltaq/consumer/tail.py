@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deltaq.clock import Clock
 from deltaq.consumer.offset_reset import LogEnd
+from deltaq.delta.actions import Metadata
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX
 from deltaq.topics.follower import Polled, TopicReader
@@ -52,6 +54,7 @@ class TopicTail:
         self._store = store
         self._clock = clock
         self._is_open = False
+        self._table: Metadata | None = None  # of `live`
         self._asked_at = log.polls  # the number of the newest poll that had begun when the current wait began
         self._entries_ahead = 1  # number of entries to request in parallel
         self._full_reads = 0  # number of log reads in a row that returned all the entries they asked for
@@ -60,17 +63,17 @@ class TopicTail:
     def end(self) -> LogEnd:
         """What is known of the end of the log."""
         log = self.log
-        is_open = log.is_end_open
-        return LogEnd(log.end_poll, log.polls, is_open, log.end_poll > self._asked_at and not is_open)
+        is_open, end_poll = log.is_end_open, log.end_poll
+        return LogEnd(end_poll, log.polls, is_open, end_poll > self._asked_at and not is_open)
 
     def ask_anew(self) -> None:
         """From now on, what was read before does not count as the end of the log. The caller holds a lock."""
         self._asked_at = self.log.polls
 
-    def advance(self, *, needs_end: bool) -> bool:
+    def advance(self, needs_end: Callable[[], bool]) -> bool:
         """Take over new log entries, and check a quiet log for gaps. Returns whether there is something to publish.
 
-        Without `needs_end`, records of a remote store may be fetched before the end of the log is known. Raises what
+        Unless `needs_end()`, records of a remote store may be fetched before the end of the log is known. Raises what
         `TopicLog.load` raises.
         """
         self.rested_s = 0.0
@@ -91,11 +94,25 @@ class TopicTail:
 
     def publish(self) -> None:
         """Set `live` to the topic as read so far."""
-        head = self.log.head
-        self.live = None if head is None else LiveTopic(head, definition_of(self.log), self.log.metadata.created_time)
-        self.published = self.log.version
+        snapshot = self.log.snapshot
+        head = snapshot.head
+        if head is None:
+            self.live = self._table = None
+        else:
+            table = snapshot.metadata
+            self.live = LiveTopic(head, self._definition(head, table), table.created_time)
+            self._table = table
+        self.published = snapshot.version
 
-    def _read_entries(self, needs_end: bool) -> None:
+    def _definition(self, head: TopicHead, table: Metadata) -> TopicDefinition:
+        """The topic's definition. It is parsed only after a change: most entries only append records."""
+        if (live := self.live) is not None and table is self._table:
+            known = live.definition
+            if known.topic_id == head.topic_id and known.partitions == head.partitions:
+                return known
+        return definition_of(self.log)
+
+    def _read_entries(self, needs_end: Callable[[], bool]) -> None:
         """Take over new log entries.
 
         Requests to a remote store are slow, so entries are requested in parallel: first as many as the last call
@@ -106,8 +123,8 @@ class TopicTail:
         """
         found, at_once = 0, self._entries_ahead
         is_remote = self._store.is_remote
-        needs_end = needs_end or not is_remote
-        one_read = not needs_end and self._full_reads < FAR_BEHIND_READS
+        may_fetch = is_remote and not needs_end()
+        one_read = may_fetch and self._full_reads < FAR_BEHIND_READS
         while True:
             before = self.log.version
             polled = self.log.poll(self._asked_at, at_once)
@@ -122,5 +139,5 @@ class TopicTail:
             if is_remote and polled is Polled.FULL:
                 at_once = 1 if self._full_reads == 1 else min(2 * at_once, REQUESTS_MAX)
         if is_remote:
-            is_behind = not needs_end and self._full_reads > KEEPING_UP_READS
+            is_behind = may_fetch and self._full_reads > KEEPING_UP_READS
             self._entries_ahead = min(2 * at_once if is_behind else max(1, found), REQUESTS_MAX)

@@ -110,7 +110,7 @@ class TopicFetcher:
 
     def _advance(self) -> bool:
         tail = self.tail
-        found = tail.advance(needs_end=self._needs_end())
+        found = tail.advance(self._needs_end)
         if found:
             self._publish()
             found = tail.log.version >= 0

@@ -97,12 +97,18 @@ def _struct(data: memoryview, at: int, depth: int) -> tuple[_Fields, int]:
         field += head >> 4
         kind = head & 15
         if kind == _I32:
-            number, at = varint(data, at, 32, "a page header")
+            if (number := data[at]) < 128:  # as most are: a call would cost more than the rest
+                at += 1
+            else:
+                number, at = varint(data, at, 32, "a page header")
             fields[field] = (number >> 1) ^ -(number & 1)
         elif kind == _STRUCT:
             fields[field], at = _struct(data, at, depth + 1)
         elif kind == _BINARY:
-            length, at = varint(data, at, 32, "a page header")
+            if (length := data[at]) < 128:
+                at += 1
+            else:
+                length, at = varint(data, at, 32, "a page header")
             at += length
         elif kind == _I64:
             _, at = varint(data, at, 64, "a page header")

@@ -193,46 +193,48 @@ class TopicReader:
     def snapshot(self) -> TopicSnapshot:
         return self._progress.snapshot
 
+    # These are read several times for each entry: a call of another property would cost as much again.
+
     @property
     def topic(self) -> str:
         return self._follower.topic
 
     @property
     def folder(self) -> str:
-        return self.snapshot.folder
+        return self._progress.snapshot.folder
 
     @property
     def version(self) -> int:
-        return self.snapshot.version
+        return self._progress.snapshot.version
 
     @property
     def head(self) -> TopicHead | None:
         """The head of the topic; None if the topic does not exist."""
-        return self.snapshot.head
+        return self._progress.snapshot.head
 
     @property
     def live_head(self) -> TopicHead:
         """The head of the topic. Raises UnknownTopic."""
-        return self.snapshot.live_head
+        return self._progress.snapshot.live_head
 
     @property
     def metadata(self) -> Metadata:
         """The table's schema and properties. Raises UnknownTopic."""
-        return self.snapshot.metadata
+        return self._progress.snapshot.metadata
 
     @property
     def settings(self) -> TopicSettings:
         """The topic's settings, also after its deletion. Raises UnknownTopic."""
-        return self.snapshot.settings
+        return self._progress.snapshot.settings
 
     @property
     def index(self) -> OffsetIndex:
-        return self.snapshot.index
+        return self._progress.snapshot.index
 
     @property
     def is_end_open(self) -> bool:
         """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
-        return self.snapshot.is_end_open
+        return self._progress.snapshot.is_end_open
 
     def is_lost(self, file: DataFile) -> bool:
         """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""

@@ -95,8 +95,8 @@ class TopicPosition:
     @property
     def live_head(self) -> TopicHead:
         """The head of the topic. Raises UnknownTopic."""
-        head = self.head
-        if head is None:
+        head = self._last
+        if head is None or head.deleted:
             raise UnknownTopic(self.topic)
         return head
 

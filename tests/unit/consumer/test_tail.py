@@ -11,6 +11,10 @@ from deltaq.consumer.tail import TopicTail
 from deltaq.consumer.topic_fetcher import TopicFetcher
 from deltaq.names import log_entry, topic_log
 from deltaq.store.parallel import REQUESTS_MAX
+from deltaq.topics.follower import topic_reader
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import TopicDefinition, definition_of
+from deltaq.topics.state import TopicChange
 from tests.doubles.fetching import FarStore, Fetching, NotedLog, a_store, fill, reader_of, topic_fetcher
 
 
@@ -20,7 +24,7 @@ def looks_until_the_end(fetcher: TopicFetcher, log: NotedLog) -> list[list[int]]
     while not turns or fetcher.tail._full_reads:
         log.asked = []
         fetcher.tail.ask_anew()
-        fetcher.tail._read_entries(fetcher._needs_end())
+        fetcher.tail._read_entries(fetcher._needs_end)
         turns.append(log.asked)
     return turns
 
@@ -61,13 +65,50 @@ def test_a_far_store_is_asked_for_as_many_entries_as_came_last_time(far):
         fill(store, grown)
         log.asked, before = [], log.version
         following.ask_anew()
-        following._read_entries(needs_end=True)
+        following._read_entries(lambda: True)
         assert log.version == before + grown
         looks.append(log.asked)
     if far:
         assert looks == [[1, 1, 2], [3, 1], [3, 1], [3], [1, 1], [1, 1, 2, 4, REQUESTS_MAX, REQUESTS_MAX]]
     else:
         assert looks == [[1] * (grown + 1) for grown in (3, 3, 3, 0, 1, 20)]
+
+
+def test_appends_keep_the_definition_of_a_topic_and_every_other_change_replaces_it():
+    store = a_store()
+    fill(store, 1)
+    tail = TopicTail(topic_reader(store, "t"), store, SYSTEM_CLOCK)
+    writer = TopicLog(store, "t")
+    deadline = SYSTEM_CLOCK.monotonic() + 60.0
+    changes = (
+        lambda: fill(store, 1),
+        lambda: writer.change(lambda head, _: TopicChange(head.partitions, {"deltaq.retention.ms": "7000"}), deadline),
+        lambda: writer.change(lambda _head, _: TopicChange(3, {}), deadline),
+        lambda: writer.delete(deadline),
+        lambda: fill(store, 1),
+    )
+    seen: list[TopicDefinition | None] = []
+    for change in (lambda: None, *changes):
+        change()
+        tail.ask_anew()
+        assert tail.advance(lambda: True) or not seen
+        tail.publish()
+        written = TopicLog(store, "t")
+        exists = written.load()
+        assert (tail.live is not None) == exists
+        seen.append(tail.live.definition if tail.live is not None else None)
+        assert seen[-1] == (definition_of(written) if exists else None)
+        writer.catch_up()
+    first, appended, with_settings, grown, deleted, created_again = seen
+    assert first is not None
+    assert appended is first, "it is not parsed for each append"
+    assert with_settings is not None
+    assert with_settings.settings.retention_ms == 7000
+    assert grown is not None
+    assert grown.partitions == 3
+    assert deleted is None
+    assert created_again is not None
+    assert created_again.topic_id != first.topic_id
 
 
 @pytest.mark.fault("B1")

@@ -26,7 +26,7 @@ def test_an_end_is_reported_only_when_it_was_seen():
         assert fetcher.tail.live is not None
         for is_read in (False, True):
             if is_read:
-                fetcher.tail._read_entries(needs_end=True)
+                fetcher.tail._read_entries(lambda: True)
             fetcher._fetch(fetcher.tail.live)
             ends_reported.append(fetcher.cursors[0].reported_end)
     assert ends_reported == [-1, 1]

@@ -148,7 +148,7 @@ class Subscription(Generic[C]):
         return (
             view is not None
             and self.membership.polled_in_time()
-            and self.view is view
+            and self.membership.view is view
             and self._fetcher.changes == self._changes_written
             and not self._default_action
             and not (self.wanted.patterns and self._clock.monotonic() >= self._match_at)

@@ -35,7 +35,7 @@ class Heartbeat:
 
     def is_silent(self) -> bool:
         """Whether others may hold this member for dead. Time during which the machine is suspended counts."""
-        return self.s_ago() >= self._session_timeout_s
+        return self._clock.uptime() - self._proven_at >= self._session_timeout_s  # for each message: no further call
 
     def s_ago(self) -> float:
         """Seconds since the last successful heartbeat; below 0 before the first."""

@@ -123,8 +123,8 @@ class Uploader:
         now = self._clock.monotonic()
         due = [wait for buffer in batches.buffers if (wait := buffer.due_in(now, self._linger_s)) is not None]
         contended_left_s = batches.contended_left_s(now)
-        is_full = any(buffer.is_full for buffer in batches.buffers)
-        self._waits_for_commit = bool(due and batches.open and contended_left_s and not is_full)
+        may_wait = bool(due and batches.open and contended_left_s)
+        self._waits_for_commit = may_wait and not any(buffer.is_full for buffer in batches.buffers)
         if self._waits_for_commit:
             # One small shared file at a time is enough: the leader's next commit takes what was uploaded until then.
             return max(_SHARED_WAIT_MIN_S, contended_left_s, *due)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from deltaq import metrics, names
 from deltaq.clock import Clock
 from deltaq.groups.fencing import Claim, not_a_member
-from deltaq.groups.heartbeat import Heartbeat, MemberWatch
+from deltaq.groups.heartbeat import Heartbeat, MemberWatch, SessionExpired
 from deltaq.groups.liveness import HeartbeatWatch, remove_heartbeat
 from deltaq.groups.log import GroupLog
 from deltaq.groups.pending import OffsetSharing, PendingOffsets
@@ -92,6 +92,8 @@ class Session:
     def join(self, sizes: Mapping[str, TopicSize], gone: Collection[str], *, is_refused: bool) -> None:
         """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
         have refused this member because of them. Raises SessionExpired, and what `joined` raises."""
+        if self.is_silent():  # an earlier try may have joined, and the group may have removed this member since
+            raise SessionExpired
         head = self._of.log.head()  # first: a session may end while a long log is read
         self._heartbeat.beat(self.member_id)
         dead = self._members.dead(head, self.member_id) if is_refused else frozenset()

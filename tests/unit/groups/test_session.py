@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from deltaq.clock import Clock
 from deltaq.groups.fencing import NO_MEMBER
+from deltaq.groups.heartbeat import SessionExpired
 from deltaq.groups.log import GroupLog
 from deltaq.groups.session import Candidate
 from deltaq.groups.state import GroupHead, Member
+from deltaq.names import member_key
 from deltaq.store.memory import MemoryStore
 from deltaq.testing import ManualClock
 from tests.doubles.groups import RANGE, join, new_member, sizes
@@ -41,6 +45,20 @@ def test_a_member_joins_in_its_first_session_though_reading_the_log_takes_longer
     session.join(sizes(t=1), (), is_refused=False)
     assert clock.monotonic() - begun > SESSION_S
     assert session.view is not None
+
+
+def test_a_session_that_fell_silent_while_it_joined_ends_without_a_further_heartbeat() -> None:
+    """The group may have removed it: heartbeats would show a member that does not act as one."""
+    clock = ManualClock(auto_advance=True)
+    store = MemoryStore("silent")
+    member = new_member("m", int(SESSION_S * 1000))
+    session = Candidate(store, GroupLog(store, "g", clock), member, RANGE, 1.0, clock).session(lambda: None)
+    session.join(sizes(t=1), (), is_refused=False)
+    before = store.get(member_key("g", session.member_id))
+    clock.advance(SESSION_S)
+    with pytest.raises(SessionExpired):
+        session.join(sizes(t=1), (), is_refused=False)
+    assert store.get(member_key("g", session.member_id)) == before
 
 
 class RacingStore(MemoryStore):

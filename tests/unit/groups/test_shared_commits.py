@@ -525,7 +525,8 @@ def test_a_heartbeat_that_cannot_be_parsed_shows_life_and_no_offsets(content):
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_consumers_on_a_remote_store_let_their_leader_commit(strategy):
+@pytest.mark.parametrize("stores", [False, True], ids=["", "with store_offsets"])
+def test_consumers_on_a_remote_store_let_their_leader_commit(strategy, stores):
     store = RemoteStore("test")
     Topic("t", partitions=2, store=store).create()
     conf = {
@@ -535,6 +536,7 @@ def test_consumers_on_a_remote_store_let_their_leader_commit(strategy):
         "partition.assignment.strategy": strategy,
         "heartbeat.interval.ms": 100,
         "auto.commit.interval.ms": 100,
+        "enable.auto.offset.store": not stores,
     }
     reported: list[tuple[int, int]] = []
 
@@ -552,7 +554,12 @@ def test_consumers_on_a_remote_store_let_their_leader_commit(strategy):
     ):
 
         def polled() -> bool:
-            return not [error for consumer in (first, second) if (error := consumer.poll(0.01)) and error.error()]
+            for consumer in (first, second):
+                if (message := consumer.poll(0.01)) is not None:
+                    assert message.error() is None
+                    if stores:
+                        consumer.store_offsets(message)
+            return True
 
         first.subscribe(["t"])
         eventually(lambda: polled() and len(first.assignment()) == 2)

@@ -25,7 +25,7 @@ from examples.timezone_etl.layout import CLOCKS, DATE_FORMAT, UNIFIED
 from examples.timezone_etl.pipeline import unify
 from tests.doubles.produced_tables import Produce
 
-MESSAGES = 100_000
+MESSAGES = 50_000
 START = datetime(2024, 2, 5, 15, 1, 52, 884_548, UTC)
 DEADLINE_S = 300  # a minute on a machine of its own, several beside other tests on a slow one
 TOO_LATE = "Python worker failed to connect back"
@@ -63,7 +63,7 @@ def pipeline(root: str, checkpoint: Path, log: Path, environment: dict[str, str]
     command = [sys.executable, "-m", "examples.timezone_etl.pipeline", "--root", root, "--checkpoint", str(checkpoint)]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [*command, "--max-offsets", "10000"],
+            [*command, "--max-offsets", str(MESSAGES // 10)],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
@@ -123,12 +123,16 @@ def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
             produce(topic, readings(zone, range(first + numbers.start, first + numbers.stop)))
 
     write(range(half // 2))
-    starts = iter(range(half // 2, half, 250))
+    starts = iter(range(half // 2, half, half // 10))
+    seen = 0
 
     def reached(messages: int) -> bool:
-        for start in itertools.islice(starts, 1):  # the topics are written while the pipeline runs
-            write(range(start, start + 250))
-        return count(root) >= messages
+        """Whether the pipeline has come so far. After each micro-batch, more is written while the pipeline runs."""
+        nonlocal seen
+        before, seen = seen, count(root)
+        for start in itertools.islice(starts, int(seen > before)):
+            write(range(start, start + half // 10))
+        return seen >= messages
 
     run_until(lambda: reached(MESSAGES // 3), root, tmp_path, child_environment)
     assert MESSAGES // 3 <= count(root) < MESSAGES

@@ -13,13 +13,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from deltaq.store import forget_memory_store, inotify, open_store
 from examples.replicas.postgres import NoPostgres, find_programs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -120,6 +125,25 @@ def memory_root() -> Iterator[str]:
 def local_root(tmp_path: Path) -> str:
     """A fresh root in a folder, which is not there yet."""
     return str(tmp_path / "root")
+
+
+@pytest.fixture(scope="session")
+def child_environment() -> dict[str, str]:
+    """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's workers."""
+    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+@pytest.fixture(scope="session")
+def spark(child_environment: dict[str, str]) -> Iterator[SparkSession]:
+    """One Spark for all tests that need it."""
+    from deltaq.spark import spark_session  # most tests run where there is no Spark
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
+        session = spark_session("tests", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
+        yield session
+        session.stop()
 
 
 def pytest_configure() -> None:

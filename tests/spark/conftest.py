@@ -1,8 +1,7 @@
-"""One Spark for all tests that need it, and topics for them to work on."""
+"""Spark with its own Delta for the tests that need it, and topics for them to work on."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,16 +9,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from pyspark.sql import SparkSession
 
 from deltaq import Producer, Topic
 from deltaq.clock import SYSTEM_CLOCK
-from deltaq.spark import spark_session
 from deltaq.store import LocalStore
 from tests.doubles.produced_tables import Produce, producing_to
 from tests.spark.native_spark import NativeSpark, native_spark
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class BackgroundWriter:
@@ -40,22 +35,6 @@ class BackgroundWriter:
 
 
 WrittenThroughout: TypeAlias = Callable[[str], AbstractContextManager[BackgroundWriter]]
-
-
-@pytest.fixture(scope="session")
-def child_environment() -> dict[str, str]:
-    """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's workers."""
-    path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
-
-
-@pytest.fixture(scope="session")
-def spark(child_environment: dict[str, str]) -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
-        session = spark_session("tests", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
-        yield session
-        session.stop()
 
 
 @pytest.fixture(scope="session")

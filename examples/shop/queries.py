@@ -1,0 +1,160 @@
+"""Four questions to the shop in SQL, which DuckDB and Spark answer alike while the topics are written."""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import ceil
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import duckdb
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from examples.shop import jobs
+from examples.shop.layout import ENRICHED, PRODUCTS, PURCHASES, ShopClock
+
+QUERIES: Mapping[str, str] = MappingProxyType(
+    {
+        "purchases": "SELECT count(*) AS purchases, max(sent) AS newest FROM purchases",
+        "products": """
+            SELECT count(*) AS products,
+                   CAST(avg(price) AS DECIMAL(10, 2)) AS price,
+                   CAST(avg(cogs) AS DECIMAL(10, 2)) AS cogs,
+                   CAST(avg(price - cogs) AS DECIMAL(10, 2)) AS difference
+            FROM latest_products
+        """,
+        "purchases per product": """
+            SELECT product_id,
+                   CAST(sum(quantity) AS BIGINT) AS quantity,
+                   CAST(sum(total_purchase) AS DECIMAL(10, 2)) AS sales,
+                   CAST(avg(total_purchase) AS DECIMAL(10, 2)) AS sale
+            FROM purchases
+            WHERE total_purchase = round(quantity * (price + supplement_price) * (1 - member_discount), 2)
+            GROUP BY product_id ORDER BY sales DESC, product_id
+        """,
+        "enriched per product": """
+            SELECT product_id, product_name, product_category,
+                   CAST(sum(purchase_quantity) AS BIGINT) AS quantity,
+                   CAST(sum(total_purchase) AS DECIMAL(10, 2)) AS sales,
+                   max(_timestamp) AS newest
+            FROM enriched
+            GROUP BY product_id, product_name, product_category ORDER BY sales DESC, product_id
+        """,
+    }
+)
+"""The text is the same for both engines; they differ in how they read JSON and the newest record of a product."""
+
+
+DUCKDB_VIEWS: Mapping[str, str] = MappingProxyType(
+    {
+        PURCHASES: """
+            WITH texts AS (SELECT _timestamp AS sent, try(decode(value)) AS text FROM purchases_table),
+                 parsed AS (SELECT sent, CASE WHEN json_valid(text) THEN text::JSON END AS purchase FROM texts)
+            SELECT sent,
+                   purchase->>'$.product_id' AS product_id,
+                   try_cast(purchase->>'$.price' AS DECIMAL(10, 2)) AS price,
+                   try_cast(purchase->>'$.quantity' AS INTEGER) AS quantity,
+                   try_cast(purchase->>'$.member_discount' AS DECIMAL(10, 2)) AS member_discount,
+                   try_cast(purchase->>'$.supplement_price' AS DECIMAL(10, 2)) AS supplement_price,
+                   try_cast(purchase->>'$.total_purchase' AS DECIMAL(10, 2)) AS total_purchase
+            FROM parsed
+        """,
+        "latest_products": """
+            SELECT * FROM products_table
+            QUALIFY row_number() OVER (PARTITION BY product_id ORDER BY _timestamp DESC) = 1
+        """,
+        ENRICHED: "SELECT * FROM enriched_table",
+    }
+)
+
+
+class Freshness:
+    """The age of the newest row that a query has seen, over all its runs, in seconds."""
+
+    def __init__(self) -> None:
+        self._ages: list[float] = []
+
+    def add(self, age_s: float) -> None:
+        """Note the age at the time of an answer."""
+        insort(self._ages, age_s)
+
+    def percentile(self, percent: float) -> float | None:
+        """The age that this share of the answers did not exceed; None without an answer."""
+        return self._ages[ceil(len(self._ages) * percent / 100) - 1] if self._ages else None
+
+
+Answer = list[dict[str, Any]]
+"""The rows of an answer, by column."""
+
+
+class Engine(Protocol):
+    """What answers queries."""
+
+    def ask(self, query: str) -> Answer:
+        """The answer to a query on what is in the topics now."""
+
+
+class DuckDb:
+    """Asks DuckDB, which reads the Delta tables of the topics. The root is a folder."""
+
+    def __init__(self, root: str) -> None:
+        self._tables = {name: DeltaTable(f"{root}/topics/{name}") for name in (PURCHASES, PRODUCTS, ENRICHED)}
+        self._connection = duckdb.connect(config={"threads": 1})
+        self._open_tables()
+        for name, query in DUCKDB_VIEWS.items():
+            self._connection.execute(f"CREATE VIEW {name} AS {query}")
+
+    def _open_tables(self) -> None:
+        for name, table in self._tables.items():
+            table.update_incremental()
+            self._connection.register(f"{name}_table", table.to_pyarrow_dataset())
+
+    def ask(self, query: str) -> Answer:
+        """The answer to a query on what is in the topics now."""
+        self._open_tables()
+        found = self._connection.execute(query)
+        names = [column[0] for column in found.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class SparkSql:
+    """Asks Spark, which reads the topics as `format("deltaq")`."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._spark = spark
+        checked = jobs.checked(jobs.messages(spark.read, root))
+        checked.withColumnRenamed("timestamp", "sent").createOrReplaceTempView(PURCHASES)
+        jobs.latest_products(jobs.table(spark, root, PRODUCTS)).createOrReplaceTempView("latest_products")
+        jobs.table(spark, root, ENRICHED).createOrReplaceTempView(ENRICHED)
+
+    def ask(self, query: str) -> Answer:
+        """The answer to a query on what is in the topics now."""
+        return [row.asDict() for row in self._spark.sql(query).collect()]
+
+
+def newest(answer: Answer) -> datetime | None:
+    """When the newest row that an answer has seen was sent; None if it has seen none, or does not say."""
+    times = [row["newest"] for row in answer if row.get("newest") is not None]
+    # Spark gives local times without a zone, as Python counts them.
+    return max((time.astimezone(UTC) for time in times), default=None)
+
+
+def ask_all(engine: Engine, clock: ShopClock) -> dict[str, Any]:
+    """Ask all queries once. Returns `ms`, how long each took, and `ages_s`: of the newest row that it saw."""
+    took_ms: dict[str, float] = {}
+    ages_s: dict[str, float] = {}
+    for name, query in QUERIES.items():
+        begun = time.perf_counter()
+        answer = engine.ask(query)
+        took_ms[name] = round((time.perf_counter() - begun) * 1000, 1)
+        if (seen := newest(answer)) is not None:
+            ages_s[name] = round(clock.age_s(seen), 3)
+    return {"ms": took_ms, "ages_s": ages_s}

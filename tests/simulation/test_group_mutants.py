@@ -15,7 +15,6 @@ from deltaq.groups.heartbeat import Heartbeat, MemberWatch
 from deltaq.groups.liveness import HeartbeatWatch
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offset_commits import OffsetCommitter, ToCommit
-from deltaq.groups.offsets import CommittedOffset
 from deltaq.groups.session import Session
 from deltaq.groups.state import Owner, TopicSize
 from deltaq.testing.simulation.network import Faults
@@ -64,6 +63,8 @@ def commits_final_offsets_for_a_newer_generation(patch: pytest.MonkeyPatch) -> N
     patch.setattr(GroupLog, "change", ahead)
 
 
+# That the leader commits for the owner only is tested in `unit/groups/test_pending.py`: in one generation no member
+# shows a partition of another one, except a static member that was replaced.
 def commits_shown_offsets_after_newer_ones(patch: pytest.MonkeyPatch) -> None:
     acceptable = pending.acceptable
 
@@ -78,19 +79,6 @@ def commits_shown_offsets_of_an_older_generation(patch: pytest.MonkeyPatch) -> N
 
     def lax(state, head, shown):
         return acceptable(state, head, [replace(of_member, generation=head.generation) for of_member in shown])
-
-    patch.setattr(pending, "acceptable", lax)
-
-
-def commits_shown_offsets_of_partitions_of_others(patch: pytest.MonkeyPatch) -> None:
-    acceptable = pending.acceptable
-
-    def lax(state, head, shown):
-        found: dict[str, CommittedOffset] = {}
-        for of_member in shown:
-            owners = {key: replace(owner, member_id=of_member.member_id) for key, owner in head.owners.items()}
-            found |= {offset.app_id: offset for offset in acceptable(state, replace(head, owners=owners), [of_member])}
-        return list(found.values())
 
     patch.setattr(pending, "acceptable", lax)
 
@@ -302,7 +290,6 @@ SHARING = {"remote": True, "auto_commit": True}
         (believes_the_last_reader_of_a_topic, 2, {"auto_create": True}),
         (commits_shown_offsets_after_newer_ones, 0, SHARING),
         (commits_shown_offsets_of_an_older_generation, 2, SHARING),
-        (commits_shown_offsets_of_partitions_of_others, 123, SHARING | {"static": True}),
         (commits_shown_offsets_that_are_damaged, 0, SHARING | {"faults": Faults(damage=0.2)}),
         (shows_offsets_that_it_has_not_read, 0, SHARING),
         (hands_partitions_over_before_their_release, 8, {}),

@@ -337,7 +337,7 @@ def _read_parts(
     needed = sorted({group for part in wanted for group in layout.groups(part)})
     with _decoding(file):
         leaves = _leaves(layout.metadata, columns)
-    extents = _merged(_extent(layout.metadata.row_group(group), leaves) for group in needed)
+    extents = _merged(place for group in needed for place in _places(layout.metadata.row_group(group), leaves))
     parts = FileParts(file.size, [(start, _fetched(file, start, length, get_range)) for start, length in extents])
     with _decoding(file):
         parquet = open_parts(parts, layout.metadata)
@@ -394,11 +394,16 @@ def _prefixes(path: str) -> Iterator[str]:
     return accumulate(path.split("."), lambda upper, name: f"{upper}.{name}")
 
 
-def _extent(group: pq.RowGroupMetaData, leaves: Iterable[int] | None = None) -> tuple[int, int]:
-    """(start, length) of the part of the file that contains the row group, or these columns of it."""
-    places = [chunk_place(group.column(leaf)) for leaf in (range(group.num_columns) if leaves is None else leaves)]
+def _extent(group: pq.RowGroupMetaData) -> tuple[int, int]:
+    """(start, length) of the part of the file that contains the row group."""
+    places = _places(group, range(group.num_columns))
     first = min((start for start, _ in places), default=0)
     return first, max((start + length for start, length in places), default=0) - first
+
+
+def _places(group: pq.RowGroupMetaData, leaves: Iterable[int]) -> list[tuple[int, int]]:
+    """(start, length) of the parts of the file that contain these columns of the row group."""
+    return [chunk_place(group.column(leaf)) for leaf in leaves]
 
 
 def _merged(extents: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -16,8 +16,9 @@ from pyspark.sql.types import (
 )
 
 from deltaq.errors import InvalidConfig
+from deltaq.serde.columns import is_required
 from deltaq.spark.options import ColumnSet, needs_table_columns
-from deltaq.topics.columns import table_schema
+from deltaq.topics.columns import PLACES, table_schema
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
@@ -79,6 +80,17 @@ class ReadColumns:
                     "the schema, or read topics with different columns one by one",
                     key="columns",
                 )
+
+    def in_files(self, table: pa.Schema) -> pa.Schema:
+        """The columns of the topic's table that a task reads: the promised ones, and the place of each record."""
+        promised = {_OF_TABLE.get(name) if self._kafka else name for name in self._names}
+        wanted = [field for field in table if field.name in promised | set(PLACES.names)]
+        values = [field for field in wanted if not field.name.startswith("_")]
+        if values and not any(is_required(field) for field in values):
+            # Files older than a column lack it, and a file without any value column is taken for damaged.
+            first = next(field for field in table if not field.name.startswith("_"))
+            wanted = [field for field in table if field in wanted or field.name == first.name]
+        return pa.schema(wanted)
 
     def of(self, topic: str, fetched: Fetched) -> pa.RecordBatch:
         """The records as a record batch with the promised columns."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, OffsetOutOfRange, UnknownTopic
-from deltaq.spark.options import Bound, Edge, Moment, Subscription
+from deltaq.spark.bounds import STRATEGY, Edge, Limit, Moment
+from deltaq.spark.options import Subscription
 from deltaq.topics.state import TopicHead
 
 _log = logging.getLogger("deltaq.spark")
@@ -139,44 +140,60 @@ def available(heads: Mapping[str, TopicHead], subscription: Subscription) -> Sou
 
 
 def at_bound(
-    option: str, bound: Bound, heads: Mapping[str, TopicHead], subscription: Subscription, look_up: TimeLookup
+    limit: Limit, heads: Mapping[str, TopicHead], subscription: Subscription, look_up: TimeLookup
 ) -> SourceOffset:
-    """The offsets of `bound`, the value of `option`, for every partition. Raises InvalidConfig, UnknownTopic."""
+    """The offsets of a limit for every partition. Raises InvalidConfig, UnknownTopic."""
     ends = available(heads, subscription)
-    if not isinstance(bound, Edge | Moment):
-        _check_complete(option, bound, ends)
+    _check_complete(limit, ends)
     offsets = {}
     for topic, end in ends.items():
         start_offsets = heads[topic].start_offsets
         wanted = {}
         for partition, next_offset in end.next_offsets.items():
-            offset = _wanted(bound, topic, partition, look_up)
-            if offset is None or offset == Edge.LATEST:
+            offset = _wanted(limit, topic, partition, look_up)
+            if offset == Edge.LATEST:
                 offset = next_offset
             wanted[partition] = start_offsets[partition] if offset == Edge.EARLIEST else offset
         offsets[topic] = TopicOffsets(end.topic_id, wanted)
     return offsets
 
 
-def _wanted(bound: Bound, topic: str, partition: int, look_up: TimeLookup) -> int | None:
-    match bound:
-        case Edge():
-            return int(bound)
-        case Moment(time_ms=time_ms):
-            return look_up(topic, partition, time_ms)
-        case _:
-            return bound[topic][partition]
+def _wanted(limit: Limit, topic: str, partition: int, look_up: TimeLookup) -> int:
+    match limit.bound:
+        case Edge() as edge:
+            return int(edge)
+        case Moment() as moment:
+            offset = look_up(topic, partition, moment.time_ms(topic, partition))
+            if offset is None and not moment.or_latest:
+                raise _no_record(limit.option, topic, partition, moment.time_ms(topic, partition))
+            return Edge.LATEST if offset is None else offset
+        case offsets:
+            return offsets[topic][partition]
 
 
-def _check_complete(option: str, given: Mapping[str, Mapping[int, int]], ends: SourceOffset) -> None:
-    """Raise InvalidConfig unless the offsets name exactly the partitions to read: one that is missing would silently
+def _no_record(option: str, topic: str, partition: int, time_ms: int) -> InvalidConfig:
+    return InvalidConfig(
+        f'option "{option}": topic {topic!r} partition {partition} has no record with the timestamp {time_ms} ms or a '
+        f'later one; choose an earlier time, or set the option "{STRATEGY}" to latest to begin such a partition at its '
+        "end",
+        key=option,
+    )
+
+
+def _check_complete(limit: Limit, ends: SourceOffset) -> None:
+    """Raise InvalidConfig unless the limit names exactly the partitions to read: one that is missing would silently
     begin elsewhere."""
+    is_time = isinstance(limit.bound, Moment)
+    numbers = limit.bound.times_ms if isinstance(limit.bound, Moment) else limit.bound
+    if isinstance(numbers, int):  # for all partitions alike
+        return
+    values = "a time in milliseconds" if is_time else "an offset, -2 or -1"
     read = {(topic, partition) for topic, end in ends.items() for partition in end.next_offsets}
-    named = {(topic, partition) for topic, offsets in given.items() for partition in offsets}
+    named = {(topic, partition) for topic, of_topic in numbers.items() for partition in of_topic}
     if read != named:
         missing, unknown = (", ".join(f"{t}/{p}" for t, p in sorted(part)) for part in (read - named, named - read))
         what = f"lacks {missing}" if missing else f"names {unknown}, which is not read"
-        raise InvalidConfig(f'option "{option}" {what}: give an offset, -2 or -1 for each partition', key=option)
+        raise InvalidConfig(f'option "{limit.option}" {what}: give {values} for each partition', key=limit.option)
 
 
 def check_order(start: SourceOffset, end: SourceOffset) -> None:
@@ -203,18 +220,19 @@ def check_start(start: SourceOffset, end: SourceOffset) -> None:
                 )
 
 
+def backlog(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> int:
+    """How many offsets there are between `start` and `end`."""
+    return sum(_lags(_begins(start, end, heads), end).values())
+
+
 def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead], rows_max: int) -> SourceOffset:
     """The end of a micro-batch of at most `rows_max` offsets between `start` and `end`.
 
     Each partition with new records gets at least one offset; the rest is divided in proportion to the lag. If there
     are fewer offsets than such partitions, the partitions alternate. So a busy partition cannot starve another one.
     """
-    begins = {
-        (topic, partition): _begin(start, topic, of_topic.topic_id, partition, heads)
-        for topic, of_topic in end.items()
-        for partition in of_topic.next_offsets
-    }
-    lags = {at: max(0, end[at[0]].next_offsets[at[1]] - begin) for at, begin in sorted(begins.items())}
+    begins = _begins(start, end, heads)
+    lags = _lags(begins, end)
     if sum(lags.values()) <= rows_max:
         return end
     shares = _shares({at: lag for at, lag in lags.items() if lag}, rows_max, sum(begins.values()))
@@ -231,6 +249,20 @@ def limited(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHea
         )
         for topic, of_topic in end.items()
     }
+
+
+def _begins(start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> dict[tuple[str, int], int]:
+    """By topic and partition of `end`, the offset at which a micro-batch begins."""
+    return {
+        (topic, partition): _begin(start, topic, of_topic.topic_id, partition, heads)
+        for topic, of_topic in end.items()
+        for partition in of_topic.next_offsets
+    }
+
+
+def _lags(begins: Mapping[tuple[str, int], int], end: SourceOffset) -> dict[tuple[str, int], int]:
+    """How many offsets each partition is behind `end`."""
+    return {at: max(0, end[at[0]].next_offsets[at[1]] - begin) for at, begin in sorted(begins.items())}
 
 
 def _shares(lags: Mapping[tuple[str, int], int], rows_max: int, offsets_read: int) -> dict[tuple[str, int], int]:

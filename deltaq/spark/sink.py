@@ -42,8 +42,11 @@ SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 """Bytes of rows that a task buffers before an upload: large files are cheap to read, but workers have little
 memory."""
 
-_READ_ONLY = {"kafka": ("offset", "timestampType"), "table": ("_offset",)}
-"""Columns of a read that a write drops, so that rows read from one topic can be written unchanged to another."""
+_READ_ONLY = ("_offset",)
+"""Columns of a read that a write drops, so that rows read from one typed topic can be written unchanged to another."""
+
+_OF_KAFKA = ("key", "value", "headers", "partition", "timestamp")
+"""The columns of Spark's Kafka sink besides `topic`. It ignores all others, such as those that only a read provides."""
 
 _QUERY_ID = "sql.streaming.queryId"
 """The local property with the id of a task's streaming query. Spark keeps the id in the checkpoint."""
@@ -133,12 +136,15 @@ class _RowWriter:
                 f'rows do not name their topic: set option "topic", or add a column "{self._topic_column}"', key="topic"
             )
         if self._options.columns == "kafka":
+            if ignored := [name for name in schema.names if name not in (*_OF_KAFKA, self._topic_column)]:
+                _log.info("columns have no effect in a write names=%s", ",".join(ignored))
             empty = self._own_columns(to_arrow_schema(schema, timezone="UTC").empty_table())
             columns_from_arrow(empty, self._options.topic or "?", None, None, 0, keyed=False, now_ms=0)
 
     def _own_columns(self, rows: pa.Table) -> pa.Table:
-        dropped = (self._topic_column, *_READ_ONLY[self._options.columns])
-        return rows.drop_columns([name for name in dropped if name in rows.column_names])
+        if self._options.columns == "kafka":
+            return rows.select([name for name in _OF_KAFKA if name in rows.column_names])
+        return rows.drop_columns([name for name in (self._topic_column, *_READ_ONLY) if name in rows.column_names])
 
     # --- on executors ---
 

@@ -10,13 +10,21 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig
 from deltaq.root import open_root
+from deltaq.spark.bounds import Edge, Limit
 from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
+from deltaq.spark.given import refuse
 from deltaq.spark.offsets import (
     NOT_BEGUN,
     DataLoss,
@@ -25,6 +33,7 @@ from deltaq.spark.offsets import (
     as_json,
     at_bound,
     available,
+    backlog,
     check_order,
     check_start,
     first_end,
@@ -34,14 +43,14 @@ from deltaq.spark.offsets import (
     same_place,
     to_read,
 )
-from deltaq.spark.options import Bound, Edge, SourceOptions, refuse
+from deltaq.spark.options import SourceOptions
 from deltaq.spark.tasks import TopicRead, in_tasks
 from deltaq.spark.topics import QueryTopics, located
 from deltaq.store import Store
 from deltaq.store.parallel import REQUESTS_MAX, in_parallel
 from deltaq.topics.log import TopicLog
 from deltaq.topics.ranges import read_ranges
-from deltaq.topics.scan import Fetched, FileGone, read_file
+from deltaq.topics.scan import Fetched, FileGone, layout_of, read_file
 from deltaq.topics.state import TopicHead
 
 _log = logging.getLogger("deltaq.spark")
@@ -50,14 +59,19 @@ ROWS_AT_ONCE = 64 * 1024
 """Most rows in one record batch for Spark."""
 
 _CLOCK = SYSTEM_CLOCK
+_EARLIEST, _LATEST = (Limit("startingOffsets", Edge.EARLIEST), Limit("endingOffsets", Edge.LATEST))
 
 
 @dataclass(frozen=True)
 class _Task(InputPartition):
-    """What one Spark task reads. `columns` is the table schema of each topic, by topic name."""
+    """What one Spark task reads. `columns` are those to read of each topic's table, by topic name.
+
+    Large files of the topics in `apart` are read column by column, because the query leaves out keys or values.
+    """
 
     reads: tuple[TopicRead, ...]
     columns: Mapping[str, pa.Schema]
+    apart: frozenset[str]
 
 
 def columns_of(options: SourceOptions) -> StructType:
@@ -87,10 +101,10 @@ class _Plans:
         self._checked: set[str] = set()
         self.topics = QueryTopics(options, _CLOCK)
 
-    def begin_or_end(self, option: str, bound: Bound, heads: Mapping[str, TopicHead]) -> SourceOffset:
-        """The offsets at which `option`, with the value `bound`, makes the query begin or end."""
+    def begin_or_end(self, limit: Limit, heads: Mapping[str, TopicHead]) -> SourceOffset:
+        """The offsets at which an option makes the query begin or end."""
         self.topics.check_complete(heads)
-        return at_bound(option, bound, heads, self._options.subscription, self.topics.offset_for_time)
+        return at_bound(limit, heads, self._options.subscription, self.topics.offset_for_time)
 
     def tasks(self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> list[_Task]:
         """The tasks that read the offsets `[start, end)`."""
@@ -100,9 +114,12 @@ class _Plans:
                 self._columns.check(topic, self.topics.view(topic))
                 self._checked.add(heads[topic].topic_id)
         tables = {topic: self.topics.view(topic).columns for topic in ranges}
+        columns = {topic: self._columns.in_files(table) for topic, table in tables.items()}
+        apart = frozenset(topic for topic in tables if {*tables[topic].names} - {*columns[topic].names, "_headers"})
         return [
-            _Task(reads, {read.topic: tables[read.topic] for read in reads})
-            for reads in in_tasks(self.topics.plan(ranges), self._options.min_partitions)
+            _Task(reads, {topic: columns[topic] for topic in topics}, apart & topics)
+            for reads in in_tasks(self.topics.plan(ranges), self._options.tasks)
+            for topics in ({read.topic for read in reads},)
         ]
 
 
@@ -110,8 +127,7 @@ class DeltaqReader(DataSourceReader):
     """A batch read, from `startingOffsets` to `endingOffsets`, of the topics at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        if options.offsets_per_trigger is not None:
-            _log.info("option has no effect in a batch query name=maxOffsetsPerTrigger")
+        _note_options_of_streams(options)
         _check_batch_edges(options)
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._columns = ReadColumns(options.columns, schema)
@@ -120,8 +136,8 @@ class DeltaqReader(DataSourceReader):
         """One input partition for each task. Raises InvalidConfig, KafkaException."""
         plans = _Plans(self._options, self._columns)
         heads = plans.topics.newest_heads()
-        start = plans.begin_or_end("startingOffsets", self._options.starting or Edge.EARLIEST, heads)
-        end = plans.begin_or_end("endingOffsets", self._options.ending or Edge.LATEST, heads)
+        start = plans.begin_or_end(self._options.starting or _EARLIEST, heads)
+        end = plans.begin_or_end(self._options.ending or _LATEST, heads)
         check_order(start, end)
         return list(plans.tasks(start, end, heads))
 
@@ -135,12 +151,12 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         if options.ending is not None:
-            raise InvalidConfig(
-                "a stream has no end: omit endingOffsets and endingTimestamp, or use spark.read", key="endingOffsets"
-            )
+            option = options.ending.option
+            raise InvalidConfig(f"a stream has no end: omit {option}, or use spark.read", key=option)
         self._options = replace(options, client=located(options.client, _CLOCK))
         self._columns = ReadColumns(options.columns, schema)
         self._target: dict[str, TopicHead] | None = None
+        self._triggered_at = float("-inf")
 
     @cached_property
     def _plans(self) -> _Plans:  # created when used: the copies on executors plan nothing
@@ -151,9 +167,11 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(NOT_BEGUN)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """`maxOffsetsPerTrigger`."""
-        rows_max = self._options.offsets_per_trigger
-        return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
+        """`maxOffsetsPerTrigger` or `minOffsetsPerTrigger`; Spark has no limit for both."""
+        trigger = self._options.trigger
+        if trigger.offsets_max is not None:
+            return ReadMaxRows(trigger.offsets_max)
+        return ReadAllAvailable() if trigger.offsets_min is None else ReadMinRows(trigger.offsets_min)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Record the current end of the topics, at which the query ends."""
@@ -164,12 +182,29 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = self._plans.topics.newest_heads() if self._target is None else self._target
         newest = available(heads, self._options.subscription)
         if start == NOT_BEGUN:
-            begin = self._plans.begin_or_end("startingOffsets", self._options.starting or Edge.LATEST, heads)
+            begin = self._plans.begin_or_end(self._options.starting or _LATEST, heads)
             check_start(begin, newest)
+            self._triggered_at = _CLOCK.monotonic()
             return as_json(first_end(begin, _within(limit, begin, newest, heads)))
         begin = from_json(start)
+        if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(backlog(begin, newest, heads)):
+            return start
         end = _within(limit, begin, newest, heads)
         return start if same_place(begin, end) else as_json(end)
+
+    def _waits_for_more(self, offsets: int) -> bool:
+        """Whether fewer than `minOffsetsPerTrigger` offsets are new and the last micro-batch is younger than
+        `maxTriggerDelay`.
+
+        A query with Trigger.AvailableNow would end with the last offsets unread, so it never waits.
+        """
+        trigger, now = self._options.trigger, _CLOCK.monotonic()
+        if trigger.offsets_min is None or self._target is not None:
+            return False
+        if offsets < trigger.offsets_min and now - self._triggered_at < trigger.delay_s:
+            return True
+        self._triggered_at = now
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the topics when they were last read, for the query's progress."""
@@ -194,16 +229,25 @@ def _within(limit: ReadLimit, start: SourceOffset, end: SourceOffset, heads: Map
     return limited(start, end, heads, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
 
 
+def _note_options_of_streams(options: SourceOptions) -> None:
+    trigger = options.trigger
+    for name, value in (
+        ("maxOffsetsPerTrigger", trigger.offsets_max),
+        ("minOffsetsPerTrigger", trigger.offsets_min),
+    ):
+        if value is not None:
+            _log.info("option has no effect in a batch query name=%s", name)
+
+
 def _check_batch_edges(options: SourceOptions) -> None:
     """Refuse a batch that starts at the end or ends at the beginning, as Spark's Kafka source does."""
-    for option, bound, wrong in (
-        ("startingOffsets", options.starting, Edge.LATEST),
-        ("endingOffsets", options.ending, Edge.EARLIEST),
-    ):
-        everywhere = isinstance(bound, Edge) and bound == wrong
-        somewhere = isinstance(bound, Mapping) and any(wrong in offsets.values() for offsets in bound.values())
+    for limit, wrong in ((options.starting, Edge.LATEST), (options.ending, Edge.EARLIEST)):
+        if limit is None:
+            continue
+        everywhere = isinstance(limit.bound, Edge) and limit.bound == wrong
+        somewhere = isinstance(limit.bound, Mapping) and any(wrong in of.values() for of in limit.bound.values())
         if everywhere or somewhere:
-            refuse(option, wrong.name.lower(), "a batch query would read nothing")
+            refuse(limit.option, wrong.name.lower(), "a batch query would read nothing")
 
 
 # --- on executors ----------------------------------------------------------------------------------------------------
@@ -216,7 +260,7 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
     loss = DataLoss(options.fail_on_data_loss)
     for first in range(0, len(partition.reads), REQUESTS_MAX):
         reads = partition.reads[first : first + REQUESTS_MAX]
-        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, partition.columns[read.topic], loss), reads)
+        fetched = in_parallel(_CLOCK, lambda read: _fetched(store, read, partition, loss), reads)
         for read, parts in zip(reads, fetched, strict=True):
             for part in parts:
                 batch = columns.of(read.topic, part)
@@ -224,9 +268,12 @@ def _records(options: SourceOptions, columns: ReadColumns, partition: InputParti
                     yield batch.slice(row, ROWS_AT_ONCE)
 
 
-def _fetched(store: Store, planned: TopicRead, columns: pa.Schema, loss: DataLoss) -> list[Fetched]:
+def _fetched(store: Store, planned: TopicRead, task: _Task, loss: DataLoss) -> list[Fetched]:
+    read = planned.read
     try:
-        return read_file(store, planned.read, columns)
+        if planned.topic in task.apart:
+            read = replace(read, layout=layout_of(store, read.file))
+        return read_file(store, read, task.columns[planned.topic])
     except FileGone:
         return _fetched_elsewhere(store, planned, loss)
 

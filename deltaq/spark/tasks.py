@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from deltaq.spark.options import TaskLimits
 from deltaq.topics.scan import FileRead
 
 TASK_BYTES = 32 * 1024 * 1024
@@ -12,6 +13,8 @@ TASK_BYTES = 32 * 1024 * 1024
 
 FILE_COST_BYTES = 1024 * 1024
 """The cost of opening a file, in bytes that could be read in that time."""
+
+_NO_LIMITS = TaskLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +36,21 @@ class TopicRead:
         return FILE_COST_BYTES + self.read.file.segment.size * self.rows / max(1, self.read.file.segment.rows)
 
 
-def in_tasks(reads: Mapping[tuple[str, str], Iterable[FileRead]], tasks_min: int = 1) -> list[tuple[TopicRead, ...]]:
+def in_tasks(
+    reads: Mapping[tuple[str, str], Iterable[FileRead]], limits: TaskLimits = _NO_LIMITS
+) -> list[tuple[TopicRead, ...]]:
     """Divide the reads of topics, by (name, id), into tasks of about `TASK_BYTES`.
 
     Makes at least `tasks_min` tasks if there are enough rows. Inside a task, each partition is in offset order.
     """
     units = [TopicRead(*topic, read) for topic, of_topic in reads.items() for read in of_topic]
     tasks = list(_packed(units))
-    if len(tasks) >= tasks_min or not tasks:
+    if limits.offsets_max is not None:
+        tasks = [tuple(part) for task in tasks for part in _cut(task, limits.offsets_max)]
+    if len(tasks) >= limits.tasks_min or not tasks:
         return tasks
-    rows_max = max(1, sum(unit.rows for unit in units) // tasks_min)
+    rows_max = max(1, sum(unit.rows for unit in units) // limits.tasks_min)
+    # Fewer tasks than wanted, each within its limits, so this share of the rows is within them too.
     return [tuple(task) for task in _cut(units, rows_max)]
 
 

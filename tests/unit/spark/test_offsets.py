@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.spark.bounds import Bound, Edge, Limit, Moment
 from deltaq.spark.offsets import (
     DataLoss,
     SourceOffset,
@@ -18,12 +19,13 @@ from deltaq.spark.offsets import (
     as_json,
     at_bound,
     available,
+    backlog,
     check_order,
     from_json,
     limited,
     to_read,
 )
-from deltaq.spark.options import Bound, Edge, Moment, Subscription
+from deltaq.spark.options import Subscription
 from deltaq.topics.state import TopicHead
 
 ALL = Subscription(("orders",))
@@ -72,15 +74,25 @@ def test_the_checkpoint_of_another_source_is_refused(body: Mapping[str, object])
         (Edge.LATEST, (9, 4)),
         ({"orders": {0: 5, 1: -2}}, (5, 0)),
         ({"orders": {0: -1, 1: 77}}, (9, 77)),
-        (Moment(1000), (6, 4)),
+        (Moment(1000, or_latest=True), (6, 4)),
+        (Moment({"orders": {0: 1000, 1: 2000}}, or_latest=True), (6, 4)),
     ],
 )
 def test_a_query_begins_at_the_position_of_its_option(bound: Bound, expected: tuple[int, int]) -> None:
     def look_up(topic: str, partition: int, time_ms: int) -> int | None:
-        assert (topic, time_ms) == ("orders", 1000)
+        assert (topic, time_ms) in (("orders", 1000), ("orders", 2000))
         return 6 if partition == 0 else None  # no record of partition 1 is that late
 
-    assert at_bound("startingOffsets", bound, {"orders": head((3, 9), (0, 4))}, ALL, look_up) == offset(*expected)
+    limit = Limit("startingOffsets", bound)
+    assert at_bound(limit, {"orders": head((3, 9), (0, 4))}, ALL, look_up) == offset(*expected)
+
+
+@pytest.mark.parametrize("times", [1000, {"orders": {0: 500, 1: 1000}}])
+def test_a_time_after_the_last_record_is_an_error_with_its_place_and_the_remedy(times: int) -> None:
+    limit = Limit("startingTimestamp", Moment(times, or_latest=False))
+    place = "topic 'orders' partition 1 has no record with the timestamp 1000 ms"
+    with pytest.raises(InvalidConfig, match=f'{place}.*"startingOffsetsByTimestampStrategy" to latest'):
+        at_bound(limit, {"orders": head((0, 9), (0, 4))}, ALL, lambda topic, partition, _: (6, None)[partition])
 
 
 @pytest.mark.parametrize(
@@ -89,11 +101,12 @@ def test_a_query_begins_at_the_position_of_its_option(bound: Bound, expected: tu
         ({"orders": {0: 5}}, "lacks orders/1"),
         ({"orders": {0: 5, 1: 0, 2: 0}}, "names orders/2, which is not read"),
         ({"orders": {0: 5, 1: 0}, "b": {0: 1}}, "names b/0"),
+        (Moment({"orders": {1: 5}}, or_latest=True), "lacks orders/0: give a time in milliseconds"),
     ],
 )
 def test_offsets_are_given_for_just_the_partitions_that_are_read(bound: Bound, complaint: str) -> None:
     with pytest.raises(InvalidConfig, match=complaint):
-        at_bound("startingOffsets", bound, {"orders": head((0, 9), (0, 4))}, ALL, nowhere)
+        at_bound(Limit("startingOffsets", bound), {"orders": head((0, 9), (0, 4))}, ALL, nowhere)
 
 
 def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
@@ -120,6 +133,11 @@ def test_a_limited_micro_batch_is_as_large_as_the_limit_allows(
     cut = limited(start, end, {"orders": topic}, rows_max)["orders"].next_offsets
     assert all(begin <= cut[p] <= topic.next_offsets[p] for p, begin in enumerate(begins))
     assert sum(cut.values()) - sum(begins) == min(rows_max, waiting)
+
+
+def test_the_backlog_counts_new_partitions_from_their_beginning_and_none_below_zero() -> None:
+    topics = {"orders": head((0, 9), (3, 5), (0, 4))}
+    assert backlog({"orders": TopicOffsets("one", {0: 7, 2: 6})}, available(topics, ALL), topics) == 2 + 2
 
 
 @given(heads, st.integers(6, 1000))

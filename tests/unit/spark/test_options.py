@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from deltaq.errors import InvalidConfig
+from deltaq.spark.bounds import Bound, Edge, Limit, Moment
 from deltaq.spark.options import (
     SINK_OPTIONS,
     SOURCE_OPTIONS,
-    Edge,
-    Moment,
     Subscription,
+    TaskLimits,
+    TriggerLimits,
     parse_sink_options,
     parse_source_options,
 )
@@ -30,7 +32,8 @@ def test_a_read_needs_only_a_root_and_a_topic() -> None:
     options = parse_source_options(READ)
     assert options.client.root == "/data/events"
     assert options.subscription == Subscription(("orders",))
-    assert (options.starting, options.ending, options.offsets_per_trigger) == (None, None, None)
+    assert (options.starting, options.ending) == (None, None)
+    assert (options.trigger, options.tasks) == (TriggerLimits(None, None, delay_s=900), TaskLimits(1, None))
     assert (options.headers, options.fail_on_data_loss, options.columns) == (False, True, "kafka")
 
 
@@ -54,7 +57,7 @@ def test_a_list_of_brokers_as_root_is_refused_with_what_to_write_instead() -> No
 
 def test_option_names_are_compared_without_case() -> None:
     options = parse_source_options({**READ, "INCLUDEHEADERS": "TRUE", "maxoffsetspertrigger": "7"})
-    assert (options.headers, options.offsets_per_trigger) == (True, 7)
+    assert (options.headers, options.trigger.offsets_max) == (True, 7)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +66,7 @@ def test_option_names_are_compared_without_case() -> None:
         ("startingOffset", "startingOffsets"),
         ("subscribepatern", "subscribePattern"),
         ("maxOffsets", "maxOffsetsPerTrigger"),
+        ("startingOffsetsByTimestamps", "startingOffsetsByTimestamp"),
         ("wildcards", None),
     ],
 )
@@ -71,9 +75,18 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(name: str, near
         parse_source_options({**READ, name: "x"})
 
 
-def test_an_option_of_reading_is_unknown_to_writing() -> None:
-    with pytest.raises(InvalidConfig, match="no such option"):
-        parse_sink_options({**WRITE, "startingOffsets": "earliest"})
+def test_options_of_the_other_side_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    both = {**READ, **WRITE, "startingOffsets": "earliest", "txnAppId": "a"}
+    with caplog.at_level(logging.INFO, "deltaq.spark"):
+        assert parse_sink_options(both).topic == "orders"
+        assert parse_source_options(both).subscription == Subscription(("orders",))
+    assert [record.args for record in caplog.records if "startingoffsets" in record.getMessage()]
+
+
+@pytest.mark.parametrize("options", [{}, {"provider": "deltaq", "option.path": "/data", "path": "/data"}])
+def test_a_table_of_sparks_catalog_is_refused_with_the_view_that_works(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig, match="use CREATE TEMPORARY VIEW"):
+        parse_source_options(options)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +140,70 @@ def test_exactly_one_way_of_choosing_topics_must_be_given(extra: dict[str, str])
         ('{"orders":{"0":23,"1":-2,"2":-1}}', {"orders": {0: 23, 1: -2, 2: -1}}),
     ],
 )
-def test_offsets_are_words_or_json_for_each_partition(text: str, bound: object) -> None:
+def test_offsets_are_words_or_json_for_each_partition(text: str, bound: Bound) -> None:
     options = parse_source_options({**READ, "startingOffsets": text, "endingOffsets": text})
-    assert options.starting == options.ending == bound
+    assert (options.starting, options.ending) == (Limit("startingOffsets", bound), Limit("endingOffsets", bound))
 
 
-def test_starting_offsets_win_over_a_starting_time() -> None:
-    assert parse_source_options({**READ, "startingTimestamp": "1700000000000"}).starting == Moment(1_700_000_000_000)
-    with pytest.raises(InvalidConfig, match="not both"):
-        parse_source_options({**READ, "startingTimestamp": "1", "startingOffsets": "earliest"})
+EACH = '{"orders":{"0":1700000000000,"1":0}}'
+TIMES = {"orders": {0: 1_700_000_000_000, 1: 0}}
+
+
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_one_time_wins_over_times_and_these_over_offsets(side: str, caplog: pytest.LogCaptureFixture) -> None:
+    def bound(**options: str) -> Limit | None:
+        parsed = parse_source_options(READ | {side + name: value for name, value in options.items()})
+        return parsed.starting if side == "starting" else parsed.ending
+
+    is_end = side == "ending"
+    one, each = Moment(5, or_latest=is_end), Moment(TIMES, or_latest=is_end)
+    with caplog.at_level(logging.INFO, "deltaq.spark"):
+        assert bound(Offsets="{", OffsetsByTimestamp="{", Timestamp=" 5 ") == Limit(f"{side}Timestamp", one)
+    assert [f"name={side}{name} used={side}Timestamp" in caplog.text for name in ("OffsetsByTimestamp", "Offsets")] == [
+        True,
+        True,
+    ]
+    assert bound(Offsets="{", OffsetsByTimestamp=EACH) == Limit(f"{side}OffsetsByTimestamp", each)
+    assert bound(Offsets="latest") == Limit(f"{side}Offsets", Edge.LATEST)
+
+
+@pytest.mark.parametrize("name", ["startingTimestamp", "startingOffsetsByTimestamp"])
+@pytest.mark.parametrize(("strategy", "or_latest"), [("error", False), ("LATEST", True)])
+def test_the_strategy_applies_to_both_options_for_times(name: str, strategy: str, or_latest: bool) -> None:
+    value = "5" if name == "startingTimestamp" else EACH
+    parsed = parse_source_options({**READ, name: value, "startingOffsetsByTimestampStrategy": strategy})
+    assert parsed.starting is not None
+    assert isinstance(parsed.starting.bound, Moment)
+    assert parsed.starting.bound.or_latest is or_latest
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15m", 900),
+        ("10s", 10),
+        ("5min", 300),
+        (" 2H ", 7200),
+        ("1d", 86_400),
+        ("250", 0.25),
+        ("250ms", 0.25),
+        ("0s", 0),
+    ],
+)
+def test_a_delay_is_a_duration_of_spark(text: str, seconds: float) -> None:
+    assert parse_source_options({**READ, "maxTriggerDelay": text}).trigger.delay_s == seconds
+
+
+def test_a_minimum_above_the_maximum_is_refused() -> None:
+    limits = {"minOffsetsPerTrigger": "8", "maxOffsetsPerTrigger": "8"}
+    assert parse_source_options(READ | limits).trigger == TriggerLimits(8, 8, 900)
+    with pytest.raises(InvalidConfig, match="it is above maxOffsetsPerTrigger, which is 7"):
+        parse_source_options(READ | limits | {"maxOffsetsPerTrigger": "7"})
+
+
+def test_tasks_have_a_least_number_and_a_largest_size() -> None:
+    options = parse_source_options({**READ, "minPartitions": "4", "maxRecordsPerPartition": "100"})
+    assert options.tasks == TaskLimits(4, 100)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +219,16 @@ def test_starting_offsets_win_over_a_starting_time() -> None:
         ("startingOffsets", '{"orders":{"x":1}}'),
         ("startingOffsets", '{"orders":{"0":1,"0":2}}'),
         ("endingOffsets", "["),
+        ("startingOffsetsByTimestamp", "5"),
+        ("startingOffsetsByTimestamp", '{"orders":{"0":-2}}'),
+        ("endingOffsetsByTimestamp", '{"orders":{"0":"5"}}'),
+        ("startingOffsetsByTimestampStrategy", "earliest"),
         ("maxOffsetsPerTrigger", "0"),
+        ("minOffsetsPerTrigger", "0"),
+        ("maxTriggerDelay", "soon"),
+        ("maxTriggerDelay", "-1s"),
+        ("maxTriggerDelay", "5 weeks"),
+        ("maxRecordsPerPartition", "0"),
         ("maxOffsetsPerTrigger", "many"),
         ("minPartitions", "-1"),
         ("includeHeaders", "yes"),
@@ -163,7 +240,9 @@ def test_starting_offsets_win_over_a_starting_time() -> None:
 )
 def test_an_invalid_value_is_refused_with_the_name_of_its_option(name: str, value: str) -> None:
     with pytest.raises(InvalidConfig, match=f'option "{name}" cannot be'):
-        parse_source_options({**READ, name: value})
+        parse_source_options(
+            {**READ, "startingTimestamp": "5", name: value} if "Strategy" in name else {**READ, name: value}
+        )
 
 
 @pytest.mark.parametrize("value", ["{}", '{"a":[]}', '{"a":[-1]}', '{"a":0}', '{"a":["0"]}', '{"a":[true]}'])

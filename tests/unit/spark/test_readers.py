@@ -7,20 +7,23 @@ import logging
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from deltaq import Corrupt, InvalidConfig, KafkaException, Producer, Topic, UnknownTopic
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.spark import source as source_module
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.offsets import from_json, same_place
 from deltaq.spark.source import DeltaqStreamReader
 from deltaq.store import LocalStore
+from deltaq.testing import ManualClock
 from tests.doubles.compaction import compact
 from tests.doubles.produced_tables import Produce
 from tests.security.forged import as_segment, produce_three, replace_file
@@ -106,6 +109,15 @@ def test_a_batch_of_an_empty_topic_has_no_rows(root: str) -> None:
         ({"startingOffsets": "earliest", "endingOffsets": "latest"}, 0, 10),
         ({"startingTimestamp": "1004", "endingTimestamp": "1008"}, 4, 8),
         ({"endingTimestamp": "5000"}, 0, 10),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"orders":{"0":1003}}',
+                "endingOffsetsByTimestamp": '{"orders":{"0":1009}}',
+            },
+            3,
+            9,
+        ),
+        ({"startingTimestamp": "1010", "startingOffsetsByTimestampStrategy": "latest"}, 10, 10),
     ],
 )
 def test_a_batch_begins_and_ends_at_the_given_offsets(
@@ -127,6 +139,24 @@ def test_a_batch_begins_and_ends_at_the_given_offsets(
 def test_a_batch_with_an_empty_range_is_refused(root: str, options: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig, match="would read nothing"):
         batch(root, subscribe="orders", **options)
+
+
+def test_a_batch_from_a_time_after_the_last_record_is_an_error(root: str, produce: Produce) -> None:
+    produce("orders", numbers(0, 10), timestamps=range(1000, 1010))
+    with pytest.raises(InvalidConfig, match="partition 0 has no record with the timestamp 1010 ms"):
+        batch(root, subscribe="orders", startingTimestamp="1010")
+    with pytest.raises(InvalidConfig, match="partition 0 has no record with the timestamp 1010 ms"):
+        begun(stream(root, subscribe="orders", startingOffsetsByTimestamp='{"orders":{"0":1010}}'))
+
+
+def test_a_task_has_no_more_offsets_than_allowed(root: str, produce: Produce) -> None:
+    for first in (0, 50):
+        produce("orders", numbers(first, 50))
+    data_source = source(root, subscribe="orders", maxRecordsPerPartition="8", startingOffsets="earliest")
+    reader, streaming = data_source.reader(data_source.schema()), data_source.streamReader(data_source.schema())
+    for tasks in (reader.partitions(), streaming.partitions(streaming.initialOffset(), begun(streaming))):
+        assert [len(rows(reader, [task])) for task in tasks] == [8] * 12 + [4]
+        assert rows(reader, tasks) == expected(0, 100)
 
 
 def test_more_tasks_can_be_asked_for(root: str, produce: Produce) -> None:
@@ -177,6 +207,68 @@ def test_a_schema_given_by_the_user_picks_columns(root: str, produce: Produce) -
     assert records.to_pydict() == {"offset": [0, 1], "topic": ["orders", "orders"]}
 
 
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The size of each part of a data file that was fetched."""
+    sizes: list[int] = []
+
+    def counting(fetch: Any) -> Any:
+        def counted(store: LocalStore, key: str, *place: int) -> bytes:
+            data: bytes = fetch(store, key, *place)
+            if key.endswith(".parquet"):
+                sizes.append(len(data))
+            return data
+
+        return counted
+
+    for name in ("get", "get_range"):
+        monkeypatch.setattr(LocalStore, name, counting(getattr(LocalStore, name)))
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("schema", "mebibytes"),
+    [
+        (StructType().add("offset", LongType()).add("topic", StringType()), (0, 0.1)),
+        (StructType().add("offset", LongType()).add("key", BinaryType()), (2, 2.2)),
+        (StructType().add("value", BinaryType()), (4, 4.2)),
+        (StructType().add("value", BinaryType()).add("key", BinaryType()), (6, 6.2)),
+    ],
+    ids=["place", "key", "value", "both"],
+)
+def test_a_schema_given_by_the_user_decides_which_bytes_are_fetched(
+    root: str, produce: Produce, fetched: list[int], schema: StructType, mebibytes: tuple[float, float]
+) -> None:
+    random = Random(0)
+    keys, large = ([random.randbytes(size) for _ in range(2048)] for size in (1024, 2048))
+    produce("orders", large, keys=keys)
+    reader = source(root, subscribe="orders").reader(schema)
+    fetched.clear()
+    found = [records for task in reader.partitions() for records in reader.read(task)]
+    assert sum(len(records) for records in found if isinstance(records, pa.RecordBatch)) == 2048
+    assert mebibytes[0] <= sum(fetched) / 2**20 <= mebibytes[1]
+
+
+def test_columns_of_a_typed_topic_are_fetched_apart(root: str, fetched: list[int]) -> None:
+    random = Random(0)
+    table = pa.table({name: [random.randbytes(1024) for _ in range(2048)] for name in ("first", "second", "third")})
+    with Producer({"bootstrap.servers": root}) as producer:
+        Topic("orders", table.schema, bootstrap_servers=root).create()
+        producer.produce_arrow("orders", table)
+    data_source = source(root, subscribe="orders", columns="table")
+    reader = data_source.reader(StructType([data_source.schema()["third"]]))
+    fetched.clear()
+    found = [as_batch(records) for task in reader.partitions() for records in reader.read(task)]
+    assert [value for records in found for value in records["third"].to_pylist()] == table["third"].to_pylist()
+    # Without the column in the middle, but with the first one: it shows that the file is one of the topic.
+    assert 4 <= sum(fetched) / 2**20 <= 4.2
+
+
+def as_batch(records: object) -> pa.RecordBatch:
+    assert isinstance(records, pa.RecordBatch)
+    return records
+
+
 def test_a_schema_that_the_topic_does_not_have_is_refused(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 2))
     with pytest.raises(InvalidConfig, match="column 'amount' as int64: in the topic it does not exist"):
@@ -222,6 +314,74 @@ def test_a_limit_cuts_the_backlog_into_micro_batches(root: str, produce: Produce
     assert reader.getDefaultReadLimit() == ReadMaxRows(8)
     assert micro_batches(reader, reader.initialOffset()) == [expected(0, 8), expected(8, 8), expected(16, 4)]
     assert micro_batches(reader, reader.initialOffset(), ReadAllAvailable()) == [expected(0, 20)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
+    """The clock by which micro-batches are delayed."""
+    clock = ManualClock()
+    monkeypatch.setattr(source_module, "_CLOCK", clock)
+    return clock
+
+
+def test_a_minimum_delays_micro_batches_until_there_are_enough_records(
+    root: str, produce: Produce, clock: ManualClock
+) -> None:
+    produce("orders", numbers(0, 2))
+    reader = stream(
+        root, subscribe="orders", startingOffsets="earliest", minOffsetsPerTrigger="4", maxTriggerDelay="60s"
+    )
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(4)
+    first = through_json(reader.latestOffset(reader.initialOffset(), limit))
+    assert rows(reader, reader.partitions(reader.initialOffset(), first)) == expected(0, 2)  # at once
+    produce("orders", numbers(2, 3))
+    clock.advance(59.5)
+    assert reader.latestOffset(first, limit) == first
+    produce("orders", numbers(5, 1))
+    second = through_json(reader.latestOffset(first, limit))
+    assert rows(reader, reader.partitions(first, second)) == expected(2, 4)
+    produce("orders", numbers(6, 1))
+    clock.advance(59.5)
+    assert reader.latestOffset(second, limit) == second
+    clock.advance(0.5)
+    third = through_json(reader.latestOffset(second, limit))
+    assert rows(reader, reader.partitions(second, third)) == expected(6, 1)
+    produce("orders", numbers(7, 1))
+    assert reader.latestOffset(third, limit) == third
+    assert micro_batches(reader, third, ReadAllAvailable()) == [expected(7, 1)]
+
+
+def test_a_restarted_query_does_not_wait_for_its_first_micro_batch(
+    root: str, produce: Produce, clock: ManualClock
+) -> None:
+    options = {"subscribe": "orders", "minOffsetsPerTrigger": "4", "maxOffsetsPerTrigger": "5"}
+    produce("orders", numbers(0, 2))
+    start = begun(stream(root, **options))
+    produce("orders", numbers(2, 8))
+    reader = stream(root, **options)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(5)
+    assert micro_batches(reader, start) == [expected(2, 5)]
+    clock.advance(15 * 60)
+    assert micro_batches(reader, begun_at(reader, 7)) == [expected(7, 3)]
+
+
+def begun_at(reader: DeltaqStreamReader, offset: int) -> dict[str, Any]:
+    """A position in the topic `orders`."""
+    topic_id = (reader.reportLatestOffset() or {})["orders"]["topic_id"]
+    return {"orders": {"topic_id": topic_id, "next_offsets": {"0": offset}}}
+
+
+def test_available_now_leaves_nothing_behind_whatever_the_minimum(
+    root: str, produce: Produce, clock: ManualClock
+) -> None:
+    produce("orders", numbers(0, 10))
+    reader = stream(
+        root, subscribe="orders", startingOffsets="earliest", minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6"
+    )
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    assert micro_batches(reader, start) == [expected(0, 6), expected(6, 4)]
 
 
 def test_available_now_ends_where_the_topic_ended_at_its_start(root: str, produce: Produce) -> None:
@@ -352,8 +512,8 @@ STARTS = [
     {},
     {"startingOffsets": '{"orders":{"0":-1}}'},
     {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"},
-    {"startingTimestamp": "1003", "maxOffsetsPerTrigger": "1"},
-    {"startingTimestamp": "999999"},
+    {"startingTimestamp": "1001", "maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "1"},
+    {"startingTimestamp": "999999", "startingOffsetsByTimestampStrategy": "latest"},
 ]
 
 
@@ -361,7 +521,7 @@ def first_of(options: Mapping[str, str], written: int) -> int:
     """Where a query begins that was first planned when so many records were there."""
     if "earliest" in options.values():
         return 0
-    return 3 if "1003" in options.values() else written
+    return 1 if "1001" in options.values() else written
 
 
 @pytest.mark.parametrize("crash", ["never", "before a plan", "before reading", "after reading"])

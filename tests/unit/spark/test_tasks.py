@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltaq.parquet.segment import SegmentFile
+from deltaq.spark.options import TaskLimits
 from deltaq.spark.tasks import FILE_COST_BYTES, TASK_BYTES, TopicRead, in_tasks
 from deltaq.topics.scan import FileRead
 from deltaq.topics.state import Batch, DataFile
@@ -49,7 +50,7 @@ files = st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=4), max_size=
 @given(files, st.integers(1, 20))
 def test_every_offset_is_in_one_task_and_in_order(rows_of_files: list[list[int]], tasks_min: int) -> None:
     reads = file_reads(rows_of_files)
-    tasks = in_tasks({TOPIC: reads}, tasks_min)
+    tasks = in_tasks({TOPIC: reads}, TaskLimits(tasks_min))
     assert spans(tasks) == spans([[TopicRead(*TOPIC, read) for read in reads]])
 
 
@@ -57,8 +58,22 @@ def test_every_offset_is_in_one_task_and_in_order(rows_of_files: list[list[int]]
 def test_the_requested_number_of_tasks_is_made_if_there_are_enough_rows(
     rows_of_files: list[list[int]], tasks_min: int
 ) -> None:
-    tasks = in_tasks({TOPIC: file_reads(rows_of_files)}, tasks_min)
+    tasks = in_tasks({TOPIC: file_reads(rows_of_files)}, TaskLimits(tasks_min))
     assert len(tasks) >= min(tasks_min, sum(map(sum, rows_of_files)))
+
+
+@given(files, st.integers(1, 20), st.integers(1, 50))
+def test_no_task_has_more_offsets_than_allowed(rows_of_files: list[list[int]], tasks_min: int, most: int) -> None:
+    reads = file_reads(rows_of_files)
+    tasks = in_tasks({TOPIC: reads}, TaskLimits(tasks_min, most))
+    assert spans(tasks) == spans([[TopicRead(*TOPIC, read) for read in reads]])
+    assert all(0 < sum(unit.rows for unit in task) <= most for task in tasks)
+    assert len(tasks) >= min(tasks_min, sum(map(sum, rows_of_files)))
+
+
+def test_a_high_limit_of_offsets_makes_no_task_larger() -> None:
+    reads = file_reads([[1000]] * 5, row_bytes=TASK_BYTES // 1000)
+    assert in_tasks({TOPIC: reads}, TaskLimits(1, 10**9)) == in_tasks({TOPIC: reads})
 
 
 def test_small_files_share_a_task_and_large_ones_do_not() -> None:
@@ -75,15 +90,15 @@ def test_very_many_small_files_are_spread_over_tasks() -> None:
 
 def test_a_low_minimum_of_tasks_makes_no_task_larger() -> None:
     reads = file_reads([[1000]] * 5, row_bytes=TASK_BYTES // 1000)
-    assert in_tasks({TOPIC: reads}, 2) == in_tasks({TOPIC: reads})
+    assert in_tasks({TOPIC: reads}, TaskLimits(2)) == in_tasks({TOPIC: reads})
 
 
 def test_parts_of_one_file_in_one_task_are_one_read() -> None:
-    (task,) = in_tasks({TOPIC: file_reads([[5, 5, 5]])}, 1)
+    (task,) = in_tasks({TOPIC: file_reads([[5, 5, 5]])}, TaskLimits(1))
     assert len(task) == 1
-    first, second = in_tasks({TOPIC: file_reads([[5, 5, 5]])}, 2)[:2]
+    first, second = in_tasks({TOPIC: file_reads([[5, 5, 5]])}, TaskLimits(2))[:2]
     assert [len(first), len(second)] == [1, 1]
 
 
 def test_nothing_to_read_needs_no_task() -> None:
-    assert in_tasks({}) == in_tasks({TOPIC: []}, 4) == []
+    assert in_tasks({}) == in_tasks({TOPIC: []}, TaskLimits(4)) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,14 @@ def test_a_value_column_alone_makes_an_untyped_topic(root: str) -> None:
     assert Topic("orders", bootstrap_servers=root).describe().schema is None
 
 
+def test_columns_that_kafkas_sink_does_not_know_are_ignored(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = pa.table({"key": ["k"], "value": [b"1"], "extra": [[1]], "_key": [b"no"], "Value": [2], "topic": ["t"]})
+    with caplog.at_level(logging.INFO, "deltaq.spark"):
+        append(root, rows)
+    assert topic_rows(root, "t", "_key", "value") == [{"_key": b"k", "value": b"1"}]
+    assert "names=extra,_key,Value" in caplog.text
+
+
 # --- what is refused ---
 
 
@@ -239,7 +248,6 @@ def test_a_value_column_alone_makes_an_untyped_topic(root: str) -> None:
     [
         (pa.table({"key": [b"k"]}), "field 'value'"),
         (pa.table({"value": [1]}), "field 'value': is int64"),
-        (pa.table({"value": [b"x"], "extra": [1]}), "field 'extra'"),
         (
             pa.table({"value": [b"x"], "timestamp": [datetime.datetime(2024, 1, 1)]}),
             "field 'timestamp': has no time zone",
@@ -252,6 +260,12 @@ def test_columns_that_cannot_be_written_are_named_before_any_task_runs(
     with pytest.raises(InvalidValue, match=complaint):
         batch_writer(root, rows, topic="orders")
     assert not Path(root, "topics").exists()
+
+
+def test_a_column_that_a_typed_topic_does_not_have_is_refused(root: str) -> None:
+    append(root, pa.table({"item": ["tea"]}), topic="sales", columns="table")
+    with pytest.raises(InvalidValue, match="field 'extra': the topic has no such column"):
+        append(root, pa.table({"item": ["tea"], "extra": [1]}), topic="sales", columns="table")
 
 
 def test_rows_without_a_topic_are_refused(root: str) -> None:

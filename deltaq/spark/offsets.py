@@ -29,6 +29,9 @@ NOT_BEGUN: Mapping[str, Mapping[str, object]] = {"<startingOffsets>": {}}
 TimeLookup: TypeAlias = Callable[[str, int, int], "int | None"]
 """(topic, partition, ms since 1970 UTC) -> the first offset with that timestamp or a later one, or None."""
 
+CommittedLookup: TypeAlias = Callable[[str, int], "int | None"]
+"""(topic, partition) -> the offset that a consumer group has committed, or None."""
+
 Ranges: TypeAlias = "dict[str, dict[int, tuple[int, int]]]"
 """Topic -> partition -> offsets `[start, end)`. No range is empty."""
 
@@ -139,10 +142,18 @@ def available(heads: Mapping[str, TopicHead], subscription: Subscription) -> Sou
     }
 
 
+def _none_committed(topic: str, partition: int) -> None:  # noqa: ARG001  # a `CommittedLookup` without a group
+    return None
+
+
 def at_bound(
-    limit: Limit, heads: Mapping[str, TopicHead], subscription: Subscription, look_up: TimeLookup
+    limit: Limit,
+    heads: Mapping[str, TopicHead],
+    subscription: Subscription,
+    look_up: TimeLookup,
+    committed: CommittedLookup = _none_committed,
 ) -> SourceOffset:
-    """The offsets of a limit for every partition. Raises InvalidConfig, UnknownTopic."""
+    """The offsets of a limit for every partition, or what is `committed` of it. Raises InvalidConfig, UnknownTopic."""
     ends = available(heads, subscription)
     _check_complete(limit, ends)
     offsets = {}
@@ -150,7 +161,9 @@ def at_bound(
         start_offsets = heads[topic].start_offsets
         wanted = {}
         for partition, next_offset in end.next_offsets.items():
-            offset = _wanted(limit, topic, partition, look_up)
+            offset = committed(topic, partition)
+            if offset is None:
+                offset = _wanted(limit, topic, partition, look_up)
             if offset == Edge.LATEST:
                 offset = next_offset
             wanted[partition] = start_offsets[partition] if offset == Edge.EARLIEST else offset
@@ -203,7 +216,7 @@ def check_order(start: SourceOffset, end: SourceOffset) -> None:
             begin = start[topic].next_offsets[partition]
             if until < begin:
                 raise InvalidConfig(
-                    f"topic {topic!r} partition {partition}: startingOffsets {begin} is after endingOffsets {until}",
+                    f"topic {topic!r} partition {partition}: its start {begin} is after its endingOffsets {until}",
                     key="endingOffsets",
                 )
 
@@ -214,8 +227,8 @@ def check_start(start: SourceOffset, end: SourceOffset) -> None:
         for partition, begin in of_topic.next_offsets.items():
             if begin > (until := end[topic].next_offsets[partition]):
                 raise InvalidConfig(
-                    f"topic {topic!r} partition {partition}: startingOffsets {begin} is after its end {until}; "
-                    "correct it, or use -1 to begin at the end",
+                    f"topic {topic!r} partition {partition}: its start {begin} is after its end {until}; correct "
+                    "startingOffsets, or use -1 to begin at the end",
                     key="startingOffsets",
                 )
 

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from deltaq.config import AdminConfig, ProducerConfig, parse_client_config
 from deltaq.errors import InvalidConfig
-from deltaq.names import check_topic
+from deltaq.names import check_group, check_topic
 from deltaq.spark.bounds import Limit, parse_bound
 from deltaq.spark.given import GivenOptions, json_object, refuse
 
@@ -17,6 +17,7 @@ SOURCE_OPTIONS = (
     "subscribe",
     "subscribePattern",
     "assign",
+    "startingOffsetsByGroup",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
     "startingOffsets",
@@ -76,10 +77,14 @@ class TriggerLimits:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The parsed options of a read. `starting` and `ending` are None if the options were not given."""
+    """The parsed options of a read. `starting` and `ending` are None if the options were not given.
+
+    `starting_group` is the group at whose committed offsets the read begins; None for no group.
+    """
 
     client: AdminConfig
     subscription: Subscription
+    starting_group: str | None
     starting: Limit | None
     ending: Limit | None
     trigger: TriggerLimits
@@ -106,6 +111,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     return SourceOptions(
         client=parse_client_config(AdminConfig, given.client()),
         subscription=_subscription(given),
+        starting_group=_starting_group(given),
         starting=parse_bound(given, "starting"),
         ending=parse_bound(given, "ending"),
         trigger=_trigger(given),
@@ -143,6 +149,11 @@ def _column_set(given: GivenOptions) -> ColumnSet:
         if text == columns:
             return columns
     return refuse("columns", text, f"use {' or '.join(_COLUMN_SETS)}")
+
+
+def _starting_group(given: GivenOptions) -> str | None:
+    text = given.text("startingOffsetsByGroup")
+    return None if text is None else check_group(text.strip())
 
 
 def _trigger(given: GivenOptions) -> TriggerLimits:

@@ -27,6 +27,7 @@ from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
 from deltaq.spark.given import refuse
 from deltaq.spark.offsets import (
     NOT_BEGUN,
+    CommittedLookup,
     DataLoss,
     SourceOffset,
     TopicOffsets,
@@ -101,10 +102,28 @@ class _Plans:
         self._checked: set[str] = set()
         self.topics = QueryTopics(options, _CLOCK)
 
-    def begin_or_end(self, limit: Limit, heads: Mapping[str, TopicHead]) -> SourceOffset:
-        """The offsets at which an option makes the query begin or end."""
+    def begin(
+        self, default: Limit, heads: dict[str, TopicHead] | None = None
+    ) -> tuple[SourceOffset, dict[str, TopicHead]]:
+        """Where the query begins, and the heads that this is seen from: newer ones than `heads` if a group says where.
+
+        `default` applies without a starting option.
+        """
+        limit, group = self._options.starting or default, self._options.starting_group
+        if group is None:
+            heads = self.topics.newest_heads() if heads is None else heads
+            return self._at(limit, heads), heads
+        committed = self.topics.committed(group)
+        heads = self.topics.newest_heads()  # after the offsets, which would otherwise be ahead of a busy topic's heads
+        return self._at(limit, heads, committed), heads
+
+    def end(self, default: Limit, heads: Mapping[str, TopicHead]) -> SourceOffset:
+        """Where a batch ends. `default` applies without an ending option."""
+        return self._at(self._options.ending or default, heads)
+
+    def _at(self, limit: Limit, heads: Mapping[str, TopicHead], *committed: CommittedLookup) -> SourceOffset:
         self.topics.check_complete(heads)
-        return at_bound(limit, heads, self._options.subscription, self.topics.offset_for_time)
+        return at_bound(limit, heads, self._options.subscription, self.topics.offset_for_time, *committed)
 
     def tasks(self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> list[_Task]:
         """The tasks that read the offsets `[start, end)`."""
@@ -135,9 +154,8 @@ class DeltaqReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One input partition for each task. Raises InvalidConfig, KafkaException."""
         plans = _Plans(self._options, self._columns)
-        heads = plans.topics.newest_heads()
-        start = plans.begin_or_end(self._options.starting or _EARLIEST, heads)
-        end = plans.begin_or_end(self._options.ending or _LATEST, heads)
+        start, heads = plans.begin(_EARLIEST)
+        end = plans.end(_LATEST, heads)
         check_order(start, end)
         return list(plans.tasks(start, end, heads))
 
@@ -179,18 +197,24 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next micro-batch. That of the first one also holds the start of the query."""
+        if start == NOT_BEGUN:
+            return self._first_end(limit)
         heads = self._plans.topics.newest_heads() if self._target is None else self._target
         newest = available(heads, self._options.subscription)
-        if start == NOT_BEGUN:
-            begin = self._plans.begin_or_end(self._options.starting or _LATEST, heads)
-            check_start(begin, newest)
-            self._triggered_at = _CLOCK.monotonic()
-            return as_json(first_end(begin, _within(limit, begin, newest, heads)))
         begin = from_json(start)
         if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(backlog(begin, newest, heads)):
             return start
         end = _within(limit, begin, newest, heads)
         return start if same_place(begin, end) else as_json(end)
+
+    def _first_end(self, limit: ReadLimit) -> dict[str, Any]:
+        begin, heads = self._plans.begin(_LATEST, self._target)
+        if self._target is not None:
+            self._target = heads
+        newest = available(heads, self._options.subscription)
+        check_start(begin, newest)
+        self._triggered_at = _CLOCK.monotonic()
+        return as_json(first_end(begin, _within(limit, begin, newest, heads)))
 
     def _waits_for_more(self, offsets: int) -> bool:
         """Whether fewer than `minOffsetsPerTrigger` offsets are new and the last micro-batch is younger than

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from deltaq.config import ClientConfig
 from deltaq.errors import InvalidConfig, UnknownTopic
 from deltaq.names import TOPICS_FOLDER
 from deltaq.root import open_root
-from deltaq.spark.offsets import Ranges
+from deltaq.spark.offsets import CommittedLookup, Ranges
 from deltaq.spark.options import SourceOptions, Subscription
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.follower import TopicReader, topic_reader
@@ -20,6 +21,8 @@ from deltaq.topics.metadata import TopicDefinition, definition_of
 from deltaq.topics.scan import FileRead, plan_reads
 from deltaq.topics.state import TopicHead
 from deltaq.topics.time_lookup import offset_for_time
+
+_log = logging.getLogger("deltaq.spark")
 
 ClientT = TypeVar("ClientT", bound=ClientConfig)
 
@@ -75,6 +78,24 @@ class QueryTopics:
     def offset_for_time(self, topic: str, partition: int, time_ms: int) -> int | None:
         """The first offset with this timestamp (ms since 1970 UTC) or a later one; None if there is none."""
         return offset_for_time(self._store, self._logs[topic], partition, time_ms)
+
+    def committed(self, group: str) -> CommittedLookup:
+        """Look up what a group has committed until now, of the topics as last read.
+
+        A partition without a committed offset is logged. Raises Unavailable, Corrupt, Incompatible.
+        """
+        from deltaq.groups.log import GroupLog  # noqa: PLC0415 - executors read no groups
+        from deltaq.groups.offsets import committed_offset  # noqa: PLC0415
+
+        state = GroupLog(self._store, group, self._clock).state()
+
+        def look_up(topic: str, partition: int) -> int | None:
+            found = committed_offset(state, topic, self._logs[topic].live_head.topic_id, partition)
+            if found is None:
+                _log.warning("no committed offset group=%r topic=%r partition=%d", group, topic, partition)
+            return None if found is None else found.offset
+
+        return look_up
 
     def plan(self, ranges: Ranges) -> dict[tuple[str, str], list[FileRead]]:
         """The reads of files that hold these offsets, by (topic name, topic id)."""

@@ -111,7 +111,7 @@ def test_offsets_are_given_for_just_the_partitions_that_are_read(bound: Bound, c
 
 def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
     check_order(offset(4, 4), offset(4, 5))
-    with pytest.raises(InvalidConfig, match="partition 1: startingOffsets 4 is after endingOffsets 3"):
+    with pytest.raises(InvalidConfig, match="partition 1: its start 4 is after its endingOffsets 3"):
         check_order(offset(4, 4), offset(4, 3))
 
 

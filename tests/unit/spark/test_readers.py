@@ -425,7 +425,7 @@ def test_a_stream_has_no_end_to_be_set(root: str) -> None:
 def test_a_stream_that_would_begin_behind_the_end_is_refused(root: str, produce: Produce) -> None:
     produce("orders", numbers(0, 5))
     begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":5}}'))
-    with pytest.raises(InvalidConfig, match="partition 0: startingOffsets 6 is after its end 5"):
+    with pytest.raises(InvalidConfig, match="partition 0: its start 6 is after its end 5"):
         begun(stream(root, subscribe="orders", startingOffsets='{"orders":{"0":6}}', failOnDataLoss="false"))
 
 

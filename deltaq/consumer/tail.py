@@ -94,15 +94,14 @@ class TopicTail:
 
     def publish(self) -> None:
         """Set `live` to the topic as read so far."""
-        snapshot = self.log.snapshot
-        head = snapshot.head
+        head = self.log.head
         if head is None:
             self.live = self._table = None
         else:
-            table = snapshot.metadata
+            table = self.log.metadata
             self.live = LiveTopic(head, self._definition(head, table), table.created_time)
             self._table = table
-        self.published = snapshot.version
+        self.published = self.log.version
 
     def _definition(self, head: TopicHead, table: Metadata) -> TopicDefinition:
         """The topic's definition. It is parsed only after a change: most entries only append records."""

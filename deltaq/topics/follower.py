@@ -16,16 +16,14 @@ from enum import Enum, auto
 from weakref import WeakValueDictionary
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.config import TopicSettings
 from deltaq.delta.actions import Metadata
 from deltaq.delta.reader import LogCleaned
 from deltaq.errors import InvalidConfig, KafkaException
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.scan import is_lost
-from deltaq.topics.snapshot import TopicSnapshot
-from deltaq.topics.state import DataFile, TopicHead
+from deltaq.topics.snapshot import ReadableTopic, TopicSnapshot
+from deltaq.topics.state import TopicHead
 
 RECENT_S = 1.0
 """Seconds for which a new reader follows on from what the process has read. After that it loads the log, since many
@@ -68,7 +66,7 @@ class TopicFollower:
         self.topic = topic
         self.clock = clock
         self.polls = 0
-        self.progress = Progress(TopicSnapshot(topic, -1, None, None, OffsetIndex()))
+        self.progress = Progress(TopicSnapshot(-1, None, None, OffsetIndex()))
         self._lock = clock.lock()
         self._log = self._new_log()
         self._is_loaded = False
@@ -180,10 +178,11 @@ class TopicFollower:
         return True
 
 
-class TopicReader:
+class TopicReader(ReadableTopic):
     """A reader's position in a topic. Not thread-safe: one owner at a time."""
 
     def __init__(self, follower: TopicFollower) -> None:
+        super().__init__(follower.store, follower.topic, follower.clock)
         self._follower = follower
         self._progress = follower.progress
 
@@ -193,39 +192,17 @@ class TopicReader:
     def snapshot(self) -> TopicSnapshot:
         return self._progress.snapshot
 
-    # These are read several times for each entry: a call of another property would cost as much again.
-
-    @property
-    def topic(self) -> str:
-        return self._follower.topic
-
-    @property
-    def folder(self) -> str:
-        return self._progress.snapshot.folder
-
     @property
     def version(self) -> int:
         return self._progress.snapshot.version
 
     @property
-    def head(self) -> TopicHead | None:
-        """The head of the topic; None if the topic does not exist."""
-        return self._progress.snapshot.head
+    def last_head(self) -> TopicHead | None:
+        return self._progress.snapshot.last_head
 
     @property
-    def live_head(self) -> TopicHead:
-        """The head of the topic. Raises UnknownTopic."""
-        return self._progress.snapshot.live_head
-
-    @property
-    def metadata(self) -> Metadata:
-        """The table's schema and properties. Raises UnknownTopic."""
-        return self._progress.snapshot.metadata
-
-    @property
-    def settings(self) -> TopicSettings:
-        """The topic's settings, also after its deletion. Raises UnknownTopic."""
-        return self._progress.snapshot.settings
+    def table(self) -> Metadata | None:
+        return self._progress.snapshot.table
 
     @property
     def index(self) -> OffsetIndex:
@@ -235,11 +212,6 @@ class TopicReader:
     def is_end_open(self) -> bool:
         """Whether the position may be a gap in the log instead of its end; `check_end` finds out."""
         return self._progress.snapshot.is_end_open
-
-    def is_lost(self, file: DataFile) -> bool:
-        """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
-        follower = self._follower
-        return file.path in self.index.files and is_lost(follower.store, follower.clock, file)
 
     # --- moving on ---
 
@@ -266,7 +238,6 @@ class TopicReader:
         self._progress = self._follower.open()
 
     def load(self, *, to_end: bool = True) -> bool:
-        """Load the newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true afterwards."""
         self._progress = self._follower.load(to_end=to_end)
         return self.head is not None
 

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.config import TopicSettings
 from deltaq.delta.actions import Add, Entry, Metadata, Remove
 from deltaq.delta.log import DeltaLog
 from deltaq.delta.reader import LogCleaned
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
-from deltaq.errors import InvalidConfig, KafkaError, UnknownTopic
+from deltaq.errors import InvalidConfig, KafkaError
 from deltaq.parquet.file_statistics import indexed_columns
 from deltaq.store import Store
 from deltaq.topics.offset_index import OffsetIndex
 from deltaq.topics.rewrites import check_covered, check_files, check_rewrite
-from deltaq.topics.scan import is_lost
 from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileTracker, writer_of
-from deltaq.topics.snapshot import TopicSnapshot
-from deltaq.topics.state import DataFile, TopicHead, check_entry, data_file, parse_head
+from deltaq.topics.snapshot import ReadableTopic, TopicSnapshot
+from deltaq.topics.state import TopicHead, check_entry, data_file, parse_head
 
 APPEND_OPERATION = "WRITE"
 """The operation of entries that append records."""
@@ -41,12 +39,11 @@ class CheckedDraft:
         return entry.version == self.entry.version and entry.actions == self.entry.actions
 
 
-class TopicPosition:
+class TopicPosition(ReadableTopic):
     """A position in one topic's log. Not thread-safe: one owner at a time.
 
-    `head` is None while the topic does not exist (never created, or deleted). `index` is kept only if `indexed`.
-    `writer` is the prefix of the tokens of commits from this position, and `pending_shared` are the writer's shared
-    files whose outcome is open.
+    `index` is kept only if `indexed`. `writer` is the prefix of the tokens of commits from this position, and
+    `pending_shared` are the writer's shared files whose outcome is open.
     """
 
     def __init__(
@@ -58,9 +55,8 @@ class TopicPosition:
         indexed: bool = False,
         pending_shared: PendingSharedFiles | None = None,
     ) -> None:
-        self.topic = topic
-        self.folder = names.topic_folder(topic)
-        self.index = OffsetIndex()
+        super().__init__(store, topic, clock)
+        self._offsets = OffsetIndex()
         self.writer = clock.unique_id()[-WRITER_CHARS:]
         self.pending_shared = PendingSharedFiles() if pending_shared is None else pending_shared
         self._indexed = indexed
@@ -70,11 +66,8 @@ class TopicPosition:
         self._appended_by = ""  # the writer of the newest append
         self._others: Counter[str] | None = None  # appends of others since our last one; readers have none
         self._drafted: CheckedDraft | None = None
-        self._settings: tuple[Metadata, TopicSettings] | None = None
         self._snapshot: TopicSnapshot | None = None  # of this position, once it was asked for
         self._log = DeltaLog(store, self.folder, clock, follower=self)
-        self._clock = clock
-        self._store = store
 
     # --- reading ---
 
@@ -88,39 +81,16 @@ class TopicPosition:
         return self._log
 
     @property
-    def head(self) -> TopicHead | None:
-        """The head of the topic; None if the topic does not exist."""
-        return None if self._last is None or self._last.deleted else self._last
+    def last_head(self) -> TopicHead | None:
+        return self._last
 
     @property
-    def live_head(self) -> TopicHead:
-        """The head of the topic. Raises UnknownTopic."""
-        head = self._last
-        if head is None or head.deleted:
-            raise UnknownTopic(self.topic)
-        return head
-
-    @property
-    def metadata(self) -> Metadata:
-        """The table's schema and properties. Raises UnknownTopic."""
-        if self.head is None or self._log.state.metadata is None:
-            raise UnknownTopic(self.topic)
+    def table(self) -> Metadata | None:
         return self._log.state.metadata
 
     @property
-    def ended(self) -> TopicHead | None:
-        """The last head of a deleted topic, until a topic of this name is created again."""
-        return self._last if self._last is not None and self._last.deleted else None
-
-    @property
-    def settings(self) -> TopicSettings:
-        """The topic's settings, also after its deletion. Raises UnknownTopic."""
-        metadata = self._log.state.metadata
-        if metadata is None:
-            raise UnknownTopic(self.topic)
-        if self._settings is None or self._settings[0] is not metadata:  # every commit reads them
-            self._settings = metadata, TopicSettings.from_properties(metadata.configuration)
-        return self._settings[1]
+    def index(self) -> OffsetIndex:
+        return self._offsets
 
     @property
     def is_end_open(self) -> bool:
@@ -131,19 +101,11 @@ class TopicPosition:
         """The topic at this position, as a value: the same object until the position or what is known of it changes."""
         found = self._snapshot
         if found is None or found.is_end_open != self.is_end_open:
-            state = self._log.state
-            found = TopicSnapshot(
-                self.topic, state.version, self._last, state.metadata, self.index.copy(), self.is_end_open
-            )
+            found = TopicSnapshot(self.version, self._last, self.table, self.index.copy(), self.is_end_open)
             self._snapshot = found
         return found
 
     def load(self, *, to_end: bool = True) -> bool:
-        """Load the newest version; whether the topic exists. Unless `to_end`, `is_end_open` may be true afterwards.
-
-        Raises InvalidConfig if the store does not distinguish this name from another topic's, Corrupt, Incompatible,
-        Unavailable.
-        """
         self._log.load(to_end=to_end)
         if self._others is not None:
             self._others.clear()  # earlier writers may not be active any more
@@ -152,8 +114,8 @@ class TopicPosition:
 
     def _check_case(self) -> None:
         """Refuse a topic of another case: on a store that folds case, `Orders` opens the folder of `orders`."""
-        metadata = self._log.state.metadata
-        twin = names.case_twin(self.topic, [metadata.name or ""]) if metadata is not None else None
+        table = self.table
+        twin = names.case_twin(self.topic, [table.name or ""]) if table is not None else None
         if self.head is not None and twin is not None:
             raise InvalidConfig(
                 f"topic {self.topic!r} differs only in case from topic {twin!r}, "
@@ -198,10 +160,6 @@ class TopicPosition:
         except LogCleaned:
             self.load()
 
-    def is_lost(self, file: DataFile) -> bool:
-        """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
-        return file.path in self.index.files and is_lost(self._store, self._clock, file)
-
     def copied_state(self) -> TableState:
         """A copy of the table state at this position."""
         return self._log.state.copy()
@@ -212,13 +170,12 @@ class TopicPosition:
             raise ValueError("a position without an index cannot give one to another")
         self._log.adopt(other.copied_state(), other._log.proven_at, is_end_open=other._log.is_end_open)
         # Parsed and checked already; doing it again would hold the writer's lock for longer.
-        self._last, self.index, self._snapshot = other._last, other.index.copy(), None
+        self._last, self._offsets, self._snapshot = other._last, other.index.copy(), None
         self._tracker, self._appended_by = other._tracker.copy(), other._appended_by
 
     def _indexed_columns(self) -> tuple[str, ...]:
         """The value columns that have statistics in this table."""
-        metadata = self._log.state.metadata
-        return () if metadata is None else indexed_columns(metadata.configuration)
+        return () if self.table is None else indexed_columns(self.table.configuration)
 
     # --- the log's follower ---
 
@@ -228,7 +185,7 @@ class TopicPosition:
         self._tracker = SharedFileTracker(state.version)
         pending = self.pending_shared
         pending.note((state.files[path] for path in pending.paths.copy() if path in state.files), self.folder)
-        self.index = OffsetIndex()
+        self._offsets = OffsetIndex()
         if DELTAQ_DOMAIN in state.domains:
             self._last = parse_head(state.domains[DELTAQ_DOMAIN], self.folder, state.version)
             for add in state.files.values():

@@ -1,91 +1,107 @@
-"""A topic at one version of its log, as an immutable value."""
+"""A topic as read so far: what its newest head and its table say, and one version of it as an immutable value."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 from deltaq import names
+from deltaq.clock import Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.actions import Metadata
 from deltaq.errors import UnknownTopic
+from deltaq.store import Store
 from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.scan import is_lost
 from deltaq.topics.state import DataFile, TopicHead
-
-
-class ReadableTopic(Protocol):
-    """A topic as read so far, with an offset index, and the means to read it again."""
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def head(self) -> TopicHead | None: ...
-
-    @property
-    def live_head(self) -> TopicHead: ...
-
-    @property
-    def metadata(self) -> Metadata: ...
-
-    @property
-    def settings(self) -> TopicSettings: ...
-
-    @property
-    def folder(self) -> str: ...
-
-    @property
-    def index(self) -> OffsetIndex: ...
-
-    def load(self) -> bool:
-        """Load the newest version; whether the topic exists. Raises Corrupt, Incompatible, Unavailable."""
-
-    def is_lost(self, file: DataFile) -> bool:
-        """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSnapshot:
     """A topic at `version`, -1 before its first entry. The index must not be changed.
 
-    `last_head` is that of the newest entry, also of a deleted topic. `is_end_open`: the position may be a gap in the
-    log instead of its end.
+    `last_head` and `table` are those of the newest entry, also of a deleted topic. `is_end_open`: the position may be a
+    gap in the log instead of its end.
     """
 
-    topic: str
     version: int
     last_head: TopicHead | None
     table: Metadata | None
     index: OffsetIndex
     is_end_open: bool = False
 
+
+class ReadableTopic(ABC):
+    """A topic as read so far, with an offset index, and the means to read it again."""
+
+    def __init__(self, store: Store, topic: str, clock: Clock) -> None:
+        self.topic = topic
+        self.folder = names.topic_folder(topic)
+        self._store = store
+        self._clock = clock
+        self._settings: tuple[Metadata, TopicSettings] | None = None
+
     @property
-    def folder(self) -> str:
-        return names.topic_folder(self.topic)
+    @abstractmethod
+    def last_head(self) -> TopicHead | None:
+        """The newest head read, also of a deleted topic; None before the first."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Metadata | None:
+        """The newest schema and properties read, also of a deleted topic; None before the first."""
+
+    @property
+    @abstractmethod
+    def index(self) -> OffsetIndex:
+        """Where the records are; empty if the position is not for reading them."""
 
     @property
     def head(self) -> TopicHead | None:
         """The head of the topic; None if the topic does not exist."""
-        return None if self.last_head is None or self.last_head.deleted else self.last_head
+        head = self.last_head
+        return None if head is None or head.deleted else head
 
     @property
     def live_head(self) -> TopicHead:
         """The head of the topic. Raises UnknownTopic."""
-        head = self.head
-        if head is None:
+        head = self.last_head
+        if head is None or head.deleted:
             raise UnknownTopic(self.topic)
         return head
 
     @property
+    def ended(self) -> TopicHead | None:
+        """The last head of a deleted topic, until a topic of this name is created again."""
+        head = self.last_head
+        return head if head is not None and head.deleted else None
+
+    @property
     def metadata(self) -> Metadata:
         """The table's schema and properties. Raises UnknownTopic."""
-        if self.head is None or self.table is None:
+        table = self.table
+        if self.head is None or table is None:
             raise UnknownTopic(self.topic)
-        return self.table
+        return table
 
     @property
     def settings(self) -> TopicSettings:
         """The topic's settings, also after its deletion. Raises UnknownTopic."""
-        if self.table is None:
+        table = self.table
+        if table is None:
             raise UnknownTopic(self.topic)
-        return TopicSettings.from_properties(self.table.configuration)
+        if self._settings is None or self._settings[0] is not table:  # every commit reads them
+            self._settings = table, TopicSettings.from_properties(table.configuration)
+        return self._settings[1]
+
+    @abstractmethod
+    def load(self, *, to_end: bool = True) -> bool:
+        """Load the newest version; whether the topic exists. Unless `to_end`, the position may be a gap in the log.
+
+        Raises InvalidConfig if the store does not distinguish this name from another topic's, Corrupt, Incompatible,
+        Unavailable.
+        """
+
+    def is_lost(self, file: DataFile) -> bool:
+        """Whether a file that the log names, as read so far, is missing. Raises Unavailable."""
+        return file.path in self.index.files and is_lost(self._store, self._clock, file)

@@ -6,12 +6,12 @@ from pydantic import BaseModel, Field, ValidationError
 
 
 class Order(BaseModel):
-    """The values of the input, as JSON."""
+    """The values of the input, as JSON. The limits ensure that the invoice of each valid order can be written."""
 
-    customer: str
+    customer: str = Field(max_length=1_000)
     item: str
-    quantity: int = Field(gt=0)
-    cents: int = Field(ge=0)
+    quantity: int = Field(gt=0, le=1_000_000)
+    cents: int = Field(ge=0, le=1_000_000_000)
 
 
 class Invoice(BaseModel):

@@ -22,8 +22,11 @@ from examples.service.endpoints import Endpoints
 
 _log = logging.getLogger(__name__)
 
+REJECTED_BYTES_MAX = 2_000_000
+"""An order of the largest size, 1 MB by default, is set aside with headers beside it."""
+
 ORDERS = Topic("orders", partitions=4)
-REJECTED = Topic("orders.rejected")
+REJECTED = Topic("orders.rejected", config={"max.message.bytes": REJECTED_BYTES_MAX})
 INVOICES = Topic("invoices", Invoice, partitions=4)
 
 COUNTED = ("invoices", "rejected", "repeated")
@@ -60,7 +63,8 @@ class Service:
         self._stopping = threading.Event()
         self._failures: list[KafkaError] = []
         conf = {"bootstrap.servers": settings.root}
-        self._producer = Producer({**conf, "linger.ms": 20}, on_delivery=self._delivered)
+        sending = {"linger.ms": 20, "message.max.bytes": REJECTED_BYTES_MAX}
+        self._producer = Producer({**conf, **sending}, on_delivery=self._delivered)
         self._consumer = Consumer(
             {
                 **conf,

@@ -40,9 +40,9 @@ def order(root: str, *values: bytes) -> None:
             producer.produce(ORDERS, value, partition=number % 4)
 
 
-def valid(quantity: int) -> bytes:
+def valid(quantity: int, cents: int = 150, customer: str = "ada") -> bytes:
     """An order of some cups of tea."""
-    return json.dumps({"customer": "ada", "item": "tea", "quantity": quantity, "cents": 150}).encode()
+    return json.dumps({"customer": customer, "item": "tea", "quantity": quantity, "cents": cents}).encode()
 
 
 @pytest.fixture
@@ -104,6 +104,25 @@ def test_orders_become_invoices_and_invalid_ones_are_set_aside(
     assert rejected.value() == b"no order"
     assert dict(rejected.headers())["order"] == b"1-0"
     assert service.counts == {"invoices": 2, "rejected": 1, "repeated": 0}
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [
+        pytest.param(b"x" * 1_000_000, id="no JSON, as large as a message may be"),
+        pytest.param(valid(10**12, 10**12), id="a sum above 64 bits"),
+        pytest.param(valid(1, customer="a" * 900_000), id="a name that fits into an order but not into an invoice"),
+    ],
+)
+def test_no_order_stops_those_behind_it(
+    extreme: bytes, deltaq_root: str, written: Callable[[Topic], list[Any]]
+) -> None:
+    order(deltaq_root, extreme)
+    order(deltaq_root, valid(1))  # in the same partition
+    with running(Service(Settings(deltaq_root, poll_s=0.05))) as (run,):
+        until(lambda: run.done() or written(INVOICES))
+    assert [message.value() for message in written(REJECTED)] == [extreme]
+    assert [message.value().number for message in written(INVOICES)] == ["0-1"]
 
 
 def test_instances_share_the_work_and_a_stopped_one_hands_it_over(

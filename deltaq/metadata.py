@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import TopicSettings
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException, Unavailable
+from deltaq.delta.store_errors import reading
+from deltaq.errors import KafkaError, KafkaException
 from deltaq.serde.schema import TopicSchema
-from deltaq.store import Store, StoreError, StoreRefused
+from deltaq.store import Store
 from deltaq.store.parallel import in_parallel, within
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import definition_of
@@ -199,19 +200,7 @@ def topic_names(store: Store) -> list[str]:
 
     Only lists folders and reads no topic. Raises Unavailable.
     """
-    try:
-        folders = store.list_folders(names.TOPICS_FOLDER)
-    except StoreError as error:
-        raise Unavailable(str(error), retriable=not isinstance(error, StoreRefused)) from error
-    return [folder for folder in folders if _is_topic_name(folder)]
-
-
-def _is_topic_name(folder: str) -> bool:
-    try:
-        names.check_topic(folder)
-    except InvalidConfig:
-        return False
-    return True
+    return [folder for folder in reading(lambda: store.list_folders(names.TOPICS_FOLDER)) if names.is_name(folder)]
 
 
 def _topic_metadata(store: Store, clock: Clock, topic: str) -> TopicMetadata:

@@ -53,10 +53,15 @@ def check_id(name: object, key: str) -> str:
     return _check(name, key, key, KafkaError._INVALID_ARG)
 
 
+def is_name(folder: str) -> bool:
+    """Whether a folder may be that of a topic or a group: the rule for both names is the same."""
+    return _GRAMMAR.fullmatch(folder) is not None and folder not in _RESERVED
+
+
 def _check(name: object, what: str, key: str, code: int) -> str:
     if not isinstance(name, str):
         raise TypeError(f"{what} must be str, not {type(name).__name__}")
-    if _GRAMMAR.fullmatch(name) is None or name in _RESERVED:
+    if not is_name(name):
         raise InvalidConfig(f"invalid {what} {_shown(name)}: {_RULE}", key=key, code=code)
     return name
 

@@ -22,15 +22,15 @@ from deltaq.admin.groups import (
     state_of,
 )
 from deltaq.clock import Clock
-from deltaq.delta.store_errors import unavailable
+from deltaq.delta.store_errors import reading
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, InvalidConfig, KafkaError, KafkaException
 from deltaq.groups.log import GroupLog
 from deltaq.groups.offsets import CommittedOffset, committed_offsets
 from deltaq.groups.state import GroupHead, group_head
-from deltaq.message import OFFSET_INVALID, TopicPartition
+from deltaq.message import TopicPartition
 from deltaq.metadata import BROKER_ID, BrokerMetadata, node_of
-from deltaq.store import Store, StoreError
+from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.topics.log import TopicLog
 from deltaq.topics.state import TopicHead
@@ -107,11 +107,8 @@ class GroupCalls:
 
     def _names(self) -> list[str]:
         """The names of all groups, and of those that were deleted. Raises Unavailable."""
-        try:
-            folders = self.store.list_folders(names.GROUPS_FOLDER)
-        except StoreError as error:
-            raise unavailable(error) from error
-        return [folder for folder in folders if _is_group(folder)]
+        folders = reading(lambda: self.store.list_folders(names.GROUPS_FOLDER))
+        return [folder for folder in folders if names.is_name(folder)]
 
     def describe(self, group: str) -> ConsumerGroupDescription:
         """A group and its members."""
@@ -145,15 +142,9 @@ class GroupCalls:
 
         A partition has its `error` set if it does not exist, or if the group has members.
         """
-        _check_once(wanted)
-        log, heads = self.log(group), self.topic_heads(tp.topic for tp in wanted)
+        log = self.log(group)
         results = [TopicPartition(tp.topic, tp.partition, tp.offset, tp.metadata) for tp in wanted]
-        offsets = []
-        for tp in results:
-            topic_id = _topic_id(heads, tp)
-            if topic_id is not None:
-                offsets.append(CommittedOffset(tp.topic, topic_id, tp.partition, tp.offset, tp.metadata))
-        if offsets:
+        if offsets := self._located(results):
             try:
                 log.commit(None, offsets, deadline, wait=True)
             except Fenced as refused:
@@ -169,19 +160,27 @@ class GroupCalls:
         A partition has its `error` set if it does not exist, or if a living member subscribes to its topic. Raises
         KafkaException (GROUP_ID_NOT_FOUND).
         """
-        _check_once(wanted)
-        log, heads = self.log(group), self.topic_heads(tp.topic for tp in wanted)
         results = [TopicPartition(tp.topic, tp.partition) for tp in wanted]
-        offsets = []
-        for tp in results:
-            topic_id = _topic_id(heads, tp)
-            if topic_id is not None:
-                offsets.append(CommittedOffset(tp.topic, topic_id, tp.partition, OFFSET_INVALID))
-        kept = log.delete_offsets(offsets, deadline)
+        kept = self.log(group).delete_offsets(self._located(results), deadline)
         reason = f"a member of group {group!r} subscribes to the topic, so the offset stays"
         error = KafkaError(KafkaError.GROUP_SUBSCRIBED_TO_TOPIC, reason)
         _refuse([tp for tp in results if tp.topic in kept], error)
         return ConsumerGroupTopicPartitions(group, results)
+
+    def _located(self, wanted: Sequence[TopicPartition]) -> list[CommittedOffset]:
+        """The offsets of these partitions, with the ids of their topics. Sets the `error` of a partition that does not
+        exist. Raises KafkaException (_INVALID_ARG) for one that is named twice."""
+        if len({(tp.topic, tp.partition) for tp in wanted}) < len(wanted):
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "Duplicate partitions not allowed"))
+        heads = self.topic_heads(tp.topic for tp in wanted)
+        located = []
+        for tp in wanted:
+            head = heads.get(tp.topic)
+            if head is None or tp.partition >= head.partitions:
+                tp.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            else:
+                located.append(CommittedOffset(tp.topic, head.topic_id, tp.partition, tp.offset, tp.metadata))
+        return located
 
     # --- lag ---
 
@@ -217,33 +216,11 @@ def _lag(group: GroupHead, topic: TopicHead, key: tuple[str, int], committed: in
     )
 
 
-def _is_group(folder: str) -> bool:
-    try:
-        names.check_group(folder)
-    except InvalidConfig:
-        return False
-    return True
-
-
 def _result(key: tuple[str, int], offset: CommittedOffset | None) -> TopicPartition:
     return TopicPartition(*key) if offset is None else TopicPartition(*key, offset.offset, offset.metadata)
-
-
-def _topic_id(heads: dict[str, TopicHead], tp: TopicPartition) -> str | None:
-    """The id of a partition's topic. Sets the partition's error and returns None if it does not exist."""
-    head = heads.get(tp.topic)
-    if head is None or tp.partition >= head.partitions:
-        tp.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        return None
-    return head.topic_id
 
 
 def _refuse(partitions: Iterable[TopicPartition], error: KafkaError) -> None:
     for tp in partitions:
         if tp.error is None:
             tp.error = error
-
-
-def _check_once(partitions: Sequence[TopicPartition]) -> None:
-    if len({(tp.topic, tp.partition) for tp in partitions}) < len(partitions):
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "Duplicate partitions not allowed"))

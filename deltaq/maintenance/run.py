@@ -109,12 +109,9 @@ class Maintenance:
             found = self._store.list_folders(folder)
         for gone in passes.keys() - set(found):
             del passes[gone]
-        for name in found:
+        for name in filter(names.is_name, found):  # other folders are foreign
             if name not in passes:
-                try:
-                    passes[name] = begun(name)
-                except InvalidConfig:
-                    continue  # a foreign folder: the name is not valid for a topic or a group
+                passes[name] = begun(name)
             yield name, passes[name]
 
     def _topic_pass(self, topic: str) -> TopicPass:

@@ -22,9 +22,10 @@ from deltaq import (
     Producer,
     Topic,
     TopicPartition,
+    metrics,
 )
 from deltaq.admin import ConfigResource, NewPartitions, NewTopic, OffsetSpec
-from deltaq.names import log_entry, topic_log
+from deltaq.names import log_entry, topic_folder, topic_log
 from deltaq.store import StoreRefused, open_store
 from deltaq.testing import Fault, FaultyStore, Rule
 
@@ -373,3 +374,59 @@ def test_as_many_columns_have_statistics_as_the_page_says(memory_root: str) -> N
     texts = [value for value in stats["minValues"].values() if str(value).startswith("aa")]
     assert len(stats["minValues"]) <= most < len(stats["minValues"]) + 2  # `_offset` is known to the log only
     assert {len(text) for text in texts} == {chars}
+
+
+# --- metrics ---
+
+
+def read_a_missing_file(root: str) -> None:
+    """A consumer reads a topic whose only data file is gone."""
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce("t", b"x")
+    store = open_store(root)
+    for entry in store.list(topic_folder("t")):
+        if entry.key.endswith(".parquet"):
+            store.delete(entry.key)
+    with Consumer(bootstrap_servers=root, group_id="g") as consumer:
+        consumer.assign([TopicPartition("t", 0, 0)])
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is not None
+
+
+def join(root: str) -> None:
+    """A consumer becomes the only member of its group."""
+    Topic("t", bootstrap_servers=root).create()
+    with Consumer(bootstrap_servers=root, group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(0.01)
+
+
+@pytest.mark.parametrize(
+    ("program", "counted"),
+    [
+        (read_a_missing_file, {"A data file is missing when a consumer reads it": {"topic": "t"}}),
+        (
+            join,
+            {
+                "A consumer joins its group": {"group": "g"},
+                "A member sees that its group has a new generation": {"group": "g"},
+            },
+        ),
+    ],
+)
+def test_clients_count_what_the_page_says_under_the_names_of_the_page(
+    program: Callable[[str], None], counted: dict[str, dict[str, str]], memory_root: str
+) -> None:
+    rows = rows_of("metrics.md")
+    expected = []
+    for when, labels in counted.items():
+        ((name, _, label_cell, _),) = [row for row in rows if row[3].startswith(when)]
+        assert re.findall("`([^`]+)`", label_cell) == list(labels)
+        expected.append((name.strip("`"), labels))
+    events: list[metrics.Event] = []
+    with metrics.listening(events.append):
+        program(memory_root)
+    assert [(event.counter.name, dict(event.labels)) for event in events] == expected
+    assert {event.amount for event in events} == {1}

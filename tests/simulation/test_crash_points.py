@@ -37,7 +37,8 @@ QUIET = Scenario(
     auto_create=False,
 )
 SEED = 11
-VICTIMS = ["creator", "sender-0.0", "reader-0.0", "member-0.0"]
+WRITERS = ["creator", "sender-0.0", "member-0.0"]
+READER = "reader-0.0"
 
 
 @cache
@@ -49,8 +50,11 @@ def operations(victim: str) -> int:
 
 
 @pytest.mark.fault("P1", "P2", "P3", "P4", "R1", "R4")
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize(
+    ("victim", "after"),
+    # A reader writes nothing, so what it leaves behind is the same before and after each of its reads.
+    [*((victim, after) for victim in WRITERS for after in (False, True)), (READER, True)],
+)
 def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after):
     assert operations(victim) > 5
     for number in range(1, operations(victim) + 1):

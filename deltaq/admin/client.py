@@ -173,7 +173,10 @@ class AdminClient:
             if not name:
                 raise ValueError(f"Empty topic name at index {at} isn't allowed")
         self._calls.deadline(request_timeout)
-        return self._calls.each(topics.topic_names, lambda name: describe_topic(self._store, self._clock, name))
+        return self._calls.each(topics.topic_names, self._describe_topic)
+
+    def _describe_topic(self, name: str) -> TopicDescription:
+        return describe_topic(self._store, self._clock, name)
 
     # --- settings ---
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import ClassVar
 
 from deltaq.config import TOPIC_SETTINGS, topic_config
@@ -30,8 +30,11 @@ class ResourceType(Enum):
         return int(self.value) < int(other.value) if isinstance(other, ResourceType) else NotImplemented
 
 
-class ConfigSource(Enum):
-    """Where the value of a setting comes from. deltaq uses DYNAMIC_TOPIC_CONFIG and DEFAULT_CONFIG."""
+class ConfigSource(IntEnum):
+    """Where the value of a setting comes from. deltaq uses DYNAMIC_TOPIC_CONFIG and DEFAULT_CONFIG.
+
+    Members are numbers, because `confluent_kafka` has the number in `ConfigEntry.source`.
+    """
 
     UNKNOWN_CONFIG = 0
     DYNAMIC_TOPIC_CONFIG = 1

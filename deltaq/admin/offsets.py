@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from deltaq.admin.calls import check_partition
@@ -61,12 +61,16 @@ class OffsetSpec:
 class ListOffsetsResultInfo:
     """An offset, and its record's timestamp in ms since 1970 UTC; both -1 if there is no such record.
 
-    The timestamp is also -1 for the earliest and the latest offset. `leader_epoch` is None: there are no leaders.
+    The timestamp is also -1 for the earliest and the latest offset. `leader_epoch` is 0, as in a Kafka partition whose
+    leader has never changed, or None if there is no such record.
     """
 
     offset: int
     timestamp: int
-    leader_epoch: None = None
+    leader_epoch: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "leader_epoch", None if self.offset < 0 else 0)
 
 
 def check_request(request: object) -> None:

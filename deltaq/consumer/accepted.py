@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import FetchQueue
-from deltaq.message import FetchedMessage, Message
+from deltaq.message import OFFSET_STORED, FetchedMessage, Message
 
 Key: TypeAlias = tuple[str, int]
 Place: TypeAlias = tuple[int, str | None]
@@ -28,12 +28,13 @@ Place: TypeAlias = tuple[int, str | None]
 class Held:
     """An assigned partition.
 
-    `place` follows the last record that a call has returned, without the batches that are still accepted: see
-    `AcceptedBatches.places`. `stored` is the offset that the application or an earlier position has stored, with
-    metadata.
+    `assigned_at` is the offset that `assign` was given, OFFSET_STORED by default. `place` follows the last record that
+    a call has returned, without the batches that are still accepted: see `AcceptedBatches.places`. `stored` is the
+    offset that the application or an earlier position has stored, with metadata.
     """
 
     epoch: int
+    assigned_at: int = OFFSET_STORED
     place: Place | None = None
     stored: tuple[Place, str | None] | None = None
     paused: bool = False

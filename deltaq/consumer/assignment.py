@@ -13,7 +13,7 @@ from deltaq.consumer.accepted import AcceptedBatches, Held, Key, Place, RecordBa
 from deltaq.consumer.decoding import DecodedRecords
 from deltaq.consumer.fetch_queue import PartitionRecords
 from deltaq.consumer.fetcher import Fetcher
-from deltaq.errors import InvalidConfig, KafkaError, KafkaException
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException, WrongState
 from deltaq.groups.offset_commits import ToCommit
 from deltaq.message import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 from deltaq.serde.schema import TopicSchema
@@ -52,9 +52,11 @@ class Assignment:
     # --- which partitions ---
 
     def partitions(self) -> list[TopicPartition]:
-        """The assigned partitions, sorted, with OFFSET_STORED as the offset as in `confluent_kafka`."""
-        held = self._held if self._to_assign is None else self._to_assign
-        return [TopicPartition(topic, partition, OFFSET_STORED) for topic, partition in sorted(held)]
+        """The assigned partitions, sorted, each with the offset that `assign` was given, as in `confluent_kafka`."""
+        given = self._to_assign
+        if given is None:
+            given = {key: held.assigned_at for key, held in self._held.items()}
+        return [TopicPartition(*key, _assigned_at(given[key])) for key in sorted(given)]
 
     def set(self, wanted: Iterable[TopicPartition]) -> None:
         """Assign exactly these partitions, each from its offset: a number or an OFFSET_ constant."""
@@ -67,7 +69,7 @@ class Assignment:
         """Add partitions, each from its offset."""
         self.apply_changes()
         for tp in wanted:
-            self._start((tp.topic, tp.partition), tp.offset, Held(-1))
+            self._start((tp.topic, tp.partition), tp.offset, Held(-1, _assigned_at(tp.offset)))
 
     def remove(self, unwanted: Iterable[TopicPartition]) -> None:
         """Remove partitions."""
@@ -152,13 +154,24 @@ class Assignment:
         place = places.get(id(held), held.place) if self._store_on_delivery else None
         return held.stored if place is None else (place, None)
 
+    def with_others(self, committed: list[TopicPartition]) -> list[TopicPartition]:
+        """The results of a commit, and the other assigned partitions with OFFSET_INVALID, sorted."""
+        others = set(self._held) - {(tp.topic, tp.partition) for tp in committed}
+        return sorted([*committed, *(TopicPartition(*key, OFFSET_INVALID) for key in others)])
+
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Continue at another offset: a number or an OFFSET_ constant."""
+        """Continue at another offset: a number or an OFFSET_ constant. Raises WrongState if it is not assigned."""
         self.apply_changes()
         key = topic, partition
-        held = self._held[key]
+        old = self._held.get(key)
+        if old is None:
+            # librdkafka's codes: a topic of which it holds no partition is not known to it.
+            is_known = any(held_topic == topic for held_topic, _ in self._held)
+            code = KafkaError._STATE if is_known else KafkaError._UNKNOWN_PARTITION
+            raise WrongState(f"seek: {topic}[{partition}] is not assigned to this consumer", code=code)
         # A new object: messages taken before the seek must not move the position after it.
-        self._start(key, offset, Held(-1, None, self._stored(held, self._accepted.places()), held.paused))
+        stored = self._stored(old, self._accepted.places())
+        self._start(key, offset, Held(-1, old.assigned_at, None, stored, old.paused))
 
     def pause(self, topic: str, partition: int) -> None:
         """Return nothing from a partition until it is resumed, not even accepted records."""
@@ -192,10 +205,11 @@ class Assignment:
     def apply_changes(self) -> None:
         """Apply the recorded changes to the fetcher. Every step is idempotent: an interrupted one is repeated."""
         if self._to_assign is not None:
-            epochs = self._fetcher.assign(self._to_assign)
+            given = self._to_assign
+            epochs = self._fetcher.assign(given)
             self._accepted.drop(lambda batch: batch.key[1] >= 0)  # events of a topic or of the group are kept
             self._to_set = {}
-            self._held = {key: Held(epoch) for key, epoch in epochs.items()}
+            self._held = {key: Held(epoch, _assigned_at(given[key])) for key, epoch in epochs.items()}
             self._to_assign = None
         while self._to_set:
             key = next(iter(self._to_set))
@@ -235,3 +249,8 @@ class Assignment:
         schema = self._schema_of(item.topic) or item.definition.schema
         records = DecodedRecords(item.topic, item.definition.topic_id, item.fetched, schema)
         self._accepted.append(RecordBatch(item, key, records.count, held, records))
+
+
+def _assigned_at(offset: int) -> int:
+    """The offset that `partitions` shows for one given to `assign`: the default means the committed offset."""
+    return OFFSET_STORED if offset == OFFSET_INVALID else offset

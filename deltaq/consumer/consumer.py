@@ -200,7 +200,7 @@ class Consumer:
             self._subscription.was_assigned()
 
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that are assigned, sorted by topic and number."""
+        """The partitions that are assigned, sorted by topic and number, each with the offset given to `assign`."""
         self._calls.check_open()
         return [] if self._reader is None else self._reader.held.partitions()
 
@@ -338,10 +338,7 @@ class Consumer:
         Raises WrongState for a partition that is not assigned.
         """
         (wanted,) = assignable([partition])
-        held = self._built().held
-        if not held.holds(wanted.topic, wanted.partition):
-            raise WrongState(f"seek: {wanted.topic}[{wanted.partition}] is not assigned to this consumer")
-        held.seek(wanted.topic, wanted.partition, wanted.offset)
+        self._built().held.seek(wanted.topic, wanted.partition, wanted.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """For each partition, the offset after the last message returned; OFFSET_INVALID if none was returned."""
@@ -421,9 +418,9 @@ class Consumer:
         """Commit the offset after `message`, the given `offsets`, or by default all stored offsets not committed yet.
 
         Asynchronous (the default): returns None immediately, and `on_commit` gets the result. Synchronous: returns the
-        partitions, each with an `error` if its topic or partition does not exist. Raises KafkaException (_NO_OFFSET)
-        if there is nothing to commit, UnknownTopic if none of the partitions exists, Fenced, Unavailable,
-        OutcomeUnknown.
+        partitions, each with an `error` if its topic or partition does not exist; without arguments also the other
+        assigned partitions, with OFFSET_INVALID. Raises KafkaException (_NO_OFFSET) if there is nothing to commit,
+        UnknownTopic if none of the partitions exists, Fenced, Unavailable, OutcomeUnknown.
         """
         self._calls.check_open()
         if unknown := set(keywords) - {"async"}:
@@ -441,7 +438,8 @@ class Consumer:
             return None
         if self._subscription is not None:
             self._subscription.check_not_lost(self._group)
-        return committer.commit(wanted)
+        results = committer.commit(wanted)
+        return results if message or offsets is not None else self._built().held.with_others(results)
 
     @exclusive
     def committed(self, partitions: list[TopicPartition], timeout: float | None = -1) -> list[TopicPartition]:

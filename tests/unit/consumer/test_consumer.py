@@ -329,7 +329,8 @@ def test_records_taken_before_a_callback_seeks_are_not_committed(root):
         reader.commit(asynchronous=True)
         assert [message.partition() for message in reader.consume(3, 20)] == [1, 1, 1]
         releasing.join()
-        assert [(entry.partition, entry.offset) for entry in reader.commit(asynchronous=False)] == [(1, 3)]
+        results = reader.commit(asynchronous=False)
+        assert [(entry.partition, entry.offset) for entry in results] == [(0, OFFSET_INVALID), (1, 3)]
         assert reader.committed([tp(0)])[0].offset == 1
 
 
@@ -338,7 +339,9 @@ def test_assignment_shows_what_is_assigned(root):
     with consumer(root) as reader:
         assert reader.assignment() == []
         reader.assign([tp(1), tp(0, 3)])
-        assert [(p.partition, p.offset) for p in reader.assignment()] == [(0, OFFSET_STORED), (1, OFFSET_STORED)]
+        assert [(p.partition, p.offset) for p in reader.assignment()] == [(0, 3), (1, OFFSET_STORED)]
+        reader.seek(tp(0, 1))
+        assert reader.assignment()[0].offset == 3
         reader.unassign()
         assert reader.assignment() == []
 

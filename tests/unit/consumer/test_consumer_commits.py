@@ -72,7 +72,7 @@ def test_every_form_of_commit_commits_its_offsets(root):
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
         first, _, _ = drain(reader, 3)
         assert [p.offset for p in reader.commit(message=first, asynchronous=False)] == [1]
-        assert [(p.partition, p.offset) for p in reader.commit(asynchronous=False)] == [(0, 3)]
+        assert [(p.partition, p.offset) for p in reader.commit(asynchronous=False)] == [(0, 3), (1, OFFSET_INVALID)]
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET", "nothing new"
         assert [p.offset for p in reader.commit(offsets=[tp(0, 1)], asynchronous=False)] == [1]
         assert [p.offset for p in reader.committed([tp(0), tp(1)])] == [1, OFFSET_INVALID]
@@ -325,7 +325,8 @@ def test_storing_an_invalid_offset_changes_nothing(nothing, root):
         reader.store_offsets(offsets=[tp(0, nothing)])
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
         reader.store_offsets(offsets=reader.position(reader.assignment()))  # of partition 1 nothing has come
-        assert [(p.partition, p.offset) for p in reader.commit(asynchronous=False)] == [(0, 2)]
+        results = reader.commit(asynchronous=False)
+        assert [(p.partition, p.offset) for p in results] == [(0, 2), (1, OFFSET_INVALID)]
         reader.store_offsets(offsets=[tp(0, nothing)])
         assert raised(lambda: reader.commit(asynchronous=False)) == "_NO_OFFSET"
     assert (committed(root), committed(root, 1)) == (2, OFFSET_INVALID)

@@ -1,0 +1,94 @@
+"""The names of `confluent_kafka`, for services that migrate by changing an import.
+
+    import deltaq.compat.confluent as confluent_kafka
+
+Classes are those of deltaq. Where `confluent_kafka` behaves differently in a way that a working program may rely on,
+the class here follows it: `Producer` reports errors that only a broker can find to the delivery callback, and
+`AdminClient` describes topics with a `Uuid`. The guide `docs/guides/migrate-from-kafka.md` lists what stays different.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from deltaq.admin import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    IsolationLevel,
+    Node,
+    TopicCollection,
+    TopicPartitionInfo,
+)
+from deltaq.compat.confluent.events import ThrottleEvent
+from deltaq.compat.confluent.producer import Producer
+from deltaq.compat.confluent.types import (
+    AcknowledgeType,
+    ConcurrentModificationException,
+    ElectionType,
+    IllegalStateException,
+    Uuid,
+    consistent,
+    fnv1a,
+    libversion,
+    murmur2,
+    version,
+)
+from deltaq.consumer import Consumer
+from deltaq.errors import KafkaError, KafkaException
+from deltaq.message import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Message,
+    TopicPartition,
+)
+
+__version__ = version()
+
+__all__ = [
+    "OFFSET_BEGINNING",
+    "OFFSET_END",
+    "OFFSET_INVALID",
+    "OFFSET_STORED",
+    "TIMESTAMP_CREATE_TIME",
+    "TIMESTAMP_LOG_APPEND_TIME",
+    "TIMESTAMP_NOT_AVAILABLE",
+    "AcknowledgeType",
+    "ConcurrentModificationException",
+    "Consumer",
+    "ConsumerGroupState",
+    "ConsumerGroupTopicPartitions",
+    "ConsumerGroupType",
+    "ElectionType",
+    "IllegalStateException",
+    "IsolationLevel",
+    "KafkaError",
+    "KafkaException",
+    "Message",
+    "Node",
+    "Producer",
+    "ThrottleEvent",
+    "TopicCollection",
+    "TopicPartition",
+    "TopicPartitionInfo",
+    "Uuid",
+    "consistent",
+    "fnv1a",
+    "libversion",
+    "murmur2",
+    "version",
+]
+
+_MODULES = ("admin",)
+
+
+def __getattr__(name: str) -> object:
+    """A module of this package: `confluent_kafka.admin` needs no import of its own."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

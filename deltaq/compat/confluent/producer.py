@@ -1,0 +1,89 @@
+"""The producer of `confluent_kafka`: what a Kafka broker would refuse is reported to the delivery callback.
+
+`deltaq.Producer` knows a topic before it queues a message, so it raises at once what a broker would answer later.
+Programs that were written for Kafka expect these errors in the callback, and only those of librdkafka in `produce`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deltaq.errors import (
+    InvalidConfig,
+    InvalidValue,
+    KafkaError,
+    KafkaException,
+    MessageTooLarge,
+    QueueFull,
+    UnknownTopic,
+)
+from deltaq.producer import Producer as NativeProducer
+from deltaq.producer.accumulator import BatchResult, RowBlock
+from deltaq.producer.callbacks import PendingCallbacks, log_failure
+from deltaq.producer.producer import DeliveryCallback
+from deltaq.producer.topic_handle import HeadersInput, accepted_headers
+from deltaq.topic import Topic
+
+
+class Producer(NativeProducer):
+    """`deltaq.Producer`, with the errors of `produce` where `confluent_kafka` has them.
+
+    Raised by `produce`: a message above `message.max.bytes`, a partition that the topic does not have, and BufferError
+    for a full queue. Reported to the callback: a message above the topic's `max.message.bytes`, a missing key in a
+    compacted topic (INVALID_RECORD), a topic that does not exist and may not be created, and an invalid topic name.
+    """
+
+    def produce(
+        self,
+        topic: str | Topic,
+        value: Any = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersInput = None,
+    ) -> None:
+        """Queue one message, as `deltaq.Producer.produce` does. Raises BufferError, KafkaException, TypeError."""
+        try:
+            super().produce(topic, value, key, partition, callback, on_delivery, timestamp, headers)
+        except QueueFull as error:
+            # QueueFull is a KafkaException too: `except KafkaException` before `except BufferError` would catch it.
+            raise BufferError(str(error)) from None
+        except KafkaException as error:
+            answer = self._answer_of_a_broker(error)
+            if answer is None:
+                raise
+            row = (_bytes(value), _bytes(key), partition, timestamp, accepted_headers(headers or [])[0])
+            name = topic.name if isinstance(topic, Topic) else topic
+            self._report(name, row, callback or on_delivery or self._on_delivery, answer)
+
+    def _answer_of_a_broker(self, error: KafkaException) -> KafkaError | None:
+        """What a broker answers in place of this error; None for an error that librdkafka raises itself."""
+        match error:
+            case MessageTooLarge() if error.size <= self._config.message_max_bytes:
+                return error.error
+            case InvalidValue() if error.field == "key":
+                return KafkaError(KafkaError.INVALID_RECORD, error.error.str())
+            case UnknownTopic() if error.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return error.error
+            case InvalidConfig() if error.error.code() == KafkaError.TOPIC_EXCEPTION:
+                return error.error
+        return None
+
+    def _report(self, topic: str, row: tuple[Any, ...], callback: DeliveryCallback | None, error: KafkaError) -> None:
+        """Let the next `poll` or `flush` call the callback of a message that was not written."""
+        refusal = KafkaException(error)
+        if callback is None:
+            log_failure(topic, refusal, 1)
+            return
+        now = self._monotonic()
+        records = RowBlock([(*row, now)], [callback])
+        result = BatchResult(records, [row[2]], None, {}, None, refusal, now, topic, 0, 0.0)
+        with self._callbacks.changed:
+            self._callbacks.due.append(PendingCallbacks(result))
+            self._callbacks.changed.notify_all()
+
+
+def _bytes(data: Any) -> Any:
+    return data.encode() if isinstance(data, str) else data

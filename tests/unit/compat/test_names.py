@@ -1,0 +1,103 @@
+"""The names of `confluent_kafka` in `deltaq.compat.confluent`, compared with the installed package."""
+
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+
+import deltaq.compat.confluent
+import deltaq.compat.confluent.admin
+from deltaq.compat.confluent import Uuid
+
+# Share groups (Kafka 4) have no counterpart in deltaq.
+SHARE_GROUPS = {"DeserializingShareConsumer", "Messages", "ShareConsumer"}
+# Modules, and names that confluent_kafka imports for its own use.
+INTERNAL = {
+    "Any",
+    "Dict",
+    "List",
+    "Optional",
+    "Set",
+    "Tuple",
+    "Union",
+    "cimpl",
+    "concurrent",
+    "deserializing_consumer",
+    "deserializing_share_consumer",
+    "os",
+    "serializing_producer",
+    "string_type",
+    "warnings",
+}
+# Their room is the schema registry.
+SERIALIZERS = {
+    "DeserializingConsumer",
+    "SerializingProducer",
+    "aio",
+    "avro",
+    "error",
+    "schema_registry",
+    "serialization",
+}
+
+
+def public(module: object) -> set[str]:
+    return {name for name in dir(module) if not name.startswith("_")} - INTERNAL
+
+
+def test_all_names_of_confluent_kafka_exist():
+    missing = {name for name in public(confluent_kafka) if not hasattr(deltaq.compat.confluent, name)}
+    assert missing - SERIALIZERS == SHARE_GROUPS
+
+
+def test_all_names_of_its_admin_module_exist():
+    assert {name for name in public(confluent_kafka.admin) if not hasattr(deltaq.compat.confluent.admin, name)} == set()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in public(confluent_kafka.admin) if isinstance(getattr(confluent_kafka.admin, name), int)]
+)
+def test_constants_have_the_same_value(name):
+    assert getattr(deltaq.compat.confluent.admin, name) == getattr(confluent_kafka.admin, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "AclOperation",
+        "AclPermissionType",
+        "AlterConfigOpType",
+        "ConfigSource",
+        "ResourcePatternType",
+        "ResourceType",
+        "ScramMechanism",
+    ],
+)
+def test_enumerations_have_the_same_members(name):
+    ours, theirs = getattr(deltaq.compat.confluent.admin, name), getattr(confluent_kafka.admin, name)
+    assert {member: ours[member].value for member in ours.__members__} == {
+        member: theirs[member].value for member in theirs.__members__
+    }
+
+
+@pytest.mark.parametrize("function", ["murmur2", "consistent", "fnv1a"])
+@pytest.mark.parametrize("key", [b"", b"a", b"key", b"hello world", "ü".encode()])
+def test_partition_functions_choose_the_same_partition(function, key):
+    assert getattr(deltaq.compat.confluent, function)(key, 10) == getattr(confluent_kafka, function)(key, 10)
+
+
+@pytest.mark.parametrize("halves", [(1, 2), (-1, -2), (2**63 - 1, -(2**63)), (0, 0)])
+def test_a_uuid_has_the_text_and_halves_of_kafkas(halves):
+    theirs: Any = confluent_kafka.Uuid(*halves)
+    ours = Uuid(*halves)
+    assert str(ours) == str(theirs)
+    assert ours.get_most_significant_bits() == theirs.get_most_significant_bits()
+    assert ours.get_least_significant_bits() == theirs.get_least_significant_bits()
+    assert ours == Uuid(*halves)
+    assert hash(ours) == hash(Uuid(*halves))
+
+
+def test_a_name_that_confluent_kafka_lacks_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Prodcuer'"):
+        deltaq.compat.confluent.Prodcuer  # noqa: B018 - the access is the test

@@ -1,0 +1,108 @@
+"""Errors of `produce` in compatibility mode: which ones are raised, and which ones the delivery callback gets."""
+
+import logging
+
+import pytest
+
+from deltaq import KafkaError, KafkaException, Topic
+from deltaq.compat.confluent import Consumer, Producer, TopicCollection, Uuid
+from deltaq.compat.confluent.admin import AdminClient, NewTopic
+
+
+@pytest.fixture
+def reports():
+    return []
+
+
+def produce(root, reports, *arguments, conf=None, **keywords):
+    """Produce a message; what `produce` raises is raised after the flush."""
+    with Producer({"bootstrap.servers": root, "linger.ms": 0, **(conf or {})}) as producer:
+        try:
+            keywords["on_delivery"] = lambda error, message: reports.append((error, message))
+            producer.produce(*arguments, **keywords)
+        finally:
+            assert producer.flush(10) == 0
+
+
+def codes(reports):
+    return [None if error is None else error.code() for error, _ in reports]
+
+
+def test_a_message_above_the_topics_limit_is_reported(memory_root, reports):
+    Topic("t", conf={"bootstrap.servers": memory_root}, config={"max.message.bytes": 100}).create()
+    produce(memory_root, reports, "t", b"x" * 101, key="k", headers={"a": "1"})
+    assert codes(reports) == [KafkaError.MSG_SIZE_TOO_LARGE]
+    message = reports[0][1]
+    assert (message.topic(), message.key(), message.value(), message.offset()) == ("t", b"k", b"x" * 101, None)
+    assert message.error() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert message.headers() == [("a", b"1")]
+
+
+def test_a_message_above_the_clients_limit_is_raised(memory_root, reports):
+    with pytest.raises(KafkaException) as caught:
+        produce(memory_root, reports, "t", b"x" * 2000, conf={"message.max.bytes": 1000})
+    assert caught.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert reports == []
+
+
+def test_a_message_without_a_key_in_a_compacted_topic_is_reported_and_the_others_are_written(memory_root, reports):
+    Topic("t", conf={"bootstrap.servers": memory_root}, config={"cleanup.policy": "compact"}).create()
+    with Producer({"bootstrap.servers": memory_root}) as producer:
+        for key in ("a", None, "b"):
+            producer.produce("t", b"v", key=key, callback=lambda error, message: reports.append((error, message)))
+        producer.flush(10)
+    assert sorted(codes(reports), key=str) == [KafkaError.INVALID_RECORD, None, None]
+    with Consumer({"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["t"])
+        assert [message.key() for message in consumer.consume(2, 10)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"), [("bad/name", KafkaError.TOPIC_EXCEPTION), ("missing", KafkaError.UNKNOWN_TOPIC_OR_PART)]
+)
+def test_a_topic_that_cannot_exist_or_must_not_be_created_is_reported(memory_root, reports, topic, code):
+    produce(memory_root, reports, topic, b"v", conf={"allow.auto.create.topics": False})
+    assert codes(reports) == [code]
+
+
+def test_a_partition_that_the_topic_does_not_have_is_raised(memory_root, reports):
+    Topic("t", conf={"bootstrap.servers": memory_root}).create()
+    with pytest.raises(KafkaException) as caught:
+        produce(memory_root, reports, "t", b"v", partition=7)
+    assert caught.value.args[0].code() == KafkaError._UNKNOWN_PARTITION
+    assert reports == []
+
+
+def test_a_full_queue_is_a_buffer_error_and_no_kafka_exception(memory_root):
+    Topic("t", conf={"bootstrap.servers": memory_root}).create()
+    conf = {"bootstrap.servers": memory_root, "queue.buffering.max.messages": 1, "linger.ms": 60_000}
+    with Producer(conf) as producer:
+        producer.produce("t", b"v", on_delivery=lambda *_: None)
+        with pytest.raises(BufferError) as caught:
+            producer.produce("t", b"v")
+        assert not isinstance(caught.value, KafkaException)
+        assert str(caught.value) == "Local: Queue full"
+
+
+def test_the_callback_of_the_configuration_gets_the_refusal(memory_root, reports):
+    conf = {"bootstrap.servers": memory_root, "on_delivery": lambda error, message: reports.append((error, message))}
+    with Producer(conf) as producer:
+        producer.produce("bad/name", "v")
+        assert len(producer) == 1
+        assert producer.poll(0) == 1
+    assert codes(reports) == [KafkaError.TOPIC_EXCEPTION]
+
+
+def test_a_refused_message_without_a_callback_is_logged(memory_root, caplog):
+    with caplog.at_level(logging.WARNING, "deltaq.producer"), Producer({"bootstrap.servers": memory_root}) as producer:
+        producer.produce("bad/name", "v")
+    assert "1 messages without a delivery callback" in caplog.text
+
+
+def test_topics_are_described_with_a_uuid(memory_root):
+    admin = AdminClient({"bootstrap.servers": memory_root})
+    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(10)
+    native = Topic("t", conf={"bootstrap.servers": memory_root}).describe().topic_id
+    topic_id = admin.describe_topics(TopicCollection(["t"]))["t"].result(10).topic_id
+    assert isinstance(topic_id, Uuid)
+    assert topic_id == Uuid.from_hex(native)

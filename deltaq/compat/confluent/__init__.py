@@ -84,11 +84,9 @@ __all__ = [
     "version",
 ]
 
-_MODULES = ("admin",)
-
 
 def __getattr__(name: str) -> object:
-    """A module of this package: `confluent_kafka.admin` needs no import of its own."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
+    """`confluent_kafka.admin` needs no import of its own."""
+    if name == "admin":
+        return importlib.import_module("deltaq.compat.confluent.admin")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

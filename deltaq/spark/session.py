@@ -29,6 +29,11 @@ SMALL_MACHINE: Mapping[str, str] = MappingProxyType(
 )
 """Settings for jobs of megabytes, not terabytes. On a large cluster, configure your own session."""
 
+REDACTION: Mapping[str, str] = MappingProxyType(
+    {"spark.redaction.regex": r"(?i)secret|password|token|access[._]?key|store\.\w*(key|proxy_url)"}
+)
+"""Spark masks options with such names in the plans of SQL commands. Its default misses some of `store.*`."""
+
 _SCALA = "2.13"
 
 _INTERPRETERS: Mapping[str, str] = MappingProxyType(
@@ -46,13 +51,13 @@ def spark_session(
 ) -> SparkSession:
     """A session with the settings of `SMALL_MACHINE`, on `local[*]` unless Spark is configured otherwise.
 
-    `native_delta` adds the settings of `native_delta_settings`, for `format("delta")` and SQL on topics (read-only);
-    `format("deltaq")` needs no jar. `conf` overrides all other settings; values of settings that are lists are
-    appended. As always with Spark, an existing session keeps the settings that it was started with.
+    `REDACTION` is set as well. `native_delta` adds the settings of `native_delta_settings`, for `format("delta")` and
+    SQL on topics (read-only); `format("deltaq")` needs no jar. `conf` overrides all other settings; values of settings
+    that are lists are appended. As always with Spark, an existing session keeps the settings that it was started with.
     Raises InvalidConfig if Spark's Python lacks deltaq, or for `native_delta` if delta-spark is not installed.
     """
     choose_interpreter(conf)
-    settings = dict(SMALL_MACHINE)
+    settings = {**SMALL_MACHINE, **REDACTION}
     if native_delta:
         settings |= native_delta_settings()
     for name, value in conf.items():

@@ -6,24 +6,19 @@ import base64
 import json
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 from deltaq.spark.session import native_delta_settings
+from tests.spark.maven_central import need_jar
 from tests.spark.native_delta import ANSWER
 
 __all__ = ["NativeRow", "NativeSpark", "native_spark"]
 
 _PROGRAM = Path(__file__).with_name("native_delta.py")
 _ARTIFACT, _VERSION = native_delta_settings()["spark.jars.packages"].split(",")[0].split(":")[1:]
-_DELTA_IN_MAVEN_CENTRAL = f"https://repo1.maven.org/maven2/io/delta/{_ARTIFACT}/{_VERSION}/{_ARTIFACT}-{_VERSION}.pom"
-"""Not the repository's root: a mirror may refuse to list that and have the files nevertheless."""
 
 
 class NativeRow(NamedTuple):
@@ -90,7 +85,7 @@ class NativeSpark:
 @contextmanager
 def native_spark(environment: Mapping[str, str]) -> Iterator[NativeSpark]:
     """The process, for as long as it is needed; the test is skipped where Delta's jars cannot be had."""
-    _need_the_jars()
+    need_jar("io.delta", _ARTIFACT, _VERSION)
     command = [sys.executable, str(_PROGRAM)]
     with subprocess.Popen(
         command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -99,18 +94,6 @@ def native_spark(environment: Mapping[str, str]) -> Iterator[NativeSpark]:
             yield NativeSpark(process)
         finally:
             process.kill()
-
-
-def _need_the_jars() -> None:
-    """Spark fetches Delta's jars from Maven Central and keeps them; without either there is nothing to test."""
-    if any(Path.home().glob(f".ivy2*/jars/io.delta_{_ARTIFACT}-{_VERSION}.jar")):
-        return
-    try:
-        urllib.request.urlopen(_DELTA_IN_MAVEN_CENTRAL, timeout=10).close()
-    except (urllib.error.URLError, OSError) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is the answer too, and holds the connection
-        pytest.skip(reason=f"needs the jars of Delta, and {_DELTA_IN_MAVEN_CENTRAL} does not answer: {error}")
 
 
 def _native_rows(answer: Iterable[list[Any]]) -> Iterator[NativeRow]:

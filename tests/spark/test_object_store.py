@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
 ROOT = "s3://events/prefix"
-SECRET = "planted-secret-access-key"
+KEY_ID, SECRET = "planted-access-key-id", "planted-secret-access-key"
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def options() -> Iterator[dict[str, str]]:
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/events", method="PUT")).close()
     yield {
         "store.endpoint": endpoint,
-        "store.access_key_id": "planted-access-key-id",
+        "store.access_key_id": KEY_ID,
         "store.secret_access_key": SECRET,
         "store.region": "us-east-1",
     }
@@ -59,3 +59,19 @@ def test_an_error_does_not_show_the_keys(spark: SparkSession, options: dict[str,
         spark.read.format("deltaq").options(subscribe="nothing", columns="table", **options).load(ROOT)
     assert "does not exist" in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.fault("K5")
+def test_no_plan_shows_the_keys(
+    spark: SparkSession, options: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = spark.read.format("deltaq").schema("key binary, value binary").options(subscribe="t", **options).load(ROOT)
+    for mode in ("extended", "cost", "formatted"):
+        frame.explain(mode=mode)
+    given = ", ".join(f"`{name}` '{value}'" for name, value in {"path": ROOT, "subscribe": "t", **options}.items())
+    view = f"CREATE TEMPORARY VIEW planted (key binary, value binary) USING deltaq OPTIONS ({given})"
+    for mode in ("EXTENDED", "FORMATTED"):
+        print(spark.sql(f"EXPLAIN {mode} {view}").first())
+    shown = capsys.readouterr().out
+    assert "subscribe -> t" in shown
+    assert [key for key in (KEY_ID, SECRET) if key in shown] == []

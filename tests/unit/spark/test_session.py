@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from importlib import metadata
@@ -13,8 +14,10 @@ import pytest
 
 from deltaq import InvalidConfig
 from deltaq.spark import spark_session
-from deltaq.spark.session import choose_interpreter, native_delta_settings
+from deltaq.spark.session import REDACTION, choose_interpreter, native_delta_settings
+from deltaq.store.object_options import OPTIONS
 
+GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/spark-cluster.md"
 VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
@@ -88,3 +91,12 @@ def test_native_delta_without_its_package_says_what_to_install(monkeypatch: pyte
     monkeypatch.setattr(metadata, "version", version)
     with pytest.raises(InvalidConfig, match=r"native_delta needs delta-spark.*\[spark\]"):
         spark_session("none", native_delta=True)
+
+
+@pytest.mark.fault("K5")
+def test_every_secret_option_of_a_store_has_a_name_that_spark_masks() -> None:
+    secrets = {name for options in OPTIONS.values() for name, option in options.items() if option.secret}
+    masked = re.compile(REDACTION["spark.redaction.regex"])
+    assert {name for name in secrets if not masked.search(f"store.{name}")} == set()
+    assert "secret_access_key" in secrets
+    assert "spark.redaction.regex  " + REDACTION["spark.redaction.regex"] in GUIDE.read_text()

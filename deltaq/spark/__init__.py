@@ -1,5 +1,29 @@
-"""Spark: the data source `deltaq`, which Spark discovers automatically, and a session for small machines."""
+"""Spark: the data source `deltaq`, which Spark discovers automatically, and what a driver uses beside it."""
 
-from deltaq.spark.session import spark_session
+from __future__ import annotations
 
-__all__ = ["spark_session"]
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from deltaq.spark.progress import ConsumerGroupListener, offsets_behind
+    from deltaq.spark.session import spark_session
+    from deltaq.spark.upsert import upsert_to_topic
+
+__all__ = ["ConsumerGroupListener", "offsets_behind", "spark_session", "upsert_to_topic"]
+
+# Loaded when first used: Spark's workers import this package, and need none of them.
+_LOADED_WHEN_USED = {
+    "ConsumerGroupListener": "progress",
+    "offsets_behind": "progress",
+    "spark_session": "session",
+    "upsert_to_topic": "upsert",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module("deltaq.spark." + _LOADED_WHEN_USED[name]), name)
+    globals()[name] = value
+    return value

@@ -48,7 +48,7 @@ _READ_ONLY = ("_offset",)
 _OF_KAFKA = ("key", "value", "headers", "partition", "timestamp")
 """The columns of Spark's Kafka sink besides `topic`. It ignores all others, such as those that only a read provides."""
 
-_QUERY_ID = "sql.streaming.queryId"
+QUERY_ID = "sql.streaming.queryId"
 """The local property with the id of a task's streaming query. Spark keeps the id in the checkpoint."""
 
 _CLOCK = SYSTEM_CLOCK
@@ -155,7 +155,7 @@ class _RowWriter:
             for topic, of_topic in self._by_topic(rows):
                 task.add(topic, self._own_columns(of_topic))
         context = TaskContext.get()
-        return _TaskDone(None if context is None else context.getLocalProperty(_QUERY_ID), task.finish())
+        return _TaskDone(None if context is None else context.getLocalProperty(QUERY_ID), task.finish())
 
     def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if self._options.topic is not None:
@@ -280,7 +280,7 @@ class _TaskWriter:
         if log.catch_up():
             view = definition_of(log)
         elif client.auto_create_topics_enable:
-            schema = None if self._options.columns == "kafka" else _new_schema(columns)
+            schema = None if self._options.columns == "kafka" else new_schema(columns)
             plan = NewTopicPlan(client.num_partitions, schema)
             view = create_topic(log, plan, _deadline(client), exist_ok=True)
         else:
@@ -290,7 +290,7 @@ class _TaskWriter:
         return view, log.version
 
 
-def _new_schema(columns: pa.Schema) -> TopicSchema | None:
+def new_schema(columns: pa.Schema) -> TopicSchema | None:
     """The schema for a topic that is created for rows with these columns; None if the rows hold only bytes."""
     own = pa.schema([column.with_nullable(True) for column in columns if not column.name.startswith("_")])
     return None if own == VALUE_SCHEMA else schema_of(own)

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from deltaq import InvalidConfig, InvalidValue, KafkaException, Topic
 from deltaq.partitioner import assign_partitions
+from deltaq.spark import offsets_behind
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.source import DeltaqStreamReader
 from tests.doubles.produced_tables import producing_to
@@ -247,6 +248,7 @@ def metrics(spark: SparkSession, root: str, checkpoint: str) -> None:
     assert query.lastProgress is not None
     (source,) = query.lastProgress.sources
     assert not source.metrics
+    assert offsets_behind(source)["maxOffsetsBehindLatest"] == 0
     assert '"0": 2' in str(source.latestOffset)
 
 

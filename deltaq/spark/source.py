@@ -22,20 +22,16 @@ from pyspark.sql.types import StructType
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig
 from deltaq.root import open_root
-from deltaq.spark.bounds import Edge, Limit
 from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
-from deltaq.spark.given import refuse
 from deltaq.spark.offsets import (
     NOT_BEGUN,
-    CommittedLookup,
     DataLoss,
+    Ranges,
     SourceOffset,
     TopicOffsets,
     as_json,
-    at_bound,
     available,
     backlog,
-    check_order,
     check_start,
     first_end,
     first_start,
@@ -45,6 +41,7 @@ from deltaq.spark.offsets import (
     to_read,
 )
 from deltaq.spark.options import SourceOptions
+from deltaq.spark.planning import LATEST, QueryPlans, batch_options
 from deltaq.spark.tasks import TopicRead, in_tasks
 from deltaq.spark.topics import QueryTopics, located
 from deltaq.store import Store
@@ -60,7 +57,6 @@ ROWS_AT_ONCE = 64 * 1024
 """Most rows in one record batch for Spark."""
 
 _CLOCK = SYSTEM_CLOCK
-_EARLIEST, _LATEST = (Limit("startingOffsets", Edge.EARLIEST), Limit("endingOffsets", Edge.LATEST))
 
 
 @dataclass(frozen=True)
@@ -93,71 +89,29 @@ def columns_of(options: SourceOptions) -> StructType:
     return first
 
 
-class _Plans:
-    """Planning on the driver, for batch and streaming reads."""
-
-    def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
-        self._options = options
-        self._columns = columns
-        self._checked: set[str] = set()
-        self.topics = QueryTopics(options, _CLOCK)
-
-    def begin(
-        self, default: Limit, heads: dict[str, TopicHead] | None = None
-    ) -> tuple[SourceOffset, dict[str, TopicHead]]:
-        """Where the query begins, and the heads that this is seen from: newer ones than `heads` if a group says where.
-
-        `default` applies without a starting option.
-        """
-        limit, group = self._options.starting or default, self._options.starting_group
-        if group is None:
-            heads = self.topics.newest_heads() if heads is None else heads
-            return self._at(limit, heads), heads
-        committed = self.topics.committed(group)
-        heads = self.topics.newest_heads()  # after the offsets, which would otherwise be ahead of a busy topic's heads
-        return self._at(limit, heads, committed), heads
-
-    def end(self, default: Limit, heads: Mapping[str, TopicHead]) -> SourceOffset:
-        """Where a batch ends. `default` applies without an ending option."""
-        return self._at(self._options.ending or default, heads)
-
-    def _at(self, limit: Limit, heads: Mapping[str, TopicHead], *committed: CommittedLookup) -> SourceOffset:
-        self.topics.check_complete(heads)
-        return at_bound(limit, heads, self._options.subscription, self.topics.offset_for_time, *committed)
-
-    def tasks(self, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> list[_Task]:
-        """The tasks that read the offsets `[start, end)`."""
-        ranges = to_read(start, end, heads, DataLoss(self._options.fail_on_data_loss))
-        for topic in ranges:
-            if heads[topic].topic_id not in self._checked:
-                self._columns.check(topic, self.topics.view(topic))
-                self._checked.add(heads[topic].topic_id)
-        tables = {topic: self.topics.view(topic).columns for topic in ranges}
-        columns = {topic: self._columns.in_files(table) for topic, table in tables.items()}
-        apart = frozenset(topic for topic in tables if {*tables[topic].names} - {*columns[topic].names, "_headers"})
-        return [
-            _Task(reads, {topic: columns[topic] for topic in topics}, apart & topics)
-            for reads in in_tasks(self.topics.plan(ranges), self._options.tasks)
-            for topics in ({read.topic for read in reads},)
-        ]
+def _tasks(topics: QueryTopics, ranges: Ranges, options: SourceOptions, promised: ReadColumns) -> list[_Task]:
+    """The tasks that read these offsets."""
+    tables = {topic: topics.view(topic).columns for topic in ranges}
+    columns = {topic: promised.in_files(table) for topic, table in tables.items()}
+    apart = frozenset(topic for topic in tables if {*tables[topic].names} - {*columns[topic].names, "_headers"})
+    return [
+        _Task(reads, {topic: columns[topic] for topic in names}, apart & names)
+        for reads in in_tasks(topics.plan(ranges), options.tasks)
+        for names in ({read.topic for read in reads},)
+    ]
 
 
 class DeltaqReader(DataSourceReader):
     """A batch read, from `startingOffsets` to `endingOffsets`, of the topics at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        _note_options_of_streams(options)
-        _check_batch_edges(options)
-        self._options = replace(options, client=located(options.client, _CLOCK))
+        self._options = batch_options(options)
         self._columns = ReadColumns(options.columns, schema)
 
     def partitions(self) -> list[InputPartition]:
         """One input partition for each task. Raises InvalidConfig, KafkaException."""
-        plans = _Plans(self._options, self._columns)
-        start, heads = plans.begin(_EARLIEST)
-        end = plans.end(_LATEST, heads)
-        check_order(start, end)
-        return list(plans.tasks(start, end, heads))
+        plans = QueryPlans(self._options, self._columns)
+        return list(_tasks(plans.topics, plans.batch(), self._options, self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -177,8 +131,8 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_at = float("-inf")
 
     @cached_property
-    def _plans(self) -> _Plans:  # created when used: the copies on executors plan nothing
-        return _Plans(self._options, self._columns)
+    def _plans(self) -> QueryPlans:  # created when used: the copies on executors plan nothing
+        return QueryPlans(self._options, self._columns)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name, as all below
         """`NOT_BEGUN`. The start of the query is chosen once, together with the end of its first micro-batch."""
@@ -208,7 +162,7 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if same_place(begin, end) else as_json(end)
 
     def _first_end(self, limit: ReadLimit) -> dict[str, Any]:
-        begin, heads = self._plans.begin(_LATEST, self._target)
+        begin, heads = self._plans.begin(LATEST, self._target)
         if self._target is not None:
             self._target = heads
         newest = available(heads, self._options.subscription)
@@ -241,7 +195,8 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         heads = self._plans.topics.known_heads()
         until = from_json(end)
         begin = first_start(until) if start == NOT_BEGUN else from_json(start)
-        return list(self._plans.tasks(begin, until, heads))
+        ranges = self._plans.ranges(begin, until, heads)
+        return list(_tasks(self._plans.topics, ranges, self._options, self._columns))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -251,27 +206,6 @@ class DeltaqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _within(limit: ReadLimit, start: SourceOffset, end: SourceOffset, heads: Mapping[str, TopicHead]) -> SourceOffset:
     """The end of a micro-batch that begins at `start`."""
     return limited(start, end, heads, limit.max_rows) if isinstance(limit, ReadMaxRows) else end
-
-
-def _note_options_of_streams(options: SourceOptions) -> None:
-    trigger = options.trigger
-    for name, value in (
-        ("maxOffsetsPerTrigger", trigger.offsets_max),
-        ("minOffsetsPerTrigger", trigger.offsets_min),
-    ):
-        if value is not None:
-            _log.info("option has no effect in a batch query name=%s", name)
-
-
-def _check_batch_edges(options: SourceOptions) -> None:
-    """Refuse a batch that starts at the end or ends at the beginning, as Spark's Kafka source does."""
-    for limit, wrong in ((options.starting, Edge.LATEST), (options.ending, Edge.EARLIEST)):
-        if limit is None:
-            continue
-        everywhere = isinstance(limit.bound, Edge) and limit.bound == wrong
-        somewhere = isinstance(limit.bound, Mapping) and any(wrong in of.values() for of in limit.bound.values())
-        if everywhere or somewhere:
-            refuse(limit.option, wrong.name.lower(), "a batch query would read nothing")
 
 
 # --- on executors ----------------------------------------------------------------------------------------------------

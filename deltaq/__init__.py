@@ -39,8 +39,9 @@ from deltaq.version import __version__
 
 if typing.TYPE_CHECKING:
     from deltaq.admin import AdminClient, NewTopic
-    from deltaq.consumer import Consumer, ConsumerHealth, PartitionHealth
-    from deltaq.producer import Producer
+    from deltaq.consumer import Consumer, ConsumerHealth, DeserializingConsumer, PartitionHealth
+    from deltaq.producer import Producer, SerializingProducer
+    from deltaq.serde.errors import ConsumeError, ProduceError, SerializationError
     from deltaq.store.bucket_setup import BucketSetup, setup
     from deltaq.topic import Topic
     from deltaq.topics.arrow_input import ArrowInput
@@ -56,9 +57,11 @@ __all__ = [
     "AdminClient",
     "ArrowInput",
     "BucketSetup",
+    "ConsumeError",
     "Consumer",
     "ConsumerHealth",
     "Corrupt",
+    "DeserializingConsumer",
     "Fenced",
     "GroupInUse",
     "Incompatible",
@@ -72,8 +75,11 @@ __all__ = [
     "OffsetOutOfRange",
     "OutcomeUnknown",
     "PartitionHealth",
+    "ProduceError",
     "Producer",
     "QueueFull",
+    "SerializationError",
+    "SerializingProducer",
     "Topic",
     "TopicExists",
     "TopicPartition",
@@ -91,11 +97,16 @@ _LOADED_WHEN_USED = {
     "AdminClient": "admin",
     "ArrowInput": "topics.arrow_input",
     "BucketSetup": "store.bucket_setup",
+    "ConsumeError": "serde.errors",
     "Consumer": "consumer",
     "ConsumerHealth": "consumer",
+    "DeserializingConsumer": "consumer",
     "NewTopic": "admin",
     "PartitionHealth": "consumer",
+    "ProduceError": "serde.errors",
     "Producer": "producer",
+    "SerializationError": "serde.errors",
+    "SerializingProducer": "producer",
     "Topic": "topic",
     "setup": "store.bucket_setup",
 }

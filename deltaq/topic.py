@@ -14,7 +14,9 @@ from deltaq.errors import InvalidConfig, KafkaError, OffsetOutOfRange, UnknownTo
 from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
+from deltaq.serde.conversion import MessageDeserializers, MessageSerializers, checked_function
 from deltaq.serde.schema import SchemaSource, TopicSchema, schema_conflict, schema_of
+from deltaq.serde.serializers import DeserializerFunction, SerializerFunction
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
 from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
@@ -35,12 +37,13 @@ class Topic:
 
     `schema` (a pydantic model or an Arrow schema) makes a typed topic, with a table column for each field. Without a
     schema, values are bytes. `partitions` and `config` (Kafka's topic settings) apply only when the topic is created.
+    `SerializingProducer` and `DeserializingConsumer` use the serializers; a typed topic can have them for the key only.
 
     That is all a producer or a consumer needs. The methods of this class also need the root: a configuration as a dict
     in `conf`, as keywords (`bootstrap_servers=`), or both. `store` and `clock` replace the built-in components.
 
-    Immutable. Handles with equal name, schema, partitions, config and store are equal. The constructor does no I/O and
-    raises InvalidConfig for invalid arguments.
+    Immutable. Handles with equal name, schema, partitions, config, serializers and store are equal. The constructor
+    does no I/O and raises InvalidConfig for invalid arguments.
     """
 
     def __init__(
@@ -50,12 +53,26 @@ class Topic:
         *,
         partitions: int | None = None,
         config: Mapping[str, object] | None = None,
+        key_serializer: SerializerFunction | None = None,
+        value_serializer: SerializerFunction | None = None,
+        key_deserializer: DeserializerFunction | None = None,
+        value_deserializer: DeserializerFunction | None = None,
         conf: Mapping[str, Any] | None = None,
         store: Store | None = None,
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
         self._name = check_topic(name)
+        if schema is not None and (value_serializer or value_deserializer):
+            reason = "value_serializer and value_deserializer are for topics of bytes; this one has a schema"
+            raise InvalidConfig(reason, key="value_serializer" if value_serializer else "value_deserializer")
+        self._serializers = MessageSerializers(
+            checked_function(key_serializer, "key_serializer"), checked_function(value_serializer, "value_serializer")
+        )
+        self._deserializers = MessageDeserializers(
+            checked_function(key_deserializer, "key_deserializer"),
+            checked_function(value_deserializer, "value_deserializer"),
+        )
         self._schema = schema if schema is None or isinstance(schema, TopicSchema) else schema_of(schema)
         self._partitions = None if partitions is None else checked_partitions(partitions)
         self._properties = checked_properties(config)
@@ -68,7 +85,9 @@ class Topic:
             store = store or open_root(client, clock)
         self._store = store
         # Computed once: a producer looks up its topics by hash for every message.
-        self._identity = (self._name, self._schema, self._partitions, tuple(sorted(self._properties.items())), store)
+        serde = self._serializers, self._deserializers
+        properties = tuple(sorted(self._properties.items()))
+        self._identity = (self._name, self._schema, self._partitions, properties, store, serde)
         self._hash = hash(self._identity)
 
     @property
@@ -80,6 +99,16 @@ class Topic:
     def schema(self) -> TopicSchema | None:
         """The schema that was passed to this handle, with the model if it was a model; None if none was passed."""
         return self._schema
+
+    @property
+    def serializers(self) -> MessageSerializers:
+        """The serializers that were passed to this handle."""
+        return self._serializers
+
+    @property
+    def deserializers(self) -> MessageDeserializers:
+        """The deserializers that were passed to this handle."""
+        return self._deserializers
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Topic) and self._identity == other._identity)

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from deltaq.consumer.consumer import Consumer
+from deltaq.consumer.deserializing import DeserializingConsumer
 from deltaq.consumer.health import ConsumerHealth, MembershipState, Ownership, PartitionHealth, ReadState
 
-__all__ = ["Consumer", "ConsumerHealth", "MembershipState", "Ownership", "PartitionHealth", "ReadState"]
+__all__ = [
+    "Consumer",
+    "ConsumerHealth",
+    "DeserializingConsumer",
+    "MembershipState",
+    "Ownership",
+    "PartitionHealth",
+    "ReadState",
+]

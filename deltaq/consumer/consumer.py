@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, ClassVar, Literal, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -61,6 +60,8 @@ class Consumer:
     `Topic` handles whose models decode the values of topics that are read through `assign`. `store` and `clock`
     replace the built-in components. The constructor does no I/O.
     """
+
+    _deserializes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -191,9 +192,8 @@ class Consumer:
 
     def _check_incremental(self, what: str) -> None:
         if self._subscription is not None and not self._strategies.is_cooperative:
-            raise WrongState(
-                f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
-            )
+            reason = f"incremental_{what}() needs partition.assignment.strategy cooperative-sticky: call {what}()"
+            raise WrongState(reason)
 
     def _was_assigned(self) -> None:
         if self._subscription is not None:
@@ -522,13 +522,11 @@ class Consumer:
             self._life.end()
             _log.info("consumer closed client.id=%r group=%r", self._config.client_id, self._group)
 
-    def __enter__(self) -> Consumer:
+    def __enter__(self) -> Self:
         self._calls.check_open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -565,6 +563,8 @@ class Consumer:
             return topic
         if not isinstance(topic, Topic):
             raise TypeError(f"a topic must be str or Topic, not {type(topic).__name__}")
+        if not self._deserializes and topic.deserializers:
+            raise InvalidConfig(f"{topic!r} has deserializers: use a DeserializingConsumer", key="value_deserializer")
         if topic.schema is not None:
             self._schemas[topic.name] = topic.schema
         return topic.name

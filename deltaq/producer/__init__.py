@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from deltaq.producer.producer import Producer
+from deltaq.producer.serializing import SerializingProducer
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "SerializingProducer"]

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 from weakref import WeakSet, finalize
 
 import pyarrow as pa
@@ -68,6 +68,8 @@ class Producer:
     The configuration is a dict, keywords (`linger_ms=5`), or both. `store` and `clock` replace the components that the
     configuration selects. Raises InvalidConfig for a setting that cannot be used. Does no I/O.
     """
+
+    _serializes: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -201,10 +203,10 @@ class Producer:
             try:
                 self.produce(
                     topic,
-                    message.get("value"),
-                    message.get("key"),
-                    message.get("partition", partition),
-                    message.get("callback") or callback or on_delivery,
+                    value=message.get("value"),
+                    key=message.get("key"),
+                    partition=message.get("partition", partition),
+                    on_delivery=message.get("callback") or callback or on_delivery,
                     timestamp=message.get("timestamp", 0),
                     headers=message.get("headers"),
                 )
@@ -250,6 +252,8 @@ class Producer:
         if not isinstance(topic, str | Topic):
             raise TypeError(f"topic must be str or Topic, not {type(topic).__name__}")
         name = topic.name if isinstance(topic, Topic) else check_topic(topic)
+        if not self._serializes and isinstance(topic, Topic) and topic.serializers:
+            raise InvalidConfig(f"topic {name!r} has serializers: use a SerializingProducer", key="value_serializer")
         plan = self._new_topic(topic)
         with self._handles_lock:
             self._check_open()  # `close` may have run during the wait for the lock
@@ -450,7 +454,7 @@ class Producer:
     def __bool__(self) -> bool:
         return True
 
-    def __enter__(self) -> Producer:
+    def __enter__(self) -> Self:
         self._check_open()
         return self
 

@@ -1,0 +1,115 @@
+"""Both parts of a message through their serializers, and the settings that name these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from deltaq.errors import InvalidConfig
+from deltaq.message import Message
+from deltaq.serde.errors import (
+    KeyDeserializationError,
+    KeySerializationError,
+    ValueDeserializationError,
+    ValueSerializationError,
+)
+from deltaq.serde.serializers import DeserializerFunction, MessageField, SerializationContext, SerializerFunction
+
+
+class SerializedMessage(NamedTuple):
+    """A message as bytes. `headers` includes those that the serializers have added."""
+
+    key: Any
+    value: Any
+    headers: Any
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSerializers:
+    """The serializers of a message. A part without one stays as it is."""
+
+    key: SerializerFunction | None = None
+    value: SerializerFunction | None = None
+
+    def __bool__(self) -> bool:
+        return self.key is not None or self.value is not None
+
+    def over(self, other: MessageSerializers) -> MessageSerializers:
+        """These, and those of `other` for parts that have none here."""
+        return MessageSerializers(self.key or other.key, self.value or other.value)
+
+    def serialize(self, topic: str, key: Any, value: Any, headers: Any) -> SerializedMessage:
+        """The message as bytes. Raises KeySerializationError, ValueSerializationError.
+
+        `headers` is copied: an application may use one list for many messages, and a serializer may append to it.
+        """
+        copy: Any = headers
+        if headers is None or isinstance(headers, Mapping | list):
+            copy = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
+        if self.key is not None:
+            try:
+                key = self.key(key, SerializationContext(topic, MessageField.KEY, copy))
+            except Exception as error:
+                raise KeySerializationError(error) from error
+        if self.value is not None:
+            try:
+                value = self.value(value, SerializationContext(topic, MessageField.VALUE, copy))
+            except Exception as error:
+                raise ValueSerializationError(error) from error
+        return SerializedMessage(key, value, copy or None)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDeserializers:
+    """The deserializers of a message. A part without one stays bytes."""
+
+    key: DeserializerFunction | None = None
+    value: DeserializerFunction | None = None
+
+    def __bool__(self) -> bool:
+        return self.key is not None or self.value is not None
+
+    def over(self, other: MessageDeserializers) -> MessageDeserializers:
+        """These, and those of `other` for parts that have none here."""
+        return MessageDeserializers(self.key or other.key, self.value or other.value)
+
+    def deserialize(self, message: Message) -> None:
+        """Replace key and value of a record by what they stand for. If one of them fails, neither is replaced. Raises
+        KeyDeserializationError, ValueDeserializationError."""
+        topic, headers = message.topic() or "", message.headers()
+        key, value = message.key(), message.value()
+        if self.key is not None:
+            try:
+                key = self.key(key, SerializationContext(topic, MessageField.KEY, headers))
+            except Exception as error:
+                raise KeyDeserializationError(error, message) from error
+        if self.value is not None:
+            try:
+                value = self.value(value, SerializationContext(topic, MessageField.VALUE, headers))
+            except Exception as error:
+                raise ValueDeserializationError(error, message) from error
+        message.set_key(key)
+        message.set_value(value)
+
+
+def take_functions(
+    conf: Mapping[str, Any] | None, keywords: dict[str, Any], kind: str
+) -> tuple[dict[str, Any], dict[str, Any], Any, Any]:
+    """The configuration without `key.<kind>` and `value.<kind>`, as a dict and as keywords, and these two. Raises
+    InvalidConfig unless they are callable."""
+    rest, others = dict(conf or {}), dict(keywords)
+    found = []
+    for part in ("key", "value"):
+        name = f"{part}.{kind}"
+        function = rest.pop(name, None)
+        function = others.pop(name.replace(".", "_"), others.pop(name, function))
+        found.append(checked_function(function, name))
+    return rest, others, *found
+
+
+def checked_function(function: Any, name: str) -> Any:
+    """`function` if it is callable or None. Raises InvalidConfig."""
+    if function is not None and (not callable(function) or isinstance(function, type)):
+        raise InvalidConfig(f"{name} must be a callable such as StringSerializer(), not {function!r:.60}", key=name)
+    return function

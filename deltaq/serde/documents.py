@@ -1,0 +1,158 @@
+"""Serializers that need no registry: JSON, pydantic models as JSON, and Arrow tables as an IPC stream."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from deltaq.serde.errors import SerializationError
+from deltaq.serde.json_text import compact_json
+from deltaq.serde.serializers import Deserializer, SerializationContext, Serializer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pydantic
+
+    Model = TypeVar("Model", bound=pydantic.BaseModel)
+else:
+    Model = TypeVar("Model")
+
+
+class PlainJSONSerializer(Serializer):
+    """JSON without a schema, in UTF-8. NaN and infinities are refused: other programs cannot read them."""
+
+    __slots__ = ()
+
+    def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
+        """The value as JSON; None stays None. Raises SerializationError."""
+        if obj is None:
+            return None
+        try:
+            return compact_json(obj).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SerializationError(str(error)) from error
+
+
+class PlainJSONDeserializer(Deserializer):
+    """JSON without a schema."""
+
+    __slots__ = ()
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+        """The value that the JSON stands for. Raises SerializationError."""
+        if value is None:
+            return None
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise SerializationError(f"not JSON: {error}") from error
+
+
+class ModelSerializer(Serializer, Generic[Model]):
+    """Instances of a pydantic model, or dicts that the model accepts, as JSON with the names of the fields."""
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: type[Model]) -> None:
+        self.model = model
+
+    def __call__(self, obj: Model | dict[str, Any] | None, ctx: SerializationContext | None = None) -> bytes | None:
+        """The JSON of a valid instance. Raises SerializationError with the field that does not conform.
+
+        An instance is validated again, because a program may have changed its fields since it was made.
+        """
+        if obj is None:
+            return None
+        from pydantic_core import PydanticSerializationError, ValidationError  # noqa: PLC0415 - loaded with the model
+
+        if not isinstance(obj, self.model | dict):
+            raise SerializationError(f"expected {self.model.__name__} or dict, not {type(obj).__name__}")
+        fields = obj if isinstance(obj, dict) else dict(obj)
+        try:
+            return self.model.model_validate(fields, by_name=True).model_dump_json(by_alias=False).encode()
+        except ValidationError as error:
+            raise _not_valid(error) from error
+        except PydanticSerializationError as error:
+            raise SerializationError(str(error)) from error
+
+
+class ModelDeserializer(Deserializer, Generic[Model]):
+    """Instances of a pydantic model from JSON."""
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: type[Model]) -> None:
+        self.model = model
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Model | None:
+        """A validated instance. Raises SerializationError with the field that does not conform."""
+        if value is None:
+            return None
+        from pydantic_core import ValidationError  # noqa: PLC0415 - loaded with the model
+
+        try:
+            return self.model.model_validate_json(value, by_name=True)
+        except ValidationError as error:
+            raise _not_valid(error) from error
+
+
+def _not_valid(error: Any) -> SerializationError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return SerializationError(first["msg"], field=".".join(map(str, first["loc"])) or None)
+
+
+class ArrowSerializer(Serializer):
+    """An Arrow table or record batch as an IPC stream. With a `schema`, the rows are refused unless they have it."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self.schema = schema
+
+    def __call__(self, obj: pa.Table | pa.RecordBatch | None, ctx: SerializationContext | None = None) -> bytes | None:
+        """The rows as an IPC stream. Raises SerializationError with the column that does not conform."""
+        if obj is None:
+            return None
+        import pyarrow as pa  # noqa: PLC0415 - text and numbers need no Arrow
+
+        if not isinstance(obj, pa.Table | pa.RecordBatch):
+            raise SerializationError(f"expected pyarrow.Table or RecordBatch, not {type(obj).__name__}")
+        _check_schema(obj.schema, self.schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, obj.schema) as stream:
+            stream.write(obj)
+        return bytes(sink.getvalue())
+
+
+class ArrowDeserializer(Deserializer):
+    """An Arrow table from an IPC stream. With a `schema`, a table is refused unless it has it."""
+
+    __slots__ = ("schema",)
+
+    def __init__(self, schema: pa.Schema | None = None) -> None:
+        self.schema = schema
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> pa.Table | None:
+        """The table. Raises SerializationError."""
+        if value is None:
+            return None
+        import pyarrow as pa  # noqa: PLC0415 - text and numbers need no Arrow
+
+        try:
+            with pa.ipc.open_stream(value) as stream:
+                table = stream.read_all()
+            table.validate(full=True)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise SerializationError(f"not an Arrow IPC stream: {error}") from error
+        _check_schema(table.schema, self.schema)
+        return table
+
+
+def _check_schema(found: pa.Schema, wanted: pa.Schema | None) -> None:
+    if wanted is None or found.equals(wanted):
+        return
+    for position, column in enumerate(wanted):
+        there = found.field(position) if position < len(found) else None
+        if there is None or not there.equals(column):
+            raise SerializationError(f"expected {column}, not {there}", field=column.name)
+    raise SerializationError("the schema has no such column", field=found.field(len(wanted)).name)

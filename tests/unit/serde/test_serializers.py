@@ -1,0 +1,178 @@
+"""Serializers write the bytes that confluent-kafka's write, and refuse by name what does not conform."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import re
+import subprocess
+import sys
+
+import confluent_kafka.serialization as theirs
+import pyarrow as pa
+import pydantic
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltaq import serde
+from deltaq.serde import SerializationContext, SerializationError
+from deltaq.serde.conversion import MessageDeserializers, MessageSerializers
+
+IN_VALUE = SerializationContext("t", serde.MessageField.VALUE)
+
+
+class Address(pydantic.BaseModel):
+    street: str
+    number: int
+
+
+class Customer(pydantic.BaseModel):
+    name: str
+    address: Address | None = None
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_text_has_the_bytes_of_confluent_kafka(text):
+    for codec in ("utf_8", "utf_16"):
+        data = serde.StringSerializer(codec)(text, IN_VALUE)
+        assert data == theirs.StringSerializer(codec)(text)
+        assert serde.StringDeserializer(codec)(data, IN_VALUE) == text
+
+
+@given(st.integers(-(2**31), 2**31 - 1))
+def test_an_integer_has_the_bytes_of_confluent_kafka(number):
+    data = serde.IntegerSerializer()(number)
+    assert data == theirs.IntegerSerializer()(number)
+    assert serde.IntegerDeserializer()(data) == number
+
+
+@given(st.floats(allow_nan=False))
+def test_a_double_has_the_bytes_of_confluent_kafka(number):
+    data = serde.DoubleSerializer()(number)
+    assert data == theirs.DoubleSerializer()(number)
+    assert serde.DoubleDeserializer()(data) == number
+
+
+@pytest.mark.parametrize("name", [name for name in serde.__all__ if re.fullmatch(r"\w+(S|Des)erializer", name)])
+def test_none_is_a_tombstone_for_every_serializer(name):
+    arguments = [Customer] if name.startswith("Model") else []
+    assert getattr(serde, name)(*arguments)(None, IN_VALUE) is None
+
+
+@pytest.mark.parametrize(
+    ("convert", "value", "reason"),
+    [
+        (serde.IntegerSerializer(), 2**31, "2147483648"),
+        (serde.IntegerSerializer(), "1", "required argument is not an integer"),
+        (serde.DoubleSerializer(), "1.5", "required argument is not a float"),
+        pytest.param(serde.DoubleSerializer(), 10**400, "required argument is not a float", id="huge"),
+        (serde.StringSerializer(), b"x", "expected str, not bytes"),
+        (serde.StringSerializer("ascii"), "ü", "ascii"),
+        (serde.StringDeserializer(), b"\xff", "utf-8"),
+        (serde.IntegerDeserializer(), b"\0\0\0", "expected 4 bytes, not 3"),
+        (serde.DoubleDeserializer(), b"", "expected 8 bytes, not 0"),
+        (serde.PlainJSONSerializer(), math.nan, "not JSON compliant"),
+        (serde.PlainJSONSerializer(), {"x": object()}, "not JSON serializable"),
+        (serde.PlainJSONDeserializer(), b"{", "not JSON"),
+        (serde.PlainJSONDeserializer(), b"[" * 100_000, "not JSON"),
+        (serde.ModelSerializer(Customer), Address(street="a", number=1), "expected Customer or dict, not Address"),
+        (serde.ArrowSerializer(), [1], "expected pyarrow.Table or RecordBatch, not list"),
+        (serde.ArrowDeserializer(), b"no stream", "not an Arrow IPC stream"),
+    ],
+)
+def test_what_does_not_conform_is_refused(convert, value, reason):
+    with pytest.raises(SerializationError, match=reason):
+        convert(value, IN_VALUE)
+
+
+def test_json_is_read_back_and_is_compact():
+    document = {"a": [1, None, "ü"], "b": {"c": 1.5}}
+    data = serde.PlainJSONSerializer()(document)
+    assert data == b'{"a":[1,null,"\\u00fc"],"b":{"c":1.5}}'
+    assert serde.PlainJSONDeserializer()(data) == document
+
+
+def test_a_model_is_read_back_and_a_wrong_field_is_named():
+    customer = Customer(name="Ada", address=Address(street="Main St", number=3))
+    data = serde.ModelSerializer(Customer)(customer)
+    assert data == b'{"name":"Ada","address":{"street":"Main St","number":3}}'
+    assert serde.ModelDeserializer(Customer)(data) == customer
+    assert serde.ModelSerializer(Customer)({"name": "Ada", "address": None}) == b'{"name":"Ada","address":null}'
+    for wrong in (
+        lambda: serde.ModelSerializer(Customer)({"name": "Ada", "address": {"street": "x", "number": "y"}}),
+        lambda: serde.ModelDeserializer(Customer)(b'{"name":"Ada","address":{"street":"x","number":"y"}}'),
+    ):
+        with pytest.raises(SerializationError, match=r"^field 'address\.number': ") as refused:
+            wrong()
+        assert refused.value.field == "address.number"
+
+
+def test_an_instance_that_was_changed_to_something_invalid_is_refused():
+    customer = Customer(name="Ada")
+    customer.name = 5  # type: ignore[assignment]  # the point of the test
+    with pytest.raises(SerializationError, match="field 'name'"):
+        serde.ModelSerializer(Customer)(customer)
+
+
+def test_arrow_tables_are_read_back_and_a_column_of_another_type_is_named():
+    table = pa.table({"x": pa.array([1, 2, None]), "y": ["a", "b", "c"]})
+    data = serde.ArrowSerializer(table.schema)(table)
+    assert serde.ArrowDeserializer(table.schema)(data) == table
+    assert serde.ArrowDeserializer()(serde.ArrowSerializer()(table.to_batches()[0])) == table
+    other = table.set_column(1, "y", pa.array([1, 2, 3]))
+    for refusing in (serde.ArrowSerializer(table.schema), lambda t: serde.ArrowDeserializer(t.schema)(data)):
+        with pytest.raises(SerializationError, match="field 'y'"):
+            refusing(other)
+    with pytest.raises(SerializationError, match="field 'z'"):
+        serde.ArrowSerializer(table.schema)(table.append_column("z", pa.array([1, 2, 3])))
+
+
+def test_a_serializer_may_append_headers_without_changing_those_of_the_application():
+    def sign(value: bytes, ctx: SerializationContext) -> bytes:
+        ctx.headers.append((f"signed-{ctx.field}", b"1"))
+        return value
+
+    serializers = MessageSerializers(sign, sign)
+    mine = [("h", b"x")]
+    assert serializers.serialize("t", b"k", b"v", mine).headers == [
+        ("h", b"x"),
+        ("signed-key", b"1"),
+        ("signed-value", b"1"),
+    ]
+    assert mine == [("h", b"x")]
+    assert serializers.serialize("t", b"k", b"v", None).headers == [("signed-key", b"1"), ("signed-value", b"1")]
+    assert MessageSerializers(value=serde.StringSerializer()).serialize("t", b"k", "v", None) == (b"k", b"v", None)
+
+
+def test_serializers_of_a_topic_come_before_those_of_the_client():
+    text, number = serde.StringSerializer(), serde.IntegerSerializer()
+    assert MessageSerializers(value=text).over(MessageSerializers(number, number)) == MessageSerializers(number, text)
+    assert not MessageDeserializers()
+    assert MessageDeserializers(key=serde.StringDeserializer())
+
+
+def test_errors_can_be_pickled_and_have_the_bases_of_confluent_kafka():
+    cause = SerializationError("too short", field="a.b")
+    error = serde.ValueSerializationError(cause)
+    assert isinstance(error, serde.ProduceError)
+    assert isinstance(error, SerializationError)
+    assert (error.field, error.code, error.name) == ("a.b", -161, "_VALUE_SERIALIZATION")
+    assert "field 'a.b': too short" in str(error)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.field, str(copy), str(copy.exception)) == (type(error), "a.b", str(error), str(cause))
+    assert {cls.__name__ for cls in serde.KeyDeserializationError.__mro__} >= {
+        cls.__name__ for cls in confluent_error("KeyDeserializationError").__mro__ if not cls.__name__.startswith("_")
+    }
+
+
+def confluent_error(name: str) -> type:
+    import confluent_kafka.error
+
+    found: type = getattr(confluent_kafka.error, name)
+    return found
+
+
+def test_text_and_numbers_load_no_other_library():
+    program = "import deltaq.serde, sys; assert not {'pyarrow', 'pydantic', 'fastavro'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -512,5 +512,5 @@ class UnsafeStore(KafkaException):
 class WrongState(KafkaException):
     """The call is not allowed in the current state of the client. Correct the order of calls in the program."""
 
-    def __init__(self, reason: str, *, code: int = KafkaError._STATE) -> None:
-        super().__init__(KafkaError(code, reason))
+    def __init__(self, reason: str) -> None:
+        super().__init__(KafkaError(KafkaError._STATE, reason))

@@ -165,10 +165,7 @@ class Assignment:
         key = topic, partition
         old = self._held.get(key)
         if old is None:
-            # librdkafka's codes: a topic of which it holds no partition is not known to it.
-            is_known = any(held_topic == topic for held_topic, _ in self._held)
-            code = KafkaError._STATE if is_known else KafkaError._UNKNOWN_PARTITION
-            raise WrongState(f"seek: {topic}[{partition}] is not assigned to this consumer", code=code)
+            raise WrongState(f"seek: {topic}[{partition}] is not assigned to this consumer")
         # A new object: messages taken before the seek must not move the position after it.
         stored = self._stored(old, self._accepted.places())
         self._start(key, offset, Held(-1, old.assigned_at, None, stored, old.paused))

@@ -16,7 +16,16 @@ from uuid import uuid4
 from benchmarks.client import START_TIMEOUT_S, Client
 from benchmarks.distribution import Distribution, distribution
 
-__all__ = ["Change", "Changes", "Takeover", "first_after", "measure_changes", "measure_takeovers"]
+__all__ = [
+    "Change",
+    "Changes",
+    "Member",
+    "Takeover",
+    "close",
+    "first_after",
+    "measure_changes",
+    "measure_takeovers",
+]
 
 PARTITIONS = 2
 POLL_S = 0.01
@@ -108,7 +117,7 @@ def _run_member(client: Client, topic: str, pipe: Connection) -> None:
             pipe.send(Happened("record", monotonic_ns(), (message.partition(),)))
 
 
-class _Member:
+class Member:
     """A member's process, as seen by the benchmark."""
 
     def __init__(self, client: Client, topic: str) -> None:
@@ -143,12 +152,12 @@ class _Member:
 
 
 @contextmanager
-def _members(client: Client, topic: str) -> Iterator[tuple[_Member, _Member]]:
+def _members(client: Client, topic: str) -> Iterator[tuple[Member, Member]]:
     """Two processes of members, and records for all partitions every few milliseconds."""
     client.create_topic(topic, PARTITIONS)
     stop = Event()
     producing = Thread(target=partial(_produce, client, topic, stop), daemon=True)
-    both = _Member(client, topic), _Member(client, topic)
+    both = Member(client, topic), Member(client, topic)
     producing.start()
     try:
         yield both
@@ -191,7 +200,7 @@ def _conf(strategy: str, **more: object) -> dict[str, object]:
     return {"group.id": group, "partition.assignment.strategy": strategy, "auto.offset.reset": "latest", **more}
 
 
-def _round(first: _Member, second: _Member, strategy: str) -> Iterator[Change]:
+def _round(first: Member, second: Member, strategy: str) -> Iterator[Change]:
     conf, begun_ns, everything = _conf(strategy), monotonic_ns(), frozenset(range(PARTITIONS))
     yield _changed(CHANGES[0], first, begun_ns, lambda: first.tell(conf), "subscribed", first, everything)
     begun_ns = monotonic_ns()
@@ -199,17 +208,23 @@ def _round(first: _Member, second: _Member, strategy: str) -> Iterator[Change]:
     moved = everything - second.owned()
     begun_ns = monotonic_ns()
     yield _changed(CHANGES[2], first, begun_ns, lambda: first.tell("close"), "closing", second, moved)
-    second.tell("close")
-    second.await_event("closing", monotonic_ns() - 1)
+    close(second)
+
+
+def close(member: Member) -> None:
+    """Let a member close its consumer, and wait until it begins to."""
+    begun_ns = monotonic_ns()  # before the command: the member may answer at once
+    member.tell("close")
+    member.await_event("closing", begun_ns)
 
 
 def _changed(
     name: str,
-    actor: _Member,
+    actor: Member,
     begun_ns: int,
     act: Callable[[], None],
     kind: str,
-    owner: _Member,
+    owner: Member,
     partitions: frozenset[int],
 ) -> Change:
     """Let `actor` act, and wait until `owner` has been assigned one of the partitions and has a record of it."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from time import monotonic_ns
 from typing import Any
 
 import pytest
 
 from benchmarks.distribution import distribution
-from benchmarks.groups.changes import CHANGES, Changes, Happened, first_after
+from benchmarks.groups.changes import CHANGES, Changes, Happened, Member, close, first_after
 from benchmarks.groups.commits import Commits, LogSize, kept_entries, measure_log
 from benchmarks.groups.cost import GroupCost
 from benchmarks.groups.measuring import measure_groups
@@ -129,6 +130,25 @@ def test_the_first_event_of_a_change_is_found_by_time_and_partition():
     assert first_after(events, "record", 2, frozenset({1})) == 7
     with pytest.raises(LookupError):
         first_after(events, "assigned", 7)
+
+
+class PromptMember(Member):
+    """Has done what it is told before `tell` returns."""
+
+    def __init__(self) -> None:
+        self.events = []
+
+    def tell(self, command: object) -> None:
+        assert command == "close"
+        self.events.append(Happened("closing", monotonic_ns()))
+
+    def await_event(self, kind: str, after_ns: int, partitions: frozenset[int] = frozenset()) -> int:
+        return first_after(self.events, kind, after_ns, partitions)
+
+
+def test_a_member_that_closes_before_the_benchmark_waits_for_it_is_noticed():
+    member = PromptMember()
+    close(member)  # LookupError: a real member would be waited for until the timeout
 
 
 def test_changes_are_compared_with_those_of_kafka_and_judged_on_local_disk():

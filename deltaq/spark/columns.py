@@ -23,7 +23,7 @@ from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
 _HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-_OF_TABLE = {
+OF_TABLE = {
     "key": "_key",
     "value": "value",
     "partition": "_partition",
@@ -33,7 +33,7 @@ _OF_TABLE = {
 }
 """The table column of each column of Spark's Kafka source."""
 
-_CREATE_TIME, _LOG_APPEND_TIME = 0, 1  # the numbers of Kafka's Java client, which Spark uses
+CREATE_TIME, LOG_APPEND_TIME = 0, 1  # the numbers of Kafka's Java client, which Spark uses
 
 
 def kafka_columns(*, headers: bool) -> StructType:
@@ -83,7 +83,7 @@ class ReadColumns:
 
     def in_files(self, table: pa.Schema) -> pa.Schema:
         """The columns of the topic's table that a task reads: the promised ones, and the place of each record."""
-        promised = {_OF_TABLE.get(name) if self._kafka else name for name in self._names}
+        promised = {OF_TABLE.get(name) if self._kafka else name for name in self._names}
         wanted = [field for field in table if field.name in promised | set(PLACES.names)]
         values = [field for field in wanted if not field.name.startswith("_")]
         if values and not any(is_required(field) for field in values):
@@ -103,6 +103,6 @@ class ReadColumns:
         if field.name == ("topic" if self._kafka else "_topic"):
             return pa.repeat(pa.scalar(topic, field.type), rows.num_rows)
         if self._kafka and field.name == "timestampType":
-            kind = _LOG_APPEND_TIME if fetched.log_append_time else _CREATE_TIME
+            kind = LOG_APPEND_TIME if fetched.log_append_time else CREATE_TIME
             return pa.repeat(pa.scalar(kind, field.type), rows.num_rows)
-        return rows.column(_OF_TABLE[field.name] if self._kafka else field.name).cast(field.type)
+        return rows.column(OF_TABLE[field.name] if self._kafka else field.name).cast(field.type)

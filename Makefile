@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas examples minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers clean simulate
+.PHONY: help demo demo-minio replicas examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers clean simulate
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,6 +24,7 @@ CHANGED = $(shell { git diff --name-only main...; git diff --name-only HEAD; git
 ROOMS = $(or $(filter tests/unit,$(CHANGED)),$(wildcard $(CHANGED)),tests/unit)
 CODE := $(wildcard deltaq pyspark_deltaq pytest_deltaq tests examples benchmarks)
 PROGRAMS := $(filter-out examples/_%,$(wildcard examples/*.py))
+SPARK_PROGRAMS := $(filter-out examples/spark/_%,$(wildcard examples/spark/*.py))
 
 ##@ Try it
 demo: $(INSTALLED) ## Run the main example: Spark converts two topics in two time zones to one
@@ -41,6 +42,9 @@ minio: $(INSTALLED) servers ## Run MinIO until Ctrl-C and print its address, for
 examples: $(INSTALLED) ## Run all examples, one after the other
 	@$(if $(PROGRAMS),,echo "There is no examples/*.py." >&2; exit 1;) \
 	for program in $(PROGRAMS); do echo "== $$program"; $(PY) "$$program" </dev/null || exit 1; done
+
+examples-spark: $(INSTALLED) ## Run the small Spark programs; needs Java, and network access for the jars of Delta
+	@for program in $(SPARK_PROGRAMS); do echo "== $$program"; $(PY) "$$program" </dev/null || exit 1; done
 
 ##@ Work on it
 fast: lint ## Run the checks and the quick unit tests of the folders that you changed; ARGS="tests/unit/store" selects others
@@ -101,7 +105,7 @@ clean: ## Remove everything that make created, including .venv; topics and resul
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "'$(PYTHON)' was not found. Install Python 3.11 or newer, or specify one: make PYTHON=/path/to/python3" >&2; exit 1; }

@@ -1,4 +1,4 @@
-"""Every example that needs nothing but Python runs, and says what it should."""
+"""Every example that needs nothing but Python runs, and says what it should; small Spark programs are listed."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ def test_the_example_runs_and_prints_the_expected_output(name, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert [text for text in EXPECTED[name] if text not in done.stdout] == [], done.stdout
+
+
+def test_each_small_spark_program_is_small_listed_and_tested():
+    folder = EXAMPLES / "spark"
+    programs = {path.name: path for path in folder.glob("*.py") if not path.name.startswith("_")}
+    assert [name for name, path in programs.items() if len(path.read_text().splitlines()) >= 60] == []
+    listed = (folder / "README.md").read_text()
+    assert [name for name in programs if f"[{name}]({name})" not in listed] == []
+    tests = "".join(path.read_text() for path in (EXAMPLES.parent / "tests/spark").glob("*.py"))
+    assert [
+        name
+        for name, path in programs.items()
+        if f"{path.stem}.main(spark, " not in tests.replace("history_program", "history")
+    ] == []

@@ -6,6 +6,8 @@ Takes one JSON object a line, {"do": operation, and its arguments}, and answers 
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import base64, col, unix_millis
 
 from deltaq.spark import spark_session
+from examples.spark import history as history_program
 
 ANSWER = "answer: "
 """Before each answer: Spark prints as well, when it fetches its jars."""
@@ -58,6 +61,13 @@ def streamed(spark: SparkSession, scratch: str) -> list[list[object]]:
 def history(spark: SparkSession, table: str) -> int:
     """How many versions Spark knows of."""
     return spark.sql(f"DESCRIBE HISTORY delta.`{table}`").count()
+
+
+def history_example(spark: SparkSession, folder: str) -> str:
+    """What the example `history.py` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        history_program.main(spark, folder)
+    return printed.getvalue()
 
 
 def keys(spark: SparkSession, table: str, conditions: list[str]) -> list[list[str]]:
@@ -115,7 +125,8 @@ def attempts(spark: SparkSession, table: str) -> dict[str, str | None]:
 
 
 OPERATIONS: dict[str, Callable[..., object]] = {
-    operation.__name__: operation for operation in (rows, go_on, streamed, history, keys, values, attempts)
+    operation.__name__: operation
+    for operation in (rows, go_on, streamed, history, history_example, keys, values, attempts)
 }
 
 

@@ -55,6 +55,11 @@ class NativeSpark:
         count: int = self._ask("history", table=str(table))
         return count
 
+    def history_example(self, folder: Path) -> str:
+        """What the example `history.py` prints."""
+        printed: str = self._ask("history_example", folder=str(folder))
+        return printed
+
     def keys(self, table: str | Path, conditions: list[str]) -> list[list[bytes]]:
         """For each SQL condition the keys of the rows that meet it."""
         found = self._ask("keys", table=str(table), conditions=conditions)

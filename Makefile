@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers clean simulate
+.PHONY: help demo demo-minio replicas examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -96,6 +96,9 @@ bench-minio: $(INSTALLED) servers ## Measure latency and throughput on a MinIO t
 
 bench-peers: $(INSTALLED) ## Measure deltaq and Kafka alternately; needs Java and Maven; 10 minutes
 	@$(PY) -m tests.servers.kafka -- $(PY) -m benchmarks --only peers $(ARGS)
+
+bench-spark: $(INSTALLED) ## Measure Spark's sources and sinks of deltaq and Kafka alternately; needs Java and Maven; 5 minutes
+	@$(PY) -m tests.servers.kafka -- $(PY) -m benchmarks --only spark $(ARGS)
 
 ##@ Tidy up
 clean: ## Remove everything that make created, including .venv; topics and results stay

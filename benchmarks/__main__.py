@@ -28,6 +28,7 @@ from benchmarks.modelled import FULL_MODELLED, QUICK_MODELLED, measure_modelled
 from benchmarks.peers import PeerPlan, measure_peers
 from benchmarks.published import FULL_PUBLISHED, QUICK_PUBLISHED, measure_published
 from benchmarks.report import Findings, as_html, as_json, as_text
+from benchmarks.spark import FULL_SPARK, QUICK_SPARK, measure_spark, spark_versions
 from benchmarks.suite import Place, Suite
 from benchmarks.throughput import ThroughputPlan, measure_speeds
 from benchmarks.trace import FULL_TRACE, QUICK_TRACE, measure_trace
@@ -61,8 +62,15 @@ SUITES: dict[str, Suite[Any]] = {
         PeerPlan(tuple(Load(rate, 5.0, 15.0, 5.0) for rate in (10_000, 70_000, 250_000)), 1_000_000, rounds=3),
         PeerPlan((Load(10_000, 5.0, 3.0, 1.0),), 200_000, rounds=1),
         measure_peers,
-        needs_kafka=True,
+        needs_kafka="make bench-peers",
         versions=kafka_versions,
+    ),
+    "spark": Suite(
+        FULL_SPARK,
+        QUICK_SPARK,
+        measure_spark,
+        needs_kafka="make bench-spark",
+        versions=spark_versions,
     ),
     "published": Suite(
         FULL_PUBLISHED,
@@ -148,7 +156,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(given)
     suite = SUITES.get(arguments.only)
     if suite and suite.needs_kafka and not arguments.kafka:
-        parser.error("--kafka: no broker to compare with; `make bench-peers` starts one")
+        parser.error(f"--kafka: no broker to compare with; `{suite.needs_kafka}` starts one")
     if arguments.root is not None and arguments.root.startswith("memory:"):
         parser.error("--root: a memory:// store lives in one process, and two are measured here; give a path")
     if suite and suite.only_local and "://" in (arguments.root or ""):

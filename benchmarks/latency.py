@@ -252,10 +252,14 @@ def _by_second(load: Load, consumed: Consumed, counted: Sequence[int]) -> tuple[
 # --- the two processes -----------------------------------------------------------------------------------------------
 
 
-def send_and_read(client: Client, topic: str, load: Load) -> tuple[Produced, Consumed]:
-    """Send `load` from one process and read it in another one; raises what either raised. Neither can wait for ever."""
-    produced, consumed = send_to_reader(partial(_produce, client, topic, load), partial(_consume, client, topic, load))
-    return produced, with_unread(consumed, load, records_in(client, topic))
+def send_and_read(client: Client, topic: str, load: Load, copy: str = "") -> tuple[Produced, Consumed]:
+    """Send `load` from one process and read it in another one; raises what either raised. Neither can wait for ever.
+
+    With `copy` that topic is read, to which something else copies `topic`.
+    """
+    read = copy or topic
+    produced, consumed = send_to_reader(partial(_produce, client, topic, load), partial(_consume, client, read, load))
+    return produced, with_unread(consumed, load, records_in(client, read))
 
 
 def with_unread(consumed: Consumed, load: Load, records: int) -> Consumed:

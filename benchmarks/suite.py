@@ -29,14 +29,15 @@ class Place:
 class Suite(Generic[_Plan]):
     """A benchmark; `measure` carries out either plan.
 
-    `usual`: it runs if no suite is chosen. `only_local`: the reason why it needs a local disk, if it does. `versions`
-    returns the versions of the other programs that take part, by name.
+    `usual`: it runs if no suite is chosen. `needs_kafka`: the command that starts a broker for it, if it needs one.
+    `only_local`: the reason why it needs a local disk, if it does. `versions` returns the versions of the other
+    programs that take part, by name.
     """
 
     full: _Plan
     quick: _Plan
     measure: Callable[[_Plan, Place], Iterable[Finding]]
     usual: bool = False
-    needs_kafka: bool = False
+    needs_kafka: str = ""
     only_local: str = ""
     versions: Callable[[], Mapping[str, str]] = dict

@@ -14,6 +14,8 @@ from deltaq.errors import InvalidConfig, KafkaError
 
 TOPICS_FOLDER = "topics/"
 GROUPS_FOLDER = "groups/"
+SCHEMAS_FOLDER = "schemas/"
+"""The table of the schema registry, which holds all subjects."""
 
 NAME_CHARS_MAX = 249
 """Maximum name length in characters: Kafka's limit. It leaves room for a suffix in a file name of 255 bytes."""

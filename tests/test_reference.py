@@ -172,6 +172,8 @@ LIMITS = {
     "Names and numbers": (
         Limit("names.NAME_CHARS_MAX", "characters", "Name of a topic, group, client or transaction"),
         Limit("config.table.PARTITIONS_MAX", "", "Partitions of a topic"),
+        Limit("schema_registry.changes.SUBJECT_CHARS_MAX", "characters", "Name of a subject of the schema registry"),
+        Limit("schema_registry.changes.SCHEMA_CHARS_MAX", "characters", "Text of a schema of the schema registry"),
         Limit("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),
         Limit("topics.columns.TIMESTAMP_MS_MAX", "ms", "Latest timestamp (2262); the earliest is 0 (1970)"),
         Limit("names.VERSION_MAX", "", "Version of a log"),

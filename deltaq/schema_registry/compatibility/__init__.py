@@ -1,0 +1,1 @@
+"""Which schemas may follow which: the levels, and the rules of each format."""

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate
+.PHONY: help demo demo-minio replicas examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -84,6 +84,12 @@ simulate: $(INSTALLED) ## Run simulations with injected faults and check the gua
 docs: $(INSTALLED) ## Regenerate docs/reference, and the links from the guarantees to their tests, from the code
 	@$(PY) tests/test_reference.py
 	@$(PY) tests/test_guarantees.py
+
+fidelity: $(INSTALLED) ## Compare the answers of deltaq.compat.confluent with what was observed of Kafka; ARGS="seek headers" selects
+	@$(PY) -m tests.fidelity $(ARGS)
+
+fidelity-kafka: $(INSTALLED) ## Play the same programs with confluent-kafka and a broker, to check the programs; needs Java and Maven
+	@$(PY) -m tests.servers.kafka -- bash -c '$(PY) -m tests.fidelity --kafka "$$DELTAQ_BENCH_KAFKA" $(ARGS)'
 
 bench: $(INSTALLED) ## Measure latency and throughput, or with ARGS="--only contention" how many clients share a topic
 	@$(PY) -m benchmarks $(ARGS)

@@ -146,7 +146,7 @@ class Producer:
         handle = self._handles.get(topic)
         if handle is None:
             check_before_io(topic, value, key, partition, timestamp, headers, self._config.message_max_bytes)
-            if not callable(notify := callback or on_delivery) and notify is not None:
+            if not callable(notify := on_delivery if callback is None else callback) and notify is not None:
                 raise _refused(notify)
             handle = self._open_handle(topic)
         if type(value) is handle.plain:
@@ -169,7 +169,7 @@ class Producer:
             raise MessageTooLarge(size=size, limit=handle.size_max, topic=handle.name)
         if partition != -1 or timestamp != 0:
             partition, timestamp = self._checked_numbers(handle, partition, timestamp)
-        notify = callback or on_delivery
+        notify = on_delivery if callback is None else callback
         if notify is None:
             notify = self._on_delivery
         elif not callable(notify):

@@ -55,8 +55,9 @@ class Producer(NativeProducer):
             if answer is None:
                 raise
             row = (_bytes(value), _bytes(key), partition, timestamp, accepted_headers(headers or [])[0])
+            notify = next((each for each in (callback, on_delivery, self._on_delivery) if each is not None), None)
             name = topic.name if isinstance(topic, Topic) else topic
-            self._report(name, row, callback or on_delivery or self._on_delivery, answer)
+            self._report(name, row, notify, answer)
 
     def _answer_of_a_broker(self, error: KafkaException) -> KafkaError | None:
         """What a broker answers in place of this error; None for an error that librdkafka raises itself."""

@@ -1,6 +1,7 @@
 """Errors of `produce` in compatibility mode: which ones are raised, and which ones the delivery callback gets."""
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,23 @@ def test_a_refused_message_without_a_callback_is_logged(memory_root, caplog):
     with caplog.at_level(logging.WARNING, "deltaq.producer"), Producer({"bootstrap.servers": memory_root}) as producer:
         producer.produce("bad/name", "v")
     assert "1 messages without a delivery callback" in caplog.text
+
+
+class Reports(list[Any]):
+    """A callback that is false while it has not been called."""
+
+    def __call__(self, error, message):
+        self.append((error, message))
+
+
+@pytest.mark.parametrize("argument", ["callback", "on_delivery"])
+@pytest.mark.parametrize("topic", ["t", "bad/name"])
+def test_a_callback_that_is_false_is_called(memory_root, argument, topic):
+    reports = Reports()
+    with Producer({"bootstrap.servers": memory_root}) as producer:
+        arguments: dict[str, Any] = {argument: reports}
+        producer.produce(topic, "v", **arguments)
+    assert len(reports) == 1
 
 
 def test_topics_are_described_with_a_uuid(memory_root):

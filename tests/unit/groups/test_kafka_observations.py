@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from deltaq import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from deltaq.admin import AdminClient
+from deltaq import KafkaError, KafkaException, Message, TopicPartition
 from tests.doubles.consumer_group import ConsumerGroup, numbers
-from tests.doubles.reading import drain, eventually, next_message
+from tests.doubles.reading import drain, eventually
 
 OBSERVED: dict[str, Any] = json.loads(Path(__file__).with_name("kafka_observations.json").read_text())
 
@@ -189,91 +188,3 @@ def test_an_outsider_commits_offsets(group: ConsumerGroup) -> None:
             {"t": tp.topic, "p": tp.partition, "o": tp.offset} for tp in outsider.committed([TopicPartition("t", 0)])
         ],
     } == OBSERVED["commit_from_outsider"]
-
-
-def test_another_subscription_and_none(group: ConsumerGroup) -> None:
-    for topic in ("one", "two"):
-        group.topic(topic)
-        group.fill(topic, 3)
-    reader = group.consumer("A", partition__assignment__strategy="range")
-    reader.subscribe(["one"], **group.callbacks("A"))
-    seen: dict[str, Any] = {"one": [message.offset() for message in drain(reader, 2)]}
-    reader.subscribe(["two"], **group.callbacks("A"))
-    seen["switched"] = [[message.topic(), message.offset()] for message in drain(reader, 3)]
-    reader.unsubscribe()
-    assert reader.poll(0.05) is None
-    seen["callbacks"] = [[event, [topic for topic, _ in partitions]] for _, event, partitions in group.take_calls()]
-    reader.subscribe(["one"])
-    seen["back_on_one_no_commit"] = [next_message(reader).offset()]
-    assert seen == OBSERVED["unsubscribe_and_resubscribe"]
-
-
-def test_topics_match_a_pattern(group: ConsumerGroup) -> None:
-    group.topic("pat-one")
-    reader = group.join("A", ["^pat-.*"], topic__metadata__refresh__interval__ms=20)
-    group.follow()
-    seen = {"first": [tp.topic for tp in reader.assignment()]}
-    group.topic("pat-two")
-    group.poll_until(lambda: len(reader.assignment()) == 2, "the second topic")
-    assert (
-        OBSERVED["subscribe_patterns"].items()
-        >= (seen | {"after_new_topic": [tp.topic for tp in reader.assignment()]}).items()
-    )
-    for topic, name in (("nope", "unknown_topic"), ("^nomatch-", "unmatched_pattern")):
-        other = group.consumer("B", group__id=name)
-        other.subscribe([topic])
-        message = next_message(other)
-        found = {"event": event_of(message), "o": message.offset(), "p": 0, "t": message.topic()}
-        assert [found] == OBSERVED["subscribe_patterns"][name]
-        other.close()
-
-
-def test_partitions_are_assigned_one_by_one(group: ConsumerGroup) -> None:
-    group.topic("t", 3)
-    reader = group.consumer("A")
-
-    def to(number: int) -> list[TopicPartition]:
-        return [TopicPartition("t", number, 0)]
-
-    seen: dict[str, Any] = {"add": refused(reader.incremental_assign, to(0))}
-    seen["add_again"] = refused(reader.incremental_assign, to(0))
-    seen["add_1"] = refused(reader.incremental_assign, to(1))
-    seen["now"] = numbers(reader.assignment())
-    seen["remove_missing"] = refused(reader.incremental_unassign, to(2))
-    seen["remove_0"] = refused(reader.incremental_unassign, to(0))
-    seen["then"] = numbers(reader.assignment())
-    assert seen == OBSERVED["incremental_assign"]
-
-
-def test_a_callback_chooses_the_offsets(group: ConsumerGroup) -> None:
-    group.topic("t")
-    group.fill("t", 6)
-
-    def from_four(reader: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            partition.offset = 4
-        reader.assign(partitions)
-
-    reader = group.consumer("A")
-    reader.subscribe(["t"], on_assign=from_four)
-    found = [message.offset() for message in drain(reader, 2)]
-    assert found == OBSERVED["seek_in_on_assign_and_offset_override"]
-
-
-def test_a_topic_that_is_deleted_and_created_again(group: ConsumerGroup) -> None:
-    group.topic("t")
-    group.fill("t", 3)
-    reader = group.join("A", ["t"])
-    seen: dict[str, Any] = {"read": [message.offset() for message in drain(reader, 3)]}
-    reader.commit(asynchronous=False)
-    with AdminClient({"bootstrap.servers": group.root}) as admin:
-        admin.delete_topics(["t"])["t"].result(20)
-    group.poll_until(lambda: not reader.assignment() and group.messages, "the end of the topic")
-    seen["events_after_delete"] = sorted({event_of(message) for _, message in group.messages})
-    seen["assignment_after"] = reader.assignment()
-    group.topic("t")
-    group.fill("t", 2, start=10)
-    seen["after_recreate"] = [[message.offset(), message.value().decode()] for message in drain(reader, 2)]
-    (committed,) = reader.committed([TopicPartition("t", 0)])
-    seen["committed_after"] = [{"t": committed.topic, "p": committed.partition, "o": committed.offset}]
-    assert seen == OBSERVED["delete_topic_under_consumer_and_recreate"]

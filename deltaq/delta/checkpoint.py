@@ -29,6 +29,9 @@ from deltaq.store import ObjectMissing, Store
 
 _log = logging.getLogger("deltaq.delta")
 
+CHECKPOINT_INTERVAL = 100
+"""Versions between two checkpoints."""
+
 FILES_AT_ONCE = 128
 """Files that are parsed between two calls of `between`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from deltaq.delta.checkpoint import CHECKPOINT_INTERVAL
 from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 
 
@@ -11,7 +12,7 @@ from deltaq.delta.slot_proof import CLEAN_UP_GRACE_S
 class MaintenanceSettings:
     """Limits and intervals of maintenance; every deltaq client uses the defaults."""
 
-    checkpoint_interval: int = 100
+    checkpoint_interval: int = CHECKPOINT_INTERVAL
     """Versions between two checkpoints, and so about the number of entries that a reader applies to open a log. See
     `checkpoint_rest_s` for the exception."""
 

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue
 from deltaq.partitioner import assign_partitions
-from deltaq.producer.accumulator import Row
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
+
+if TYPE_CHECKING:
+    from deltaq.producer.accumulator import Row
 
 KERNEL_ROWS_MIN = 2000
 """Rows from which Arrow kernels are used. A call releases the GIL; getting it back costs smaller batches more."""

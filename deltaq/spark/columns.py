@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StringType, StructField, StructType
 
 from deltaq.errors import InvalidConfig
 from deltaq.serde.columns import is_required
+from deltaq.spark.kafka_columns import kafka_columns
 from deltaq.spark.options import ColumnSet, needs_table_columns
 from deltaq.topics.columns import PLACES, table_schema
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
-_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 OF_TABLE = {
     "key": "_key",
     "value": "value",
@@ -34,22 +25,6 @@ OF_TABLE = {
 """The table column of each column of Spark's Kafka source."""
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1  # the numbers of Kafka's Java client, which Spark uses
-
-
-def kafka_columns(*, headers: bool) -> StructType:
-    """The columns of Spark's Kafka source, in its order."""
-    columns = StructType(
-        [
-            StructField("key", BinaryType()),
-            StructField("value", BinaryType()),
-            StructField("topic", StringType()),
-            StructField("partition", IntegerType()),
-            StructField("offset", LongType()),
-            StructField("timestamp", TimestampType()),
-            StructField("timestampType", IntegerType()),
-        ]
-    )
-    return columns.add("headers", _HEADERS) if headers else columns
 
 
 def table_columns(view: TopicDefinition) -> StructType:

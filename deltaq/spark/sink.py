@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.config import ProducerConfig
 from deltaq.delta.actions import Txn
+from deltaq.delta.checkpoint import CHECKPOINT_INTERVAL
 from deltaq.errors import InvalidConfig, InvalidValue, Unavailable, UnknownTopic
-from deltaq.maintenance.background import checkpoint_if_due
 from deltaq.names import check_topic
 from deltaq.producer.encoding import in_segments, joined, resolved_block
 from deltaq.root import open_root
@@ -198,7 +198,9 @@ class _RowWriter:
                 f"{len(outcome.paths)} files for topic {topic!r} waited for their commit longer than "
                 "file.delete.delay.ms and may have been removed: run the batch again"
             )
-        elif client.maintenance_enable:
+        elif client.maintenance_enable and log.version % CHECKPOINT_INTERVAL == 0:
+            from deltaq.maintenance.background import checkpoint_if_due  # noqa: PLC0415  # one commit in a hundred
+
             checkpoint_if_due(store, log)
 
 

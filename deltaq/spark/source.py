@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 from deltaq.clock import SYSTEM_CLOCK
 from deltaq.errors import InvalidConfig
 from deltaq.root import open_root
-from deltaq.spark.columns import ReadColumns, kafka_columns, table_columns
+from deltaq.spark.columns import ReadColumns, table_columns
+from deltaq.spark.kafka_columns import kafka_columns
 from deltaq.spark.offsets import (
     NOT_BEGUN,
     DataLoss,

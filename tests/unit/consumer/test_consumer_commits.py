@@ -370,8 +370,7 @@ def test_offsets_of_a_deleted_topic_do_not_apply_to_the_next_one_of_its_name(roo
         handle.delete()
         message = next_message(reader)
         assert (message.error(), message.topic()) == (KafkaError.UNKNOWN_TOPIC_OR_PART, "t")
-        assert reader.poll(0.05) is None
-        assert reader.assignment() == []
+        eventually(lambda: reader.poll(0) is None and reader.assignment() == [])
         topic(root)
         fill(root, 2, start=10)
         assert [(m.offset(), m.value()) for m in drain(reader, 2)] == [(0, b"v10"), (1, b"v11")]

@@ -171,7 +171,7 @@ def _module_of(where: str) -> tuple[str, list[str]]:
 LIMITS = {
     "Names and numbers": (
         Limit("names.NAME_CHARS_MAX", "characters", "Name of a topic, group, client or transaction"),
-        Limit("config.table.PARTITIONS_MAX", "", "Partitions of a topic"),
+        Limit("config.client_table.PARTITIONS_MAX", "", "Partitions of a topic"),
         Limit("schema_registry.changes.SUBJECT_CHARS_MAX", "characters", "Name of a subject of the schema registry"),
         Limit("schema_registry.changes.SCHEMA_CHARS_MAX", "characters", "Text of a schema of the schema registry"),
         Limit("serde.columns.NAME_CHARS_MAX", "characters", "Name of a column of a typed topic"),

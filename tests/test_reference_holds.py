@@ -313,7 +313,7 @@ def test_names_may_be_as_long_as_the_page_says(memory_root: str) -> None:
 
 
 def test_a_topic_may_have_as_many_partitions_as_the_page_says(memory_root: str) -> None:
-    most = limit("config.table.PARTITIONS_MAX")
+    most = limit("config.client_table.PARTITIONS_MAX")
     Topic("t", partitions=most, bootstrap_servers=memory_root).create()
     admin = AdminClient(bootstrap_servers=memory_root)
     with pytest.raises(ValueError, match="10001"):

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from deltaq import names
+from deltaq.config.client_table import CLIENT_SETTINGS
 from deltaq.config.setting import Setting, SettingValue, unknown_setting
-from deltaq.config.table import CLIENT_SETTINGS
 from deltaq.errors import InvalidConfig
 
 Callback: TypeAlias = Callable[..., object]

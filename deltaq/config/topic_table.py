@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from deltaq.config.client_table import PARTITIONS_MAX
 from deltaq.config.declare import (
     CODECS,
     DAY_MS,
@@ -18,7 +19,6 @@ from deltaq.config.declare import (
     without_effect,
 )
 from deltaq.config.setting import Setting
-from deltaq.config.table import PARTITIONS_MAX
 
 _TOPIC_ROWS = (
     integer("partitions", "topic", 1, 1, PARTITIONS_MAX).means("Number of partitions. It can grow, but not shrink."),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from deltaq.config.table import PARTITIONS_MAX
+from deltaq.config.client_table import PARTITIONS_MAX
 from deltaq.delta.actions import DomainMetadata
 from deltaq.delta.table_state import DELTAQ_DOMAIN, TableState
 from deltaq.errors import Corrupt, Incompatible, InvalidConfig

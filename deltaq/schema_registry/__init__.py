@@ -15,6 +15,20 @@ from deltaq.schema_registry.schemas import (
     SchemaVersion,
     ServerConfig,
 )
+from deltaq.schema_registry.subject_names import (
+    SubjectNameStrategyType,
+    record_subject_name_strategy,
+    reference_subject_name_strategy,
+    topic_record_subject_name_strategy,
+    topic_subject_name_strategy,
+)
+from deltaq.schema_registry.wire_format import (
+    SchemaId,
+    dual_schema_id_deserializer,
+    header_schema_id_serializer,
+    prefix_schema_id_deserializer,
+    prefix_schema_id_serializer,
+)
 
 __all__ = [
     "ConfigCompatibilityLevel",
@@ -23,9 +37,19 @@ __all__ = [
     "MetadataTags",
     "RegisteredSchema",
     "Schema",
+    "SchemaId",
     "SchemaReference",
     "SchemaRegistryClient",
     "SchemaRegistryError",
     "SchemaVersion",
     "ServerConfig",
+    "SubjectNameStrategyType",
+    "dual_schema_id_deserializer",
+    "header_schema_id_serializer",
+    "prefix_schema_id_deserializer",
+    "prefix_schema_id_serializer",
+    "record_subject_name_strategy",
+    "reference_subject_name_strategy",
+    "topic_record_subject_name_strategy",
+    "topic_subject_name_strategy",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -37,8 +38,6 @@ _WITHOUT_EFFECT = frozenset(
         "max.retries",
         "retries.wait.ms",
         "retries.max.wait.ms",
-        "cache.capacity",
-        "cache.latest.ttl.sec",
         "proxy",
     )
 )
@@ -51,8 +50,10 @@ class SchemaRegistryClient:
     `url` (or `bootstrap.servers`) is the root, `store.*` are the settings of its store, `timeout` is the time that a
     change may take, in seconds. Settings for a server, such as `basic.auth.user.info`, have no effect.
 
-    A method that only looks for what never changes, such as a schema by its id, answers from memory if it can. A change
-    is one entry of the registry's log, so that of two clients that register the same schema both get the same id.
+    A method that only looks for what never changes, such as a schema by its id, answers from memory if it can; the
+    latest version is read each time. Serializers with `use.latest.version` keep it for `cache.latest.ttl.sec` seconds,
+    by default for as long as the client exists, for up to `cache.capacity` (1000) subjects. A change is one entry of
+    the registry's log, so that of two clients that register the same schema both get the same id.
     Methods raise SchemaRegistryError if the registry refuses, and Unavailable, OutcomeUnknown, Corrupt, Incompatible as
     other clients do. After OutcomeUnknown, call the method again: a schema that was registered is found.
     """
@@ -68,7 +69,11 @@ class SchemaRegistryClient:
     ) -> None:
         settings = {**(conf or {}), **{name.replace("_", "."): value for name, value in keywords.items()}}
         self._conf = dict(settings)
-        self._timeout_s = _timeout(settings.pop("timeout", None))
+        self._timeout_s = _positive(settings.pop("timeout", None), "timeout", _TIMEOUT_S)
+        self._remember_s = _positive(settings.pop("cache.latest.ttl.sec", None), "cache.latest.ttl.sec", math.inf)
+        self._remember_count = _positive(settings.pop("cache.capacity", None), "cache.capacity", 1000)
+        self._remembered: dict[Hashable, tuple[float, RegisteredSchema]] = {}
+        self._monotonic = clock.monotonic
         options = {key[6:]: str(settings.pop(key)) for key in tuple(settings) if key.startswith("store.")}
         url = settings.pop("url", None)
         root = settings.pop("bootstrap.servers", None)
@@ -399,11 +404,26 @@ class SchemaRegistryClient:
         """The contexts of subjects: always the default one."""
         return _page(["."], offset, limit)
 
+    def remembered(self, key: Hashable, find: Callable[[], RegisteredSchema]) -> RegisteredSchema:
+        """What `find` returned for this key within the last `cache.latest.ttl.sec` seconds: for serializers, which
+        cannot read the registry for each message."""
+        now = self._monotonic()
+        kept = self._remembered.get(key)
+        if kept is not None and now - kept[0] < self._remember_s:
+            return kept[1]
+        found = find()
+        if len(self._remembered) >= self._remember_count:
+            self._remembered.clear()
+        self._remembered[key] = now, found
+        return found
+
     def clear_latest_caches(self) -> None:
-        """Has no effect: the latest version is always read."""
+        """Forget the latest versions that serializers keep."""
+        self._remembered.clear()
 
     def clear_caches(self) -> None:
-        """Has no effect: what is kept never changes."""
+        """Like `clear_latest_caches`: what else is kept never changes."""
+        self.clear_latest_caches()
 
     @staticmethod
     def new_client(conf: Mapping[str, Any]) -> SchemaRegistryClient:
@@ -415,12 +435,12 @@ def _page(found: Sequence[Any], offset: int, limit: int) -> list[Any]:
     return list(found[offset:] if limit < 0 else found[offset : offset + limit])
 
 
-def _timeout(seconds: object) -> float:
-    if seconds is None:
-        return _TIMEOUT_S
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-        raise InvalidConfig("timeout must be a positive number of seconds", key="timeout")
-    return float(seconds)
+def _positive(number: object, key: str, default: float) -> float:
+    if number is None:
+        return default
+    if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
+        raise InvalidConfig(f"{key} must be a positive number", key=key)
+    return float(number)
 
 
 def _opened(url: object, options: Mapping[str, str], clock: Clock) -> Store:

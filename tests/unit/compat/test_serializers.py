@@ -1,0 +1,179 @@
+"""Serializers compared with those of confluent_kafka: the same settings, bytes and values."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import uuid
+from typing import Any
+
+import confluent_kafka.schema_registry as theirs
+import confluent_kafka.schema_registry.avro as their_avro
+import confluent_kafka.schema_registry.serde
+import confluent_kafka.serialization
+import pytest
+
+import deltaq.schema_registry as ours
+import deltaq.schema_registry.avro as our_avro
+from deltaq.errors import InvalidConfig
+from deltaq.serde.serializers import MessageField, SerializationContext
+from deltaq.store import MemoryStore
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "note", "type": ["null", "string"], "default": None},
+            {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}, "default": "OLD"},
+            {"name": "prices", "type": {"type": "map", "values": "double"}, "default": {}},
+        ],
+    }
+)
+LOGICAL = json.dumps(
+    {
+        "type": "record",
+        "name": "L",
+        "fields": [
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+            {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+            {"name": "key", "type": {"type": "string", "logicalType": "uuid"}},
+        ],
+    }
+)
+UNION = json.dumps(
+    [
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": "int"}]},
+        {"type": "record", "name": "B", "fields": [{"name": "x", "type": "int"}]},
+    ]
+)
+LOGICAL_VALUE = {
+    "at": datetime.datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=datetime.UTC),
+    "day": datetime.date(2026, 1, 2),
+    "sum": decimal.Decimal("12.34"),
+    "key": uuid.UUID(int=7),
+}
+
+
+class Pair:
+    """A registry of each package, which give out the same ids."""
+
+    def __init__(self) -> None:
+        self.theirs: Any = theirs.SchemaRegistryClient.new_client({"url": f"mock://{uuid.uuid4()}"})
+        self.ours = ours.SchemaRegistryClient({}, store=MemoryStore("test"))
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+@pytest.fixture(scope="module")
+def unused_pair() -> Pair:
+    """Registries in which nothing is registered."""
+    return Pair()
+
+
+def contexts(topic: str = "orders", headers: Any = None) -> tuple[Any, Any]:
+    """The same context for each package."""
+    their_field = confluent_kafka.serialization.MessageField.VALUE
+    return (
+        confluent_kafka.serialization.SerializationContext(topic, their_field, headers),
+        SerializationContext(topic, MessageField.VALUE, None if headers is None else list(headers)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (ORDER, {"id": 5}),
+        (ORDER, {"id": -(2**62), "note": "ü", "kind": "NEW", "prices": {"EUR": 1.5}, "more": 1}),
+        (LOGICAL, LOGICAL_VALUE),
+        (UNION, ("B", {"x": 1})),
+        (UNION, {"x": 1}),
+        ('"string"', "text"),
+        ('{"type":"string"}', "text"),
+        ('"bytes"', b"raw"),
+        ('"int"', 5),
+        ('{"type":"array","items":"long"}', [1, 2, 3]),
+    ],
+)
+def test_avro_bytes_and_values_are_those_of_confluent_kafka(pair, schema, value):
+    their_context, our_context = contexts()
+    data = our_avro.AvroSerializer(pair.ours, schema)(value, our_context)
+    assert data == their_avro.AvroSerializer(pair.theirs, schema)(value, their_context)
+    assert data is not None
+    expected = their_avro.AvroDeserializer(pair.theirs)(data, their_context)
+    assert our_avro.AvroDeserializer(pair.ours)(data, our_context) == expected
+    named = our_avro.AvroDeserializer(pair.ours, return_record_name=True)(data, our_context)
+    assert named == their_avro.AvroDeserializer(pair.theirs, return_record_name=True)(data, their_context)
+
+
+def test_a_readers_schema_gives_what_it_gives_in_confluent_kafka(pair):
+    their_context, our_context = contexts()
+    reader = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "namespace": "shop",
+            "fields": [{"name": "id", "type": "double"}, {"name": "extra", "type": "string", "default": "none"}],
+        }
+    )
+    data = our_avro.AvroSerializer(pair.ours, ORDER)({"id": 5}, our_context)
+    assert their_avro.AvroSerializer(pair.theirs, ORDER)({"id": 5}, their_context) == data
+    assert data is not None
+    record = our_avro.AvroDeserializer(pair.ours, reader)(data, our_context)
+    assert record == {"id": 5.0, "extra": "none"}
+    assert record == their_avro.AvroDeserializer(pair.theirs, reader)(data, their_context)
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"auto.register.schemas": "yes"},
+        {"normalize.schemas": 1},
+        {"use.latest.version": True},
+        {"use.latest.with.metadata": "x"},
+        {"use.schema.id": "5"},
+        {"subject.name.strategy": "TOPIC"},
+        {"subject.name.strategy.type": "NONE"},
+        {"subject.name.strategy.type": "SIDEWAYS"},
+        {"schema.id.serializer": 5},
+        {"validate.strict": "yes"},
+        {"validate.strict.allow.default": None},
+        {"no.such.setting": 1},
+    ],
+)
+def test_settings_that_confluent_kafka_refuses_are_refused(unused_pair, conf):
+    with pytest.raises(ValueError, match=r"must|annot|nvalid|nrecognized"):
+        their_avro.AvroSerializer(unused_pair.theirs, ORDER, conf=conf)
+    with pytest.raises(InvalidConfig) as refused:
+        our_avro.AvroSerializer(unused_pair.ours, ORDER, conf=conf)
+    assert next(iter(conf)) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", [name for name in dir(theirs) if name.endswith("_strategy")])
+def test_subjects_have_the_names_of_confluent_kafka(name):
+    for_reference = name.startswith("reference")
+    argument = theirs.SchemaReference("a.proto", "s", 1) if for_reference else "shop.Order"
+    ours_argument: Any = ours.SchemaReference("a.proto", "s", 1) if for_reference else "shop.Order"
+    their_context, our_context = contexts()
+    assert getattr(ours, name)(our_context, ours_argument) == getattr(theirs, name)(their_context, argument)
+
+
+def test_a_schema_id_in_a_header_has_the_form_of_confluent_kafka():
+    guid = "89791762-2336-4186-9674-299b90a802e2"
+    headers: list[Any] = []
+    packages: list[tuple[Any, Any]] = [(theirs, theirs.serde.SchemaId), (ours, ours.SchemaId)]
+    for (package, kind), context in zip(packages, contexts(headers=headers), strict=True):
+        schema_id = kind("PROTOBUF", 5, guid, [2, 0, 300])
+        assert package.header_schema_id_serializer(b"x", context, schema_id) == b"x"
+        found = ours.SchemaId("PROTOBUF")
+        assert ours.dual_schema_id_deserializer(b"x", context, found).read() == b"x"
+        assert (found.guid, list(found.message_indexes or ())) == (guid, [2, 0, 300])
+        prefixed = package.prefix_schema_id_serializer(b"x", context, schema_id)
+        assert prefixed.hex() == "000000000506" + "0400d804" + "78"

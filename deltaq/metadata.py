@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deltaq import names
@@ -193,6 +194,18 @@ def describe_topic(store: Store, clock: Clock, topic: str) -> TopicDescription:
     files = log.index.files.values()
     size = sum(file.segment.size for file in files)
     return TopicDescription(topic, head.topic_id, partitions, view.schema, view.settings, log.version, len(files), size)
+
+
+def describe_topics(store: Store, clock: Clock, topics: Sequence[str]) -> dict[str, TopicDescription | KafkaException]:
+    """Topics at their newest version, by name; in place of a topic, the error that `describe_topic` raises."""
+
+    def describe(topic: str) -> TopicDescription | KafkaException:
+        try:
+            return describe_topic(store, clock, topic)
+        except KafkaException as error:
+            return error
+
+    return dict(zip(topics, in_parallel(clock, describe, topics), strict=True))
 
 
 def topic_names(store: Store) -> list[str]:

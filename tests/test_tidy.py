@@ -48,6 +48,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("deltaq/serde/",),
     "avro": ("deltaq/schema_registry/avro_format.py",),
     "fastavro": ("deltaq/schema_registry/avro_format.py",),
+    "typer": ("deltaq/cli/command.py",),
+    "rich": ("deltaq/cli/output.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),
     "delta": ("deltaq/spark/",),
     "pandas": ("deltaq/spark/",),

@@ -1,0 +1,79 @@
+"""What every command works with: the root and its clients, the clock, and the output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltaq.cli.output import Form, Output
+from deltaq.clock import Clock
+from deltaq.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from deltaq.admin import AdminClient
+    from deltaq.store import Store
+
+_ROOT = "bootstrap.servers"
+
+
+@dataclass
+class Session:
+    """One run of a command. `conf` is the configuration of its clients, and may hold secrets."""
+
+    conf: Mapping[str, str]
+    clock: Clock
+    out: Output
+
+    @classmethod
+    def opened(
+        cls, *, root: str | None, form: Form | None, command_config: Path | None, settings: Sequence[str], clock: Clock
+    ) -> Session:
+        """The session that the shared options ask for. Raises InvalidConfig. Reads nothing but `command_config`."""
+        conf = {} if command_config is None else _settings_of_file(command_config)
+        conf |= _settings(settings, "--set")
+        if root is not None:
+            conf[_ROOT] = root
+        return cls(conf, clock, Output(form))
+
+    def __repr__(self) -> str:
+        return f"<Session {sorted(self.conf)}>"
+
+    @cached_property
+    def store(self) -> Store:
+        """The store of the root. Raises InvalidConfig if there is none."""
+        from deltaq.config import AdminConfig, parse_client_config  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.root import open_root  # noqa: PLC0415 - as above
+
+        if not self.conf.get(_ROOT):
+            raise InvalidConfig("no root: give --root or set DELTAQ_ROOT to a folder or URL", key=_ROOT)
+        return open_root(parse_client_config(AdminConfig, self.conf), self.clock)
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """The admin client of the root. Raises InvalidConfig."""
+        from deltaq.admin import AdminClient  # noqa: PLC0415 - `topics list` is quick without it
+
+        return AdminClient(self.conf, store=self.store, clock=self.clock)
+
+
+def _settings_of_file(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"--command-config {path}: {error}", key="--command-config") from None
+    stripped = (line.strip() for line in lines)
+    return _settings([line for line in stripped if line and not line.startswith("#")], f"--command-config {path}")
+
+
+def _settings(pairs: Sequence[str], where: str) -> dict[str, str]:
+    """NAME=VALUE pairs as a dict. Raises InvalidConfig, which shows no pair: it may hold a secret."""
+    found = {}
+    for number, pair in enumerate(pairs, 1):
+        name, separator, value = pair.partition("=")
+        if not separator or not name.strip():
+            raise InvalidConfig(f"{where}: setting {number} is not NAME=VALUE", key=where)
+        found[name.strip()] = value.strip()
+    return found

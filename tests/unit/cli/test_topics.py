@@ -1,0 +1,180 @@
+"""`deltaq topics`, verb by verb, and what all commands have in common."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from deltaq import Producer, Topic
+from deltaq.store import open_store
+from tests.unit.cli.conftest import ROOT, Shell
+
+
+def _produce(topic: str, count: int) -> None:
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for number in range(count):
+            producer.produce(topic, b"x" * 10, key=b"k", partition=number % 2, timestamp=1_700_000_000_000 + number)
+
+
+def test_topics_are_created_and_listed_with_their_size(deltaq: Shell) -> None:
+    assert deltaq("topics create orders -p 3").printed("topic orders was created with 3 partitions\n")
+    assert deltaq("topics create payments -c cleanup.policy=compact").printed(
+        "topic payments was created with 1 partition\n"
+    )
+    _produce("orders", 1200)
+    (size,) = [topic["bytes"] for topic in deltaq("topics list orders -o json").json]
+    assert deltaq("topics list").printed(
+        f"""
+        TOPIC     PARTITIONS  MESSAGES     BYTES
+        orders             3     1,200  {size / 1024:.3g} KiB
+        payments           1         0       0 B
+        """
+    )
+    assert deltaq("topics list 'pay*' -o json").json == [
+        {"topic": "payments", "partitions": 1, "messages": 0, "bytes": 0}
+    ]
+    assert deltaq("topics list --names").printed("orders\npayments\n")
+
+
+def test_an_existing_topic_is_created_again_only_if_that_is_accepted(deltaq: Shell) -> None:
+    deltaq("topics create orders")
+    assert deltaq("topics create orders").refused("topic 'orders' already exists")
+    assert deltaq("topics create orders -p 7 --if-not-exists").printed("topic orders exists\n")
+    assert deltaq("topics create refunds --dry-run").printed("topic refunds can be created with 1 partition\n")
+    assert deltaq("topics list --names").printed("orders\n")
+
+
+def test_a_topic_is_described_with_its_offsets_and_changed_settings(deltaq: Shell) -> None:
+    deltaq("topics create orders -p 2 -c retention.ms=86400000 -c cleanup.policy=compact,delete")
+    _produce("orders", 5)
+    found = deltaq("topics describe orders -o json").json
+    assert deltaq("topics describe orders").printed(
+        f"""
+        Topic     orders
+        Topic id  {found["topic_id"]}
+        Version   {found["version"]}
+        Size      {found["bytes"] / 1024:.3g} KiB in 1 file
+        Values    bytes
+        Settings  retention.ms=86400000, cleanup.policy=compact,delete
+
+        PARTITION  START OFFSET  NEXT OFFSET  MESSAGES
+        0                     0            3         3
+        1                     0            2         2
+        """
+    )
+    assert found["partitions"][1] == {"partition": 1, "start_offset": 0, "next_offset": 2, "messages": 2}
+    assert found["config"] == {"retention.ms": "86400000", "cleanup.policy": "compact,delete"}
+    assert found["schema"] is None
+
+
+def test_the_columns_of_a_typed_topic_are_described(deltaq: Shell) -> None:
+    Topic("trades", pa.schema({"id": pa.int64(), "price": pa.float64()}), conf={"bootstrap.servers": ROOT}).create()
+    assert "Values    id: int64, price: double\n" in deltaq("topics describe trades").output
+    schema = [{"name": "id", "type": "int64"}, {"name": "price", "type": "double"}]
+    assert deltaq("topics describe trades -o json").json["schema"] == schema
+
+
+def test_settings_are_altered_and_shown_with_their_defaults(deltaq: Shell) -> None:
+    deltaq("topics create orders -c retention.ms=86400000")
+    assert deltaq("topics alter orders -c retention.bytes=5000 --delete-config retention.ms -p 4").printed(
+        "topic orders was altered\n"
+    )
+    lines = deltaq("topics configs orders").output.splitlines()
+    assert lines[0].split() == ["SETTING", "VALUE", "DEFAULT"]
+    assert ["retention.bytes", "5000"] in map(str.split, lines)
+    assert ["retention.ms", "604800000", "yes"] in map(str.split, lines)
+    assert len(deltaq("topics describe orders -o json").json["partitions"]) == 4
+    assert {"setting": "retention.bytes", "value": "5000", "default": False} in deltaq(
+        "topics configs orders -o json"
+    ).json
+
+
+def test_a_change_that_cannot_be_made_is_explained_in_one_line(deltaq: Shell) -> None:
+    deltaq("topics create orders -p 2")
+    refused = "The topic currently has 2 partition(s); 1 would not be an increase."
+    assert deltaq("topics alter orders -p 1").refused(refused, 2)
+    unknown = 'No such configuration property: "retention.mss"; did you mean "retention.ms"?'
+    assert deltaq("topics alter orders -c retention.mss=1").refused(unknown, 2)
+    assert deltaq("topics alter nothing -c retention.ms=1").refused("topic 'nothing' does not exist")
+    assert "nothing to change: give --config" in deltaq("topics alter orders").errors
+    assert "--config 'retention.ms' is not NAME=VALUE" in deltaq("topics create x -c retention.ms").errors
+
+
+def test_topics_are_deleted_only_with_consent(deltaq: Shell) -> None:
+    for topic in ("orders", "payments"):
+        deltaq(f"topics create {topic}")
+    asked = deltaq("topics delete orders")
+    assert (asked.status, "add --yes" in asked.errors) == (2, True)
+    ended = deltaq("topics delete --yes orders nothing payments")
+    assert ended.output == "topic orders was deleted\ntopic payments was deleted\n"
+    assert ended.refused("topic 'nothing' does not exist")
+    assert deltaq("topics list -o json").json == []
+
+
+def test_a_topic_that_cannot_be_read_is_listed_with_its_error(deltaq: Shell) -> None:
+    deltaq("topics create orders")
+    open_store(ROOT).put("topics/broken/_delta_log/00000000000000000000.json", b"\x1b[2J{}")
+    ended = deltaq("topics list -o json")
+    broken, orders = ended.json
+    assert (broken["topic"], orders["topic"], "error" in orders) == ("broken", "orders", False)
+    assert "00000000000000000000.json" in broken["error"]
+    assert ended.refused("1 of 2 topics cannot be read")
+    assert "\x1b" not in deltaq("topics list").output
+
+
+def test_options_before_the_command_apply_to_it(deltaq: Shell) -> None:
+    deltaq("topics create orders")
+    assert deltaq("-o json --root memory://other topics list").json == []
+    assert deltaq("--root memory://other topics list --names --root memory://cli").printed("orders\n")
+
+
+def test_a_missing_or_wrong_root_is_a_usage_error(deltaq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert deltaq("--root broker:9092 topics list").status == 2
+    monkeypatch.delenv("DELTAQ_ROOT")
+    reason = "no root: give --root or set DELTAQ_ROOT to a folder or URL"
+    assert deltaq("topics list").refused(reason, 2)
+
+
+@pytest.mark.parametrize(
+    "option", ["-X secret-key", "-X store.secret_access_key=secret-key", "--command-config {file}"]
+)
+def test_a_setting_that_is_refused_is_not_shown(deltaq: Shell, option: str, tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text("# of the team\n\nstore.acces_key_id = secret-key\n")
+    ended = deltaq(f"topics list {option.format(file=tmp_path / 'client.properties')}")
+    assert ended.status == 2
+    assert "secret-key" not in ended.errors + ended.output
+
+
+def test_the_help_names_every_command_and_its_options(deltaq: Shell) -> None:
+    assert all(f"\n  {verb} " in deltaq("topics --help").output for verb in ("list", "create", "alter", "delete"))
+    assert "DELTAQ_ROOT" in deltaq("topics list --help").output
+
+
+def test_the_shell_completes_names_of_topics(deltaq: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for topic in ("orders", "outbox", "payments"):
+        deltaq(f"topics create {topic}")
+    monkeypatch.setenv("_DELTAQ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "deltaq topics describe o")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    assert deltaq("").output.split() == ["orders", "outbox"]
+
+
+def test_without_the_extra_the_command_says_what_to_install() -> None:
+    program = "import sys; sys.modules['typer'] = None; from deltaq.cli import main; sys.exit(main())"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "deltaq: the command needs the extra [cli]: pip install 'deltaq[cli]'\n"
+
+
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        program = [sys.executable, "-m", "deltaq.cli", "--root", str(tmp_path), "topics", "list"]
+        ended = subprocess.run(program, stdout=closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (1, False)

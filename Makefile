@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka
+.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,6 +35,9 @@ demo-minio: $(INSTALLED) servers ## Run the main example on a MinIO that is star
 
 replicas: $(INSTALLED) ## Run replicas that share a topic and count in PostgreSQL, in a live table; ARGS="--seconds 30"
 	@$(PY) -m examples.replicas.demo $(ARGS)
+
+shop: $(INSTALLED) ## Run tills that sell and Spark that adds up, on a page with a button that kills Spark; ARGS="--seconds 30"
+	@$(PY) -m examples.shop.demo $(ARGS)
 
 minio: $(INSTALLED) servers ## Run MinIO until Ctrl-C and print its address, for tests of your own
 	@$(PY) -m tests.servers.minio

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from deltaq.store import forget_memory_store, inotify, open_store
 from examples.replicas.postgres import NoPostgres, find_programs
+from tests.examples.browser import find_chromium
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +80,12 @@ NEEDS = (
         "a PostgreSQL server",
         "Debian, Ubuntu: apt-get install postgresql; macOS: brew install postgresql@17",
         lambda config: has_postgres(),
+    ),
+    Need(
+        "chromium",
+        "Chromium",
+        "Debian: apt-get install chromium; elsewhere a chromium or google-chrome on the path",
+        lambda config: find_chromium() is not None,
     ),
     Need(
         "s3_server",

@@ -8,9 +8,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession, Window
 from pyspark.sql.functions import (
     array,
     broadcast,
-    coalesce,
     col,
-    concat_ws,
     count,
     desc,
     expr,
@@ -172,9 +170,3 @@ def top_products(purchases: DataFrame, most: int = 25) -> DataFrame:
         "rank", row_number().over(Window.orderBy(desc("sales"), "product_id"))
     )
     return ranked.where(col("rank") <= most).select("rank", "product_id", "sales", "quantities").orderBy("rank")
-
-
-def keyed(rows: DataFrame, *key: str) -> DataFrame:
-    """Rows for a compacted topic: the newest one of each key replaces the others."""
-    parts = [coalesce(col(name).cast("string"), lit("")) for name in key]
-    return rows.withColumn("_key", concat_ws(" ", *parts).cast("binary"))

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from deltaq.spark import spark_session
+from deltaq.spark import spark_session, upsert_to_topic
 from examples.shop import jobs
 from examples.shop.layout import (
     DEAD_LETTERS,
@@ -30,6 +30,8 @@ from examples.shop.layout import (
     on_stop,
 )
 from examples.shop.queries import SparkSql, ask_all
+
+ATTEMPTS = 5
 
 
 def append(frame: DataFrame, root: str, topic: str, batch_id: int, columns: str = "table") -> None:
@@ -53,7 +55,7 @@ def writers(spark: SparkSession, root: str, checkpoints: Path) -> dict[str, Data
         checked.unpersist()
 
     def publish(topic: str, *key: str) -> Callable[[DataFrame, int], None]:
-        return lambda frame, batch_id: append(jobs.keyed(frame, *key), root, topic, batch_id)
+        return upsert_to_topic(root, topic, key, {"columns": "table", "txnAppId": topic})
 
     messages = jobs.messages(spark.readStream, root)
     purchases = jobs.purchases(messages)
@@ -69,6 +71,23 @@ def writers(spark: SparkSession, root: str, checkpoints: Path) -> dict[str, Data
         .foreachBatch(write)
         for name, (frame, mode, write) in plans.items()
     }
+
+
+def start(writer: DataStreamWriter, stopping: threading.Event) -> StreamingQuery:
+    """Start a query, and wait for its first micro-batch: on few cores, queries that start together delay each other.
+
+    Spark gives a new Python worker ten seconds to connect. If that is too little on a busy machine, start it again.
+    """
+    for attempt in range(ATTEMPTS):
+        query = writer.start()
+        while query.isActive and query.lastProgress is None and not stopping.wait(0.1):
+            pass
+        error = query.exception()
+        if error is None:
+            break
+        if "worker failed to connect back" not in str(error) or attempt == ATTEMPTS - 1:
+            raise error
+    return query
 
 
 def report(queries: Mapping[str, StreamingQuery], reported: dict[str, int]) -> None:
@@ -97,10 +116,7 @@ def main() -> None:
     spark = spark_session("shop", conf={"spark.log.level": "ERROR"})
     queries: dict[str, StreamingQuery] = {}
     for name, writer in writers(spark, args.root, args.checkpoints.absolute()).items():
-        queries[name] = writer.trigger(processingTime=f"{args.trigger} seconds").start()
-        # One after the other: Spark gives each new Python worker ten seconds, and on few cores they delay each other.
-        while queries[name].lastProgress is None and not stopping.wait(0.1):
-            report(queries, {})
+        queries[name] = start(writer.trigger(processingTime=f"{args.trigger} seconds"), stopping)
     print(f"reading {args.root}", flush=True)
     clock, engine = clock_of(args), SparkSql(spark, args.root)
     reported: dict[str, int] = {}

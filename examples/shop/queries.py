@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import ceil
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import duckdb
+import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from examples.shop import jobs
 from examples.shop.layout import ENRICHED, PRODUCTS, PURCHASES, ShopClock
@@ -52,13 +53,17 @@ QUERIES: Mapping[str, str] = MappingProxyType(
 DUCKDB_VIEWS: Mapping[str, str] = MappingProxyType(
     {
         PURCHASES: """
-            WITH texts AS (SELECT _timestamp AS sent, try(decode(value)) AS text FROM purchases_table),
-                 parsed AS (SELECT sent, CASE WHEN json_valid(text) THEN text::JSON END AS purchase FROM texts)
-            SELECT sent,
+            WITH texts AS (SELECT *, try(decode(value)) AS text FROM purchases_table),
+                 parsed AS (SELECT *, CASE WHEN json_valid(text) THEN text::JSON END AS purchase FROM texts)
+            SELECT _partition, _offset, _timestamp AS sent, value,
+                   epoch_us(try_cast(purchase->>'$.transaction_time' AS TIMESTAMPTZ)) AS sold_us,
+                   purchase->>'$.transaction_id' AS transaction_id,
                    purchase->>'$.product_id' AS product_id,
                    try_cast(purchase->>'$.price' AS DECIMAL(10, 2)) AS price,
                    try_cast(purchase->>'$.quantity' AS INTEGER) AS quantity,
+                   try_cast(purchase->>'$.is_member' AS BOOLEAN) AS is_member,
                    try_cast(purchase->>'$.member_discount' AS DECIMAL(10, 2)) AS member_discount,
+                   try_cast(purchase->>'$.add_supplements' AS BOOLEAN) AS add_supplements,
                    try_cast(purchase->>'$.supplement_price' AS DECIMAL(10, 2)) AS supplement_price,
                    try_cast(purchase->>'$.total_purchase' AS DECIMAL(10, 2)) AS total_purchase
             FROM parsed
@@ -102,20 +107,41 @@ class DuckDb:
     """Asks DuckDB, which reads the Delta tables of the topics. The root is a folder."""
 
     def __init__(self, root: str) -> None:
-        self._tables = {name: DeltaTable(f"{root}/topics/{name}") for name in (PURCHASES, PRODUCTS, ENRICHED)}
+        self._root = root
+        self._tables: dict[str, DeltaTable] = {}
         self._connection = duckdb.connect(config={"threads": 1})
-        self._open_tables()
+        self._open_all()
         for name, query in DUCKDB_VIEWS.items():
             self._connection.execute(f"CREATE VIEW {name} AS {query}")
 
-    def _open_tables(self) -> None:
-        for name, table in self._tables.items():
-            table.update_incremental()
-            self._connection.register(f"{name}_table", table.to_pyarrow_dataset())
+    def _open_all(self) -> None:
+        for name in (PURCHASES, PRODUCTS, ENRICHED):
+            self.open(name)
+
+    def open(self, topic: str) -> int | None:
+        """Read a topic as it is now, as the table `<topic>_table`, until it is opened again.
+
+        Returns the newest micro-batch in it; None if Spark has not written to it.
+        """
+        if topic in self._tables:
+            self._tables[topic].update_incremental()
+        else:
+            self._tables[topic] = DeltaTable(f"{self._root}/topics/{topic}")
+        table = self._tables[topic]
+        self._connection.register(f"{topic}_table", table.to_pyarrow_dataset())
+        return table.transaction_version(f"{topic}/{table.metadata().id}")
+
+    def register(self, name: str, table: pa.Table) -> None:
+        """Let queries read a table of this process."""
+        self._connection.register(name, table)
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows that a statement returns, on the topics as they were opened."""
+        return self._connection.execute(statement).fetchall()
 
     def ask(self, query: str) -> Answer:
         """The answer to a query on what is in the topics now."""
-        self._open_tables()
+        self._open_all()
         found = self._connection.execute(query)
         names = [column[0] for column in found.description or ()]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
@@ -130,13 +156,19 @@ class SparkSql:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark = spark
-        checked = jobs.checked(jobs.messages(spark.read, root))
-        checked.withColumnRenamed("timestamp", "sent").createOrReplaceTempView(PURCHASES)
-        jobs.latest_products(jobs.table(spark, root, PRODUCTS)).createOrReplaceTempView("latest_products")
-        jobs.table(spark, root, ENRICHED).createOrReplaceTempView(ENRICHED)
+        self._views: Mapping[str, Callable[[], DataFrame]] = MappingProxyType(
+            {
+                PURCHASES: lambda: jobs.checked(jobs.messages(spark.read, root)).withColumnRenamed("timestamp", "sent"),
+                "latest_products": lambda: jobs.latest_products(jobs.table(spark, root, PRODUCTS)),
+                ENRICHED: lambda: jobs.table(spark, root, ENRICHED),
+            }
+        )
 
     def ask(self, query: str) -> Answer:
         """The answer to a query on what is in the topics now."""
+        for name, load in self._views.items():
+            if name in query:  # loaded anew each time: Spark answers each query on a frame as it answered the first one
+                load().createOrReplaceTempView(name)
         return [row.asDict() for row in self._spark.sql(query).collect()]
 
 

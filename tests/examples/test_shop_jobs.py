@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from deltaq import InvalidValue, Producer
 from examples.shop import jobs
+from examples.shop.check import COMPARISONS, BatchCheck
 from examples.shop.generator import write_products
 from examples.shop.layout import (
     DEAD_LETTERS,
@@ -48,6 +50,7 @@ class Shop:
     """A shop that has sold `MESSAGES`, and whose pipeline has seen them all."""
 
     root: str
+    checkpoints: Path
 
     def table(self, topic: str) -> list[dict[str, Any]]:
         """The rows of a topic, by partition and offset."""
@@ -99,7 +102,7 @@ def shop(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Shop:
         forget_last_commit(folder / "checkpoints" / topic)
     produce(root, MESSAGES[HALF:])
     run_pipeline(spark, root, folder / "checkpoints")
-    return Shop(root)
+    return Shop(root, folder / "checkpoints")
 
 
 def sums(row: dict[str, Any]) -> Sums:
@@ -142,6 +145,42 @@ def test_windows_hold_every_purchase_in_time_twice_and_no_late_one(shop: Shop) -
     late = sum(purchase.fields["quantity"] for purchase in SOLD if purchase.is_late)
     assert sum(window.quantities for window in found.values()) == 2 * in_time
     assert in_time + late == sum(purchase.fields["quantity"] for purchase in SOLD)
+
+
+def verdicts(root: str, checkpoints: Path) -> dict[str, tuple[int, int]]:
+    """For each topic, the number of purchases that a batch has covered, and of the rows that differ from it."""
+    with contextlib.closing(BatchCheck(root, checkpoints)) as check:
+        return {verdict.topic: (verdict.purchases, verdict.differences) for verdict in check.run()}
+
+
+def test_the_check_finds_the_stream_equal_to_a_batch(shop: Shop) -> None:
+    covered = (len(MESSAGES), 0)
+    assert verdicts(shop.root, shop.checkpoints) == dict.fromkeys(COMPARISONS, covered)
+
+
+def test_the_check_covers_only_the_purchases_that_the_stream_has_read(shop: Shop, tmp_path: Path) -> None:
+    root = shutil.copytree(shop.root, tmp_path / "root")
+    produce(str(root), MESSAGES[:5])
+    assert set(verdicts(str(root), shop.checkpoints).values()) == {(len(MESSAGES), 0)}
+
+
+@pytest.mark.parametrize("topic", [ENRICHED, DEAD_LETTERS, RUNNING_TOTALS, WINDOWS])
+def test_the_check_notices_a_row_that_is_doubled(shop: Shop, tmp_path: Path, topic: str) -> None:
+    root = str(shutil.copytree(shop.root, tmp_path / "root"))
+    row = shop.table(topic)[-1]
+    with Producer({"bootstrap.servers": root}) as producer:
+        if topic == DEAD_LETTERS:
+            timestamp = int(row["_timestamp"].timestamp() * 1000)
+            producer.produce(topic, row["value"], timestamp=timestamp)
+        else:
+            value = {name: field for name, field in row.items() if not name.startswith("_")}
+            if "sales" in value:
+                value["sales"] *= 2
+            producer.produce(topic, value, key=row["_key"])
+    found = verdicts(root, shop.checkpoints)
+    # A total that is wrong differs from the right one: a row more, and a row less.
+    assert found.pop(topic) == (len(MESSAGES), 2 if "sales" in row else 1)
+    assert set(found.values()) == {(len(MESSAGES), 0)}
 
 
 def line(fields: dict[str, Any]) -> tuple[str, str]:
@@ -225,18 +264,38 @@ def in_utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
-@pytest.mark.parametrize("engine", ["DuckDB", "Spark SQL"])
+@contextlib.contextmanager
+def opened(engine: str, spark: SparkSession, root: str) -> Iterator[Engine]:
+    if engine == "Spark SQL":
+        yield SparkSql(spark, root)
+    else:
+        with contextlib.closing(DuckDb(root)) as duckdb:
+            yield duckdb
+
+
+ENGINES = pytest.mark.parametrize("engine", ["DuckDB", "Spark SQL"])
+
+
+@ENGINES
 def test_both_engines_answer_the_four_queries_alike(spark: SparkSession, shop: Shop, engine: str) -> None:
-    with contextlib.ExitStack() as stack:
-        if engine == "DuckDB":
-            asked: Engine = stack.enter_context(contextlib.closing(DuckDb(shop.root)))
-        else:
-            asked = SparkSql(spark, shop.root)
+    with opened(engine, spark, shop.root) as asked:
         answers = {name: asked.ask(query) for name, query in QUERIES.items()}
     found = {name: [tuple(map(in_utc, row.values())) for row in answer] for name, answer in answers.items()}
     assert found == expected_answers()
     assert newest(answers["purchases"]) == newest(answers["enriched per product"]) == SOLD[-1].sent
     assert newest(answers["products"]) is None
+
+
+@ENGINES
+def test_an_engine_sees_what_is_written_between_two_questions(
+    spark: SparkSession, shop: Shop, tmp_path: Path, engine: str
+) -> None:
+    root = str(shutil.copytree(shop.root, tmp_path / "root"))
+    with opened(engine, spark, root) as asked:
+        (before,) = asked.ask(QUERIES["purchases"])
+        produce(root, MESSAGES[:5])
+        (after,) = asked.ask(QUERIES["purchases"])
+    assert (before["purchases"], after["purchases"]) == (len(MESSAGES), len(MESSAGES) + 5)
 
 
 def test_purchases_with_strange_fields_are_no_purchases(spark: SparkSession) -> None:

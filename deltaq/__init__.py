@@ -113,6 +113,8 @@ _LOADED_WHEN_USED = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "aio":
+        return importlib.import_module("deltaq.aio")
     if name not in _LOADED_WHEN_USED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module("deltaq." + _LOADED_WHEN_USED[name]), name)

@@ -28,13 +28,13 @@ LEVELS = (
     {"groups", "maintenance", "schema_registry", "transactions"},
     {"metadata", "topic"},
     {"consumer", "producer"},
-    {"admin"},
-    {"__main__", "aio", "cli", "compat", "console", "spark", "testing"},
+    {"admin", "aio"},
+    {"__main__", "cli", "compat", "console", "spark", "testing"},
 )
 # What is installed: the package, and what other programs find by its name.
 PACKAGES = ("deltaq/", "pyspark_deltaq/", "pytest_deltaq/")
 # Ways in from outside: nothing else in deltaq builds on them.
-EDGES = {"__main__", "aio", "cli", "compat", "console", "spark", "testing"}
+EDGES = {"__main__", "cli", "compat", "console", "spark", "testing"}
 
 # Where a package may be imported: in a file, in a folder with all in it; `()` is nowhere. The longest name decides.
 DOORS: dict[str, tuple[str, ...]] = {

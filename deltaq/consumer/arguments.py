@@ -1,4 +1,4 @@
-"""Checks of the partitions that the application passes."""
+"""Checks of what the application passes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from deltaq.errors import InvalidConfig
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE, TopicPartition
 from deltaq.names import check_topic
 
+_CONSUME_MAX = 1_000_000
 _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
+
+
+def check_count(num_messages: int) -> None:
+    """Raise ValueError for a number of messages that `consume` does not take."""
+    if not 0 <= num_messages <= _CONSUME_MAX:
+        raise ValueError(f"num_messages must be between 0 and {_CONSUME_MAX} (1M)")
 
 
 def partition_list(partitions: object) -> list[TopicPartition]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
-from deltaq.consumer.arguments import assignable, check_place, partition_list
+from deltaq.consumer.arguments import assignable, check_count, check_place, partition_list
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
 from deltaq.consumer.lifecycle import Lifecycle
@@ -49,7 +49,6 @@ _log = logging.getLogger("deltaq.consumer")
 _SLICE_S = 0.2
 """Longest uninterrupted wait, in seconds. Between waits, Ctrl-C and group changes are handled."""
 
-_CONSUME_MAX = 1_000_000
 _NOTHING_WANTED = Wanted(())
 
 
@@ -259,8 +258,7 @@ class Consumer:
         already taken are not committed, and are returned again later.
         """
         self._calls.check_open()
-        if not 0 <= num_messages <= _CONSUME_MAX:
-            raise ValueError(f"num_messages must be between 0 and {_CONSUME_MAX} (1M)")
+        check_count(num_messages)
         taking = Taking()
         if num_messages:
             self._wait_for_many(num_messages, timeout, taking)

@@ -40,14 +40,25 @@ class _CallbackBatch:
 
 class CallbackQueue:
     """Callbacks that are due, those being run, and the calls of `flush` that wait for them. `changed` guards the
-    fields: threads that report results and threads that run callbacks hold it."""
+    fields: threads that report results and threads that run callbacks hold it.
+
+    `on_change` is called, with `changed` held, after a result has been reported. It must not block.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.changed = clock.condition()
         self.due: deque[Due] = deque()
         self.running: list[_CallbackBatch] = []
         self.flushes: list[Flush] = []
+        self.on_change: Callable[[], object] | None = None
         self._monotonic = clock.monotonic
+
+    def reported(self, *due: Due) -> None:
+        """A result was reported, for which these callbacks are due. The caller holds `changed`."""
+        self.due.extend(due)
+        self.changed.notify_all()
+        if self.on_change is not None:
+            self.on_change()
 
     def in_other_threads(self) -> int:
         """Messages whose callbacks other threads are running; 0 inside a callback, since two callbacks that flush would

@@ -30,7 +30,7 @@ from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
-from deltaq.producer.callbacks import CallbackQueue, ErrorNotice, PendingCallbacks, log_failure
+from deltaq.producer.callbacks import CallbackQueue, Due, ErrorNotice, PendingCallbacks, log_failure
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.topic_handle import (
     HeadersInput,
@@ -483,14 +483,13 @@ class Producer:
         if report.error is not None and (count := deliveries.without_callback):
             log_failure(report.topic, report.error, count)  # before `flush` can return
         notify = self._config.error_cb
+        due: list[Due] = [deliveries] if wanted else []
+        if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
+            due.insert(0, ErrorNotice(notify, report.error.error))
         with self._callbacks.changed:
-            if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
-                self._callbacks.due.append(ErrorNotice(notify, report.error.error))
-            if wanted:
-                self._callbacks.due.append(deliveries)
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
-            self._callbacks.changed.notify_all()
+            self._callbacks.reported(*due)
 
 
 _PRODUCERS: WeakSet[Producer] = WeakSet()

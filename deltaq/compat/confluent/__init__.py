@@ -86,7 +86,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`confluent_kafka.admin` needs no import of its own."""
+    """`confluent_kafka.admin` and `confluent_kafka.aio` need no import of their own."""
     if name == "admin":
         return importlib.import_module("deltaq.compat.confluent.admin")
+    if name == "aio":
+        return importlib.import_module("deltaq.compat.confluent.aio")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

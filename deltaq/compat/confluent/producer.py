@@ -82,8 +82,7 @@ class Producer(NativeProducer):
         records = RowBlock([(*row, now)], [callback])
         result = BatchResult(records, [row[2]], None, {}, None, refusal, now, topic, 0, 0.0)
         with self._callbacks.changed:
-            self._callbacks.due.append(PendingCallbacks(result))
-            self._callbacks.changed.notify_all()
+            self._callbacks.reported(PendingCallbacks(result))
 
 
 def _bytes(data: Any) -> Any:

@@ -4,10 +4,12 @@ from typing import Any
 
 import confluent_kafka
 import confluent_kafka.admin
+import confluent_kafka.aio
 import pytest
 
 import deltaq.compat.confluent
 import deltaq.compat.confluent.admin
+import deltaq.compat.confluent.aio
 from deltaq.compat.confluent import Uuid
 
 # Share groups (Kafka 4) have no counterpart in deltaq.
@@ -34,7 +36,6 @@ INTERNAL = {
 SERIALIZERS = {
     "DeserializingConsumer",
     "SerializingProducer",
-    "aio",
     "avro",
     "error",
     "schema_registry",
@@ -53,6 +54,12 @@ def test_all_names_of_confluent_kafka_exist():
 
 def test_all_names_of_its_admin_module_exist():
     assert {name for name in public(confluent_kafka.admin) if not hasattr(deltaq.compat.confluent.admin, name)} == set()
+
+
+def test_all_names_of_its_module_for_asyncio_exist_but_the_experimental_ones():
+    theirs, ours = confluent_kafka.aio, deltaq.compat.confluent.aio
+    missing = {name for name in theirs.__all__ if not hasattr(ours, name)}
+    assert missing == {"AsyncDeserializingConsumer", "AsyncSerializingProducer"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 import deltaq
 from deltaq import admin, errors
+from deltaq.aio import AIOProducer
 
 
 def test_every_public_name_is_there_once_and_nothing_else_is():
@@ -31,3 +32,7 @@ def test_admin_names_are_where_programs_for_kafka_look_for_them():
     assert deltaq.AdminClient is admin.AdminClient
     assert deltaq.NewTopic is admin.NewTopic
     assert all(hasattr(admin, name) for name in admin.__all__)
+
+
+def test_the_module_of_clients_for_asyncio_is_an_attribute():
+    assert vars(deltaq.aio)["AIOProducer"] is AIOProducer

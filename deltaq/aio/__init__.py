@@ -1,0 +1,8 @@
+"""Clients for asyncio, with the names of `confluent_kafka.aio`. Their methods do not block the event loop."""
+
+from __future__ import annotations
+
+from deltaq.aio.consumer import AIOConsumer
+from deltaq.aio.producer import AIOProducer
+
+__all__ = ["AIOConsumer", "AIOProducer"]

@@ -1,0 +1,263 @@
+"""`AIOProducer`: a producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar, ParamSpec, Self, TypeVar
+
+from deltaq.aio.calls import Fairness, running_loop
+from deltaq.aio.reports import LoopReports
+from deltaq.aio.threads import ThreadExecutor, run_blocking
+from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
+from deltaq.config import ProducerConfig, parse_client_config
+from deltaq.errors import QueueFull
+from deltaq.message import Message, TopicPartition
+from deltaq.metadata import ClusterMetadata
+from deltaq.producer import Producer
+from deltaq.producer.producer import DeliveryCallback
+from deltaq.producer.topic_handle import HeadersInput
+from deltaq.store import Store
+from deltaq.topic import Topic
+from deltaq.topics.arrow_input import ArrowInput
+from deltaq.weak import weakly
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
+_ALL_REPORTS = MappingProxyType({"delivery.report.only.error": False})
+
+
+class LoopProducer(Producer):
+    """A producer that says what would block, and when delivery reports are there."""
+
+    def is_known(self, topic: str | Topic, partition: int) -> bool:
+        """Whether `produce` needs no I/O, since the topic was looked up and has the partition."""
+        handle = self._handles.get(topic)
+        return handle is not None and (handle.partitions is None or partition < handle.partitions)
+
+    def on_reports(self, notify: Callable[[], object]) -> None:
+        """Have `notify` called, in any thread, when callbacks may be due. It must not block."""
+        self._callbacks.on_change = notify
+
+    def serve_reports(self) -> int:
+        """Run the callbacks that are due. Returns the number of messages served."""
+        return 0 if self._closed else self.poll(0)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the producer is closed."""
+        self._check_open()
+
+
+class AIOProducer:
+    """A `Producer` for asyncio. Mirrors `confluent_kafka.aio.AIOProducer`; all calls belong to one event loop.
+
+    `await produce(...)` returns the delivered message. Where one task produces many messages, `produce_future` queues
+    each and returns a future. Both wait while the queue is full. Callbacks may be functions or coroutine functions;
+    they run on the event loop as soon as they are due, without calls of `poll`.
+
+    Blocking work, such as looking up a topic, runs on up to `max_workers` threads, or on those of `executor`.
+    `batch_size` and `buffer_timeout` are accepted and have no effect: `linger.ms` and `batch.num.messages` decide.
+    """
+
+    _client: ClassVar[type[LoopProducer]] = LoopProducer
+
+    def __init__(
+        self,
+        producer_conf: Mapping[str, Any] | None = None,
+        max_workers: int = 4,
+        executor: Executor | None = None,
+        batch_size: int = 1000,  # noqa: ARG002 - Kafka's signature
+        buffer_timeout: float = 1.0,  # noqa: ARG002 - Kafka's signature
+        *,
+        store: Store | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        **keywords: Any,
+    ) -> None:
+        config = parse_client_config(ProducerConfig, producer_conf, keywords)
+        self._reports = LoopReports(only_errors=config.delivery_report_only_error)
+        self._on_delivery = config.on_delivery
+        self._owns_executor = executor is None
+        self.executor = ThreadExecutor(clock, max_workers) if executor is None else executor
+        conf = None if producer_conf is None else self._with_callbacks(producer_conf)
+        others = {**self._with_callbacks(keywords), **_ALL_REPORTS}
+        self._producer = self._client(conf, store=store, clock=clock, **others)
+        self._producer.on_reports(self._reports.wake)
+        self._reports.serve = weakly(self._producer.serve_reports, 0)  # the producer refers to the reports
+        self._turns: defaultdict[str | Topic, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._fairness = Fairness(clock)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _with_callbacks(self, conf: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration with callbacks that run on the event loop."""
+        return {
+            name: self._reports.on_loop(value) if name in _CALLBACKS and callable(value) else value
+            for name, value in conf.items()
+        }
+
+    # --- producing ---
+
+    async def produce(
+        self,
+        topic: str | Topic,
+        value: Any = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersInput = None,
+    ) -> Message:
+        """Write one message, and return it with its partition and offset.
+
+        Raises KafkaException if it was not written, and what `Producer.produce` raises, but not QueueFull. If the task
+        is cancelled, a message that was queued is still written.
+        """
+        arguments = (topic, value, key, partition, callback, on_delivery, timestamp, headers)
+        return await (await self.produce_future(*arguments))
+
+    async def produce_future(
+        self,
+        topic: str | Topic,
+        value: Any = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersInput = None,
+    ) -> asyncio.Future[Message]:
+        """Queue one message, waiting while the queue is full. The future returns the delivered message, or raises
+        KafkaException if it was not written.
+
+        If the task is cancelled before this returns, the message was not queued, unless its topic was being looked up.
+        """
+        loop = self._bind()
+        notify = on_delivery if callback is None else callback
+        if notify is not None and not callable(notify):
+            raise TypeError(f"on_delivery must be callable, not {type(notify).__name__}")
+        delivered: asyncio.Future[Message] = loop.create_future()
+        report = self._reports.callback(delivered, self._on_delivery if notify is None else notify)
+        arguments = (topic, value, key, partition, report, None, timestamp, headers)
+        produce = partial(self._producer.produce, *arguments)
+        await self._fairness.let_others_run()
+        async with self._turns[topic]:  # messages of a topic are queued in the order of the calls
+            while True:
+                room = self._reports.next_report(loop)
+                try:
+                    if self._producer.is_known(topic, operator.index(partition)):
+                        produce()
+                    else:
+                        await self._run(produce)
+                except BufferError:  # of both producers; QueueFull is one
+                    await room
+                else:
+                    return delivered
+
+    async def produce_arrow(self, topic: str | Topic, data: ArrowInput) -> list[TopicPartition]:
+        """Write a whole Arrow table or record batch, as `Producer.produce_arrow`. Returns a TopicPartition with the
+        offset of its first row for each partition that got rows."""
+        loop = self._bind()
+        delivered: asyncio.Future[list[TopicPartition]] = loop.create_future()
+        produce = partial(self._producer.produce_arrow, topic, data, self._reports.callback(delivered, None))
+        async with self._turns[topic]:
+            while True:
+                room = self._reports.next_report(loop)
+                try:
+                    rows = await self._run(produce)
+                except QueueFull:
+                    await room
+                else:
+                    break
+        return await delivered if rows else []
+
+    # --- serving ---
+
+    async def poll(self, timeout: float | None = 0) -> int:
+        """Wait up to `timeout` seconds (-1 or None: for ever) for delivery reports, and return how many were served.
+        Not needed: reports are served without it."""
+        if checked_timeout(timeout) == 0:
+            self._bind()
+            self._producer.check_open()
+            await asyncio.sleep(0)
+            return self._reports.serve_due()
+        return await self._serve(self._producer.poll, timeout)
+
+    async def flush(self, timeout: float | None = -1) -> int:
+        """Send all messages without lingering, and wait up to `timeout` seconds (-1 or None: no limit) for their
+        reports. Returns the number of messages still queued."""
+        return await self._serve(self._producer.flush, timeout)
+
+    async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drop messages, as `Producer.purge`. Their futures raise KafkaException."""
+        await self._run(partial(self._producer.purge, in_queue, in_flight, blocking))
+
+    async def close(self) -> None:
+        """Flush without a time limit, then close. Idempotent. Afterwards methods raise RuntimeError."""
+        if not self._producer.is_closed:
+            await self._serve(self._producer.close)
+        if self._owns_executor:
+            self.executor.shutdown(wait=False)
+
+    async def _serve(self, call: Callable[P, R], *arguments: P.args, **keywords: P.kwargs) -> R:
+        """Run a call that serves reports on a thread. The event loop serves none meanwhile: which of the two served
+        a report would be chance, and `poll` counts."""
+        with self._reports.served_elsewhere():
+            return await self._run(partial(call, *arguments, **keywords))
+
+    # --- the rest ---
+
+    async def list_topics(self, topic: str | None = None, timeout: float | None = -1) -> ClusterMetadata:
+        """All topics, or one, with their partitions."""
+        return await self._run(partial(self._producer.list_topics, topic, timeout))
+
+    async def cluster_id(self, timeout: float | None = -1) -> str:
+        """A stable id of the root URL."""
+        return await self._run(partial(self._producer.cluster_id, timeout))
+
+    async def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
+        """Resolve a delivery whose outcome is unknown, as `Producer.resolve`."""
+        return await self._run(partial(self._producer.resolve, topic, token, timeout))
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Has no effect, as `Producer.set_sasl_credentials`."""
+        self._producer.set_sasl_credentials(username, password)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def __aenter__(self) -> Self:
+        self._producer.check_open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    # --- the event loop ---
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        """The event loop of this producer: that of its first call. RuntimeError in another loop."""
+        if self._loop is None:
+            self._reports.loop = asyncio.get_running_loop()
+        self._loop = running_loop(self._loop, "AIOProducer")
+        return self._loop
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        """The result of a blocking call, which runs to its end even if the task is cancelled."""
+        loop = self._bind()
+        self._producer.check_open()
+        return await asyncio.shield(run_blocking(self.executor, loop, call, contextvars.copy_context()))

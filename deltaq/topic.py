@@ -110,6 +110,21 @@ class Topic:
         """The deserializers that were passed to this handle."""
         return self._deserializers
 
+    @property
+    def store(self) -> Store:
+        """The store of the root. Raises InvalidConfig for a handle without a root."""
+        if self._store is None:
+            raise InvalidConfig(
+                f"topic {self._name!r} has no root: pass bootstrap_servers= (or conf=) to Topic",
+                key="bootstrap.servers",
+            )
+        return self._store
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that was passed to this handle, or the system's."""
+        return self._clock
+
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Topic) and self._identity == other._identity)
 
@@ -128,7 +143,7 @@ class Topic:
 
     def exists(self) -> bool:
         """Whether the topic exists. Raises Corrupt, Incompatible, Unavailable."""
-        return TopicLog(self._opened(), self._name, self._clock).load()
+        return TopicLog(self.store, self._name, self._clock).load()
 
     def create(self, timeout: float = 60.0, exist_ok: bool = False) -> Topic:
         """Create the topic within `timeout` seconds, and return this handle.
@@ -138,7 +153,7 @@ class Topic:
         Unavailable.
         """
         deadline = self._clock.monotonic() + checked_timeout(timeout)
-        log = TopicLog(self._opened(), self._name, self._clock)
+        log = TopicLog(self.store, self._name, self._clock)
         plan = self.plan(self._default_partitions)
         there = create_topic(log, plan, deadline, exist_ok=exist_ok).schema
         conflict = self._schema and schema_conflict(self._name, self._schema, there)
@@ -152,11 +167,11 @@ class Topic:
         Raises UnknownTopic, OutcomeUnknown, Unavailable.
         """
         deadline = self._clock.monotonic() + checked_timeout(timeout)
-        TopicLog(self._opened(), self._name, self._clock).delete(deadline)
+        TopicLog(self.store, self._name, self._clock).delete(deadline)
 
     def describe(self) -> TopicDescription:
         """Read the topic's current description. Raises UnknownTopic, Corrupt, Incompatible, Unavailable."""
-        return describe_topic(self._opened(), self._clock, self._name)
+        return describe_topic(self.store, self._clock, self._name)
 
     # --- the topic as a table ---
 
@@ -191,7 +206,7 @@ class Topic:
         self, partitions: Iterable[int] | None, start: Bound, end: Bound
     ) -> tuple[Store, TopicLog, dict[int, tuple[int, int]]]:
         """The store, the loaded log, and the [start, end) offsets to read by partition."""
-        store = self._opened()
+        store = self.store
         partitions = None if partitions is None else _partition_numbers(partitions, self._name)
         for bound, which in ((start, "start"), (end, "end")):
             for position in bound.values() if isinstance(bound, Mapping) else (bound,):
@@ -217,14 +232,6 @@ class Topic:
                 raise InvalidConfig(f"start {first} of partition {partition} is after end {last}", key="start")
             ranges[partition] = (first, last)
         return store, log, ranges
-
-    def _opened(self) -> Store:
-        if self._store is None:
-            raise InvalidConfig(
-                f"topic {self._name!r} has no root: pass bootstrap_servers= (or conf=) to Topic",
-                key="bootstrap.servers",
-            )
-        return self._store
 
 
 def checked_partitions(count: int) -> int:

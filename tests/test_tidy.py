@@ -29,6 +29,7 @@ LEVELS = (
     {"metadata", "topic"},
     {"consumer", "producer"},
     {"admin", "aio"},
+    {"tools"},
     {"__main__", "cli", "compat", "console", "spark", "testing"},
 )
 # What is installed: the package, and what other programs find by its name.

@@ -24,7 +24,7 @@ def _complete(context: Context, incomplete: str, folder: str) -> list[str]:
     try:
         session = Session.opened(
             root=root,
-            form=Form.TABLE,
+            output=Form.TABLE,
             command_config=Path(config) if config else None,
             settings=given.get("settings") or (),
             clock=SYSTEM_CLOCK,

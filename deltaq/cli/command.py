@@ -35,17 +35,19 @@ def _inherited(context: typer.Context, parameter: typer.CallbackParam, value: ob
 
 
 def _option(*names: str, **about: Any) -> Any:
-    return typer.Option(*names, show_default=False, rich_help_panel="Options of all commands", **about)
+    return typer.Option(
+        *names, show_default=False, show_envvar=False, rich_help_panel="Options of all commands", **about
+    )
 
 
 _ROOT = "Folder or URL of the root, as in bootstrap.servers.  [env var: DELTAQ_ROOT]"
 _FORM = "Form of the output: table, or json for programs."
-_CONFIG = "File with settings of clients, NAME=VALUE in each line. Keeps secrets out of the command line."
+_CONFIG = "File with settings of clients, NAME=VALUE in each line.  [env var: DELTAQ_COMMAND_CONFIG]"
 _SET = "NAME=VALUE: a setting of clients, such as store.endpoint. May be repeated."
 
 _SHARED = {
     "root": Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", callback=_inherited)],
-    "form": Annotated[Form | None, _option("--output", "-o", help=_FORM, callback=_inherited)],
+    "output": Annotated[Form | None, _option("--output", "-o", help=_FORM, callback=_inherited)],
     "command_config": Annotated[
         Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", callback=_inherited)
     ],
@@ -55,7 +57,7 @@ _SHARED = {
 
 def _program(
     root: Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", envvar="DELTAQ_ROOT")] = None,
-    form: Annotated[Form | None, _option("--output", "-o", help=_FORM)] = None,
+    output: Annotated[Form | None, _option("--output", "-o", help=_FORM)] = None,
     command_config: Annotated[
         Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", envvar="DELTAQ_COMMAND_CONFIG")
     ] = None,
@@ -71,6 +73,11 @@ def confirm(question: str, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask for confirmation: add --yes")
     typer.confirm(question, abort=True)
+
+
+def finish(status: int) -> NoReturn:
+    """End the command with this status: what it found, it has printed."""
+    raise typer.Exit(status)
 
 
 def fail(reason: str) -> NoReturn:

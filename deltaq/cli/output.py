@@ -117,6 +117,10 @@ class Output:
         """Print a value as indented JSON."""
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=self.is_terminal) + "\n")
 
+    def json_line(self, value: object) -> None:
+        """Print a value as JSON on one line, as one of many."""
+        sys.stdout.write(json.dumps(value, ensure_ascii=self.is_terminal) + "\n")
+
     def line(self, text: str = "") -> None:
         """Print a line of text that comes from the command itself."""
         sys.stdout.write(text + "\n")

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from deltaq.cli import topics
+from deltaq.cli import groups, messages, topics
 from deltaq.cli.command import Commands
+from deltaq.cli.produce import produce
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig, KafkaException, printable
 
@@ -26,6 +27,9 @@ def program() -> Commands:
     """All commands."""
     commands = Commands(_HELP)
     commands.add_group("topics", topics.COMMANDS)
+    commands.add_group("groups", groups.COMMANDS)
+    commands.add("produce")(produce)
+    messages.add_commands(commands)
     return commands
 
 

@@ -14,7 +14,9 @@ from deltaq.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from deltaq.admin import AdminClient
+    from deltaq.consumer import Consumer
     from deltaq.store import Store
+    from deltaq.topic import Topic
 
 _ROOT = "bootstrap.servers"
 
@@ -29,14 +31,20 @@ class Session:
 
     @classmethod
     def opened(
-        cls, *, root: str | None, form: Form | None, command_config: Path | None, settings: Sequence[str], clock: Clock
+        cls,
+        *,
+        root: str | None,
+        output: Form | None,
+        command_config: Path | None,
+        settings: Sequence[str],
+        clock: Clock,
     ) -> Session:
         """The session that the shared options ask for. Raises InvalidConfig. Reads nothing but `command_config`."""
         conf = {} if command_config is None else _settings_of_file(command_config)
         conf |= _settings(settings, "--set")
         if root is not None:
             conf[_ROOT] = root
-        return cls(conf, clock, Output(form))
+        return cls(conf, clock, Output(output))
 
     def __repr__(self) -> str:
         return f"<Session {sorted(self.conf)}>"
@@ -57,6 +65,23 @@ class Session:
         from deltaq.admin import AdminClient  # noqa: PLC0415 - `topics list` is quick without it
 
         return AdminClient(self.conf, store=self.store, clock=self.clock)
+
+    def topic(self, name: str) -> Topic:
+        """A handle on a topic. Raises InvalidConfig for a wrong name."""
+        from deltaq.topic import Topic  # noqa: PLC0415 - as above
+
+        return Topic(name, store=self.store, clock=self.clock)
+
+    def consumer(self, group: str, **settings: str) -> Consumer:
+        """A consumer that commits only what it is told to."""
+        from deltaq.consumer import Consumer  # noqa: PLC0415 - as above
+
+        conf = {"enable.auto.commit": "false", **self.conf, **settings, "group.id": group}
+        return Consumer(conf, store=self.store, clock=self.clock)
+
+    def at(self, root: str) -> Session:
+        """This session on another root, with the same settings."""
+        return Session({**self.conf, _ROOT: root}, self.clock, self.out)
 
 
 def _settings_of_file(path: Path) -> dict[str, str]:

@@ -378,22 +378,22 @@ def _check_sizes(columns: Columns, size_max: int, topic: str) -> None:
     parts = [columns.keys, columns.headers, *columns.values.columns]
     if sum(part.nbytes for part in parts) <= size_max:
         return
-    largest = pc.max(reduce(pc.add, map(_row_bytes, parts))).as_py()
+    largest = pc.max(reduce(pc.add, map(row_bytes, parts))).as_py()
     if largest is not None and largest > size_max:
         raise MessageTooLarge(size=largest, limit=size_max, topic=topic)
 
 
-def _row_bytes(array: pa.Array) -> pa.Array:
+def row_bytes(array: pa.Array) -> pa.Array:
     """Bytes of content per row (int64): lengths of text and bytes, widths of numbers."""
     if pa.types.is_map(array.type):
         array = _map_as_list(array)
     if pa.types.is_list(array.type):
         ends = pc.cumulative_sum(pc.list_value_length(array).fill_null(0).cast(pa.int64()))
-        up_to = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int64()), _row_bytes(pc.list_flatten(array))]))
+        up_to = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int64()), row_bytes(pc.list_flatten(array))]))
         sums = up_to.take(pa.concat_arrays([pa.array([0], pa.int64()), ends]))
         return pc.pairwise_diff(sums).slice(1)
     if pa.types.is_struct(array.type):
-        return reduce(pc.add, map(_row_bytes, array.flatten()))
+        return reduce(pc.add, map(row_bytes, array.flatten()))
     if any(test(array.type) for test in _TEXT + _BYTES):
         return pc.binary_length(array).fill_null(0).cast(pa.int64())
     return pa.repeat(pa.scalar(array.type.bit_width // 8, pa.int64()), len(array))

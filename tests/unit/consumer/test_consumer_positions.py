@@ -24,7 +24,7 @@ class ConsumerAgainstList(RuleBasedStateMachine):
     def start(self) -> None:
         root = f"memory://{uuid.uuid4().hex}"
         topic = Topic("t", partitions=PARTITIONS, conf={"bootstrap.servers": root}).create()
-        self.store = topic._opened()
+        self.store = topic.store
         self.producer = Producer({"bootstrap.servers": root, "linger.ms": 0})
         self.consumer = Consumer({"bootstrap.servers": root, "group.id": "g", "enable.partition.eof": False})
         self.values: list[list[bytes]] = [[] for _ in range(PARTITIONS)]

@@ -1,0 +1,182 @@
+"""`deltaq groups`: list, describe and delete consumer groups, and reset their offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from deltaq.cli.arguments import complete_group, complete_topic
+from deltaq.cli.command import Argument, Commands, Option, UsageError, Yes, confirm, fail
+from deltaq.cli.output import Column, as_count
+from deltaq.cli.session import Session
+from deltaq.errors import KafkaException
+
+if TYPE_CHECKING:
+    from deltaq.tools.offset_resets import Shift
+    from deltaq.tools.positions import Place
+
+COMMANDS = Commands("List, describe and delete consumer groups, and reset their offsets.")
+
+Group = Annotated[str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)]
+
+
+@COMMANDS.add("list")
+def list_groups(session: Session) -> None:
+    """List groups with their state and how far they are behind.
+
+    LAG is the number of offsets between what is committed and the ends of the topics.
+    """
+    found = session.admin.list_consumer_groups().result()
+    groups = [listing.group_id for listing in found.valid]
+    lags = session.admin.consumer_group_lag(groups) if groups else {}
+    rows = []
+    for group, future in lags.items():
+        lag = future.result()
+        topics = sorted({partition.topic for partition in lag.partitions})
+        rows.append({"group": group, "state": lag.state.name, "lag": lag.lag, "topics": topics})
+    columns = [Column("group"), Column("state"), Column("lag", as_count), Column("topics", ", ".join)]
+    session.out.rows(columns, rows)
+    if found.errors:
+        fail("; ".join(error.error.str() for error in found.errors))
+
+
+@COMMANDS.add("describe")
+def describe_group(session: Session, group: Group) -> None:
+    """Describe a group: its members, and for each partition what is committed and how far the group is behind."""
+    about = session.admin.describe_consumer_groups([group])[group].result()
+    lag = session.admin.consumer_group_lag([group])[group].result()
+    if about.state.name == "DEAD":
+        fail(f"group {group!r} does not exist")
+    members = [
+        {
+            "member": member.member_id,
+            "client": member.client_id,
+            "host": member.host,
+            "instance": member.group_instance_id,
+            "partitions": [f"{tp.topic}:{tp.partition}" for tp in member.assignment.topic_partitions],
+        }
+        for member in about.members
+    ]
+    partitions: list[dict[str, Any]] = [
+        {
+            "topic": part.topic,
+            "partition": part.partition,
+            "committed": part.committed,
+            "start_offset": part.start_offset,
+            "end_offset": part.end_offset,
+            "lag": part.lag,
+            "member": part.member_id,
+        }
+        for part in lag.partitions
+    ]
+    if session.out.is_json:
+        summary = {"group": group, "state": about.state.name, "assignor": about.partition_assignor, "lag": lag.lag}
+        session.out.json({**summary, "members": members, "partitions": partitions})
+        return
+    session.out.fields(
+        [
+            ("Group", group),
+            ("State", about.state.name),
+            ("Assignor", about.partition_assignor or "none"),
+            ("Lag", as_count(lag.lag)),
+        ]
+    )
+    session.out.line()
+    numbers = [Column(name, as_count) for name in ("committed", "start_offset", "end_offset", "lag")]
+    session.out.rows([Column("topic"), Column("partition"), *numbers, Column("member")], partitions)
+    if members:
+        session.out.line()
+        texts = [Column(name) for name in ("member", "client", "host", "instance")]
+        session.out.rows([*texts, Column("partitions", ", ".join)], members)
+
+
+@COMMANDS.add("delete")
+def delete_groups(
+    session: Session,
+    groups: Annotated[list[str], Argument(help="Ids of groups.", metavar="GROUP...", autocompletion=complete_group)],
+    yes: Yes = False,
+) -> None:
+    """Delete groups and their committed offsets. A group with a live member is refused."""
+    confirm(f"Delete the groups {', '.join(groups)} under {session.store.url}?", yes=yes)
+    failures = []
+    for group, future in session.admin.delete_consumer_groups(groups).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            failures.append(error.error.str())
+        else:
+            session.out.done(f"group {group} was deleted")
+    if failures:
+        fail("; ".join(failures))
+
+
+@COMMANDS.add("reset-offsets")
+def reset_offsets(
+    session: Session,
+    group: Group,
+    topics: Annotated[
+        list[str] | None,
+        Option(
+            "--topic",
+            "-t",
+            help="Only this topic; without it all that are committed. May be repeated.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        Option("--to", metavar="PLACE", help="beginning, end, an offset, -N before the end, an age or a time."),
+    ] = None,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="The same as --to beginning.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="The same as --to end.")] = False,
+    shift_by: Annotated[
+        int | None, Option("--shift-by", metavar="N", help="N offsets on; back if N is negative.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, Option("--from-file", metavar="FILE", help="Lines of topic,partition,offset, as --export writes.")
+    ] = None,
+    export: Annotated[
+        Path | None, Option("--export", metavar="FILE", help="Write the new offsets to this file.")
+    ] = None,
+    execute: Annotated[bool, Option("--execute", help="Commit the new offsets. Without it, only show them.")] = False,
+) -> None:
+    """Set the committed offsets of a group without members. A dry run, unless --execute is given.
+
+    Offsets outside of what a topic holds are moved to its beginning or end.
+    """
+    from deltaq.tools import offset_resets  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+    target = _target(session, to, to_earliest, to_latest, shift_by, from_file)
+    committed = offset_resets.committed_offsets(session.admin, group)
+    if not topics and from_file is None and not committed:
+        raise UsageError(f"group {group!r} has no committed offsets: name the topics to begin with by --topic")
+    resets = offset_resets.plan_resets(session.store, session.clock, committed, target, topics or ())
+    if execute and resets:
+        offset_resets.commit_resets(session.admin, group, resets)
+    if export is not None:
+        offset_resets.write_resets(export, resets)
+    rows = [
+        {"topic": r.topic, "partition": r.partition, "committed": r.committed, "new_offset": r.target, "lag": r.lag}
+        for r in resets
+    ]
+    numbers = [Column(name, as_count) for name in ("committed", "new_offset", "lag")]
+    session.out.rows([Column("topic"), Column("partition"), *numbers], rows)
+    if not execute:
+        session.out.note("dry run: nothing was committed; add --execute")
+
+
+def _target(
+    session: Session, to: str | None, to_earliest: bool, to_latest: bool, shift_by: int | None, from_file: Path | None
+) -> Place | Shift | dict[tuple[str, int], int]:
+    """The one target that the options name. Raises UsageError for none or several."""
+    from deltaq.tools.offset_resets import Shift, read_resets  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - as above
+
+    places = [place for place in (to, "beginning" if to_earliest else None, "end" if to_latest else None) if place]
+    if len(places) + (shift_by is not None) + (from_file is not None) != 1:
+        raise UsageError("say where to: one of --to, --to-earliest, --to-latest, --shift-by, --from-file")
+    if from_file is not None:
+        return read_resets(from_file)
+    if shift_by is not None:
+        return Shift(shift_by)
+    return parse_place(places[0], session.clock.time_ms())

@@ -1,0 +1,133 @@
+"""Messages as a command prints them: by a format as in kcat, as JSON lines, or as a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from deltaq.cli.command import UsageError
+from deltaq.cli.output import Column, Output, as_count, as_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deltaq.serde.schema import TopicSchema
+    from deltaq.tools.records import Record
+
+Piece: TypeAlias = "Callable[[Record], bytes]"
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+
+
+def as_time(timestamp_ms: int | None) -> str:
+    """A timestamp as ISO 8601 in UTC, with milliseconds."""
+    if timestamp_ms is None:
+        return ""
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class MessagePrinter:
+    """Prints the messages of one topic. `form` is a format as in kcat; with `table`, a table is printed by `end`."""
+
+    def __init__(self, out: Output, topic: str, schema: TopicSchema | None, form: str | None, *, table: bool) -> None:
+        from deltaq.tools.records import as_json, plain, records_of  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+        self._out = out
+        self._topic = topic
+        self._schema = schema
+        self._as_json, self._plain, self._records_of = as_json, plain, records_of
+        self._pieces = compiled(form if form is not None else "%s\\n", self._contents())
+        self._is_table = table and not out.is_json
+        self._rows: list[Mapping[str, Any]] = []
+
+    def print(self, batch: pa.RecordBatch) -> None:
+        """Print the rows of a batch of the topic's table."""
+        records = self._records_of(batch, self._schema)
+        if self._out.is_json:
+            lines = (
+                json.dumps(self._as_json(record, self._topic), ensure_ascii=self._out.is_terminal) for record in records
+            )
+            sys.stdout.writelines(line + "\n" for line in lines)
+        elif self._is_table:
+            self._rows += [self._row(record) for record in records]
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.writelines(piece(record) for record in records for piece in self._pieces)
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        """Print the table, if that was asked for."""
+        if not self._is_table:
+            return
+        values = ["value"] if self._schema is None else list(self._schema.arrow.names)
+        columns = [Column("partition"), Column("offset", as_count), Column("timestamp"), Column("key")]
+        self._out.rows([*columns, *map(Column, values)], self._rows)
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        about = {"partition": record.partition, "offset": record.offset, "key": record.key}
+        values = record.value if isinstance(record.value, dict) else {"value": record.value}
+        return {**values, **about, "timestamp": as_time(record.timestamp)}
+
+    def _contents(self) -> Mapping[str, Piece]:
+        """What the letters of a format stand for."""
+
+        def value(record: Record) -> bytes | None:
+            is_plain = record.value is None or isinstance(record.value, bytes)
+            return record.value if is_plain else json.dumps(self._plain(record.value)).encode()
+
+        def headers(record: Record) -> bytes:
+            return b",".join(name.encode() + b"=" + (content or b"") for name, content in record.headers)
+
+        return {
+            "s": lambda record: self._shown(value(record)),
+            "S": lambda record: _length(value(record)),
+            "k": lambda record: self._shown(record.key),
+            "K": lambda record: _length(record.key),
+            "h": lambda record: self._shown(headers(record)),
+            "t": lambda _: self._topic.encode(),
+            "p": lambda record: b"%d" % record.partition,
+            "o": lambda record: b"%d" % record.offset,
+            "T": lambda record: b"%d" % record.timestamp,
+        }
+
+    def _shown(self, content: bytes | None) -> bytes:
+        """A key, value or header: as it is for programs, escaped for a terminal."""
+        if content is None:
+            return b""
+        return as_text(content).encode() if self._out.is_terminal else content
+
+
+def _length(content: bytes | None) -> bytes:
+    return b"-1" if content is None else b"%d" % len(content)
+
+
+def compiled(form: str, contents: Mapping[str, Piece]) -> list[Piece]:
+    """A format as functions, one for each piece: %s is what `contents` has for s. Raises UsageError."""
+    pieces: list[Piece] = []
+    letters = iter(form)
+    for letter in letters:
+        if letter == "%":
+            following = next(letters, "")
+            if following != "%" and following not in contents:
+                raise UsageError(
+                    f"format: unknown %{following}; known are {', '.join('%' + name for name in contents)}, %%"
+                )
+            pieces.append(contents[following] if following != "%" else _literal(b"%"))
+        elif letter == "\\":
+            following = next(letters, "")
+            if following not in _ESCAPES:
+                raise UsageError(
+                    f"format: unknown \\{following}; known are {', '.join(chr(92) + name for name in _ESCAPES)}"
+                )
+            pieces.append(_literal(_ESCAPES[following]))
+        else:
+            pieces.append(_literal(letter.encode()))
+    return pieces
+
+
+def _literal(text: bytes) -> Piece:
+    return lambda _: text

@@ -1,0 +1,122 @@
+"""`deltaq produce`: messages from standard input or from files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from deltaq.cli.arguments import Topic, pairs
+from deltaq.cli.command import Argument, Option, UsageError
+from deltaq.cli.output import counted
+from deltaq.cli.session import Session
+from deltaq.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from deltaq.serde.schema import TopicSchema
+
+
+def produce(
+    session: Session,
+    topic: Topic,
+    files: Annotated[
+        list[Path] | None,
+        Argument(
+            help="Files of csv, jsonl or parquet, by the end of their names. Without any: lines of standard input."
+        ),
+    ] = None,
+    key_delimiter: Annotated[
+        str | None, Option("--key-delimiter", "-K", metavar="TEXT", help="Splits each line into key and value.")
+    ] = None,
+    key: Annotated[str | None, Option("--key", "-k", help="The key of all lines.")] = None,
+    key_column: Annotated[
+        str | None, Option("--key-column", metavar="NAME", help="The column of a file with the key.")
+    ] = None,
+    headers: Annotated[
+        list[str] | None, Option("--header", "-H", metavar="NAME=VALUE", help="A header of all lines. May be repeated.")
+    ] = None,
+    partition: Annotated[int, Option("--partition", "-p", min=-1, help="The partition; -1: by the key.")] = -1,
+    empty_as_null: Annotated[
+        bool, Option("--null", "-Z", help="An empty value is a tombstone, an empty key is none.")
+    ] = False,
+    json: Annotated[bool, Option("--json", help="Lines are JSON as consume -o json prints it.")] = False,
+    create: Annotated[bool, Option("--create", help="Create the topic if there is none.")] = False,
+) -> None:
+    """Write messages to a topic: each line of standard input is one.
+
+    In a typed topic a line is a JSON object with the topic's columns, and a file has these columns. In a topic of
+    bytes, a file has a column value, and perhaps key, partition, timestamp and headers; the rows of any other file
+    become JSON objects.
+    """
+    from deltaq.tools.files import load_file  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.writing import Sending  # noqa: PLC0415 - as above
+
+    if key is not None and key_delimiter is not None:
+        raise UsageError("give --key or --key-delimiter, not both")
+    if json and files:
+        raise UsageError("--json is for standard input: a file's form follows from its name")
+    handle = session.topic(topic)
+    # Without --create, a wrong name raises UnknownTopic and makes no topic.
+    schema = handle.describe().schema if not create or handle.exists() else None
+    lines = _Lines(schema, key_delimiter, key, pairs(headers, "--header"), partition, empty_as_null, json)
+    sending = Sending(handle, session.conf)
+    try:
+        with sending:  # waits for the deliveries, also of the messages before a line that does not fit
+            for path in files or ():
+                load_file(sending, path, schema, key_column=key_column, partition=partition)
+            for message in () if files else lines.messages(sys.stdin.buffer):
+                sending.send(**message)
+    finally:
+        session.out.note(f"{counted(sending.delivered, 'message')} written to {topic}")
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """How lines become messages: the options of the command. `schema` is the topic's."""
+
+    schema: TopicSchema | None
+    key_delimiter: str | None
+    key: str | None
+    headers: Mapping[str, str]
+    partition: int
+    empty_as_null: bool
+    json: bool
+
+    def messages(self, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+        """The lines as arguments of `Producer.produce`. Raises InvalidValue with the number of the line."""
+        for number, line in enumerate(lines, 1):
+            try:
+                yield self._message(line.removesuffix(b"\n"))
+            except InvalidValue as error:
+                raise InvalidValue(f"line {number}: {error.error.str()}") from None
+
+    def _message(self, line: bytes) -> dict[str, Any]:
+        from deltaq.tools.files import row_from_json  # noqa: PLC0415 - `deltaq --help` needs no clients
+        from deltaq.tools.records import from_json  # noqa: PLC0415 - as above
+
+        about: dict[str, Any] = {"partition": self.partition}
+        if self.headers:
+            about["headers"] = list(self.headers.items())
+        if self.json:
+            about |= from_json(line)
+            if self.schema is not None and isinstance(about["value"], dict):
+                about["value"] = row_from_json(dumps(about["value"]).encode(), self.schema)
+            return about
+        key = None if self.key is None else self.key.encode()
+        if self.key_delimiter is not None:
+            key, delimiter, line = line.partition(self.key_delimiter.encode())
+            if not delimiter:
+                raise InvalidValue(f"it has no key delimiter {self.key_delimiter!r}")
+        if self.empty_as_null:
+            key = key or None
+        return about | {"key": key, "value": self._value(line)}
+
+    def _value(self, line: bytes) -> object:
+        from deltaq.tools.files import row_from_json  # noqa: PLC0415 - as above
+
+        if self.empty_as_null and not line:
+            return None
+        return line if self.schema is None else row_from_json(line, self.schema)

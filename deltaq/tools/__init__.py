@@ -1,0 +1,37 @@
+"""Work with whole topics from Python: what the `deltaq` command does, as functions on `Topic` handles with a root."""
+
+from __future__ import annotations
+
+from deltaq.tools.differences import Difference, diff
+from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
+from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
+from deltaq.tools.reading import first, foldl, last, matching, messages
+from deltaq.tools.records import Record, records_of
+from deltaq.tools.statistics import MessageSize, TopicStats, stats
+from deltaq.tools.writing import Sending, transform
+
+__all__ = [
+    "Difference",
+    "Last",
+    "MessageSize",
+    "OffsetReset",
+    "Place",
+    "Record",
+    "Sending",
+    "Shift",
+    "TopicStats",
+    "commit_resets",
+    "committed_offsets",
+    "diff",
+    "first",
+    "foldl",
+    "last",
+    "matching",
+    "messages",
+    "offset_ranges",
+    "parse_place",
+    "plan_resets",
+    "records_of",
+    "stats",
+    "transform",
+]

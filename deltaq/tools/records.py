@@ -1,0 +1,97 @@
+"""Records as plain values: from the rows of a topic's table, and as JSON."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from deltaq.errors import InvalidValue
+from deltaq.serde.json_text import strict_json
+from deltaq.serde.schema import TopicSchema
+
+_FIELDS = {"topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers"}
+
+
+class Record(NamedTuple):
+    """A record with its place. `timestamp` is milliseconds since 1970 UTC; `value` is bytes, a dict for a typed topic,
+    or None for a tombstone."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    value: Any
+
+
+def records_of(batch: pa.RecordBatch, schema: TopicSchema | None) -> Iterator[Record]:
+    """The rows of a topic's table as records. `schema` is the topic's, None for a topic of bytes."""
+    values = batch.column("value").to_pylist() if schema is None else schema.to_python(batch)
+    times = batch.column("_timestamp").cast(pa.int64()).to_pylist()
+    headers = batch.column("_headers").to_pylist()
+    columns = (batch.column(name).to_pylist() for name in ("_partition", "_offset", "_key"))
+    for partition, offset, key, time, pairs, value in zip(*columns, times, headers, values, strict=True):
+        named = [(pair["key"], pair["value"]) for pair in pairs or ()]
+        yield Record(partition, offset, time // 1000, key, named, value)
+
+
+def as_json(record: Record, topic: str) -> dict[str, Any]:
+    """The record as an object for JSON. Bytes that are no UTF-8 stand in base64 under `key_base64`, `value_base64`."""
+    about: dict[str, Any] = {"topic": topic, "partition": record.partition, "offset": record.offset}
+    about["timestamp"] = record.timestamp
+    about |= _named("key", record.key)
+    about |= {"value": plain(record.value)} if isinstance(record.value, dict) else _named("value", record.value)
+    if record.headers:
+        about["headers"] = [_named("value", value) | {"name": name} for name, value in record.headers]
+    return about
+
+
+def _named(name: str, value: bytes | None) -> dict[str, str | None]:
+    try:
+        return {name: None if value is None else value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value or b"").decode()}
+
+
+def plain(value: Any) -> Any:
+    """A value of a typed topic in JSON's types: times as ISO 8601, decimals as text, bytes as text or base64."""
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [plain(inner) for inner in value]
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return next(iter(_named("", value).values()))
+    return str(value) if isinstance(value, Decimal) else value
+
+
+def from_json(text: str | bytes) -> dict[str, Any]:
+    """What `as_json` makes, or the parts of it that are there, as arguments of `Producer.produce`.
+
+    The topic and the offset are not taken over. Raises InvalidValue for anything else.
+    """
+    try:
+        about = strict_json(text)
+        if not isinstance(about, Mapping):
+            raise TypeError("it is no JSON object")
+        if unknown := about.keys() - _FIELDS:
+            raise ValueError(f"it has the unknown field {min(unknown)!r}; known are {', '.join(sorted(_FIELDS))}")
+        given: dict[str, Any] = {"value": _value(about, "value"), "key": _value(about, "key")}
+        if about.get("headers"):
+            given["headers"] = [(header["name"], _value(header, "value")) for header in about["headers"]]
+        return given | {name: about[name] for name in ("partition", "timestamp") if about.get(name) is not None}
+    except (ValueError, TypeError, KeyError, binascii.Error) as error:
+        raise InvalidValue(f"not a message as JSON: {error}") from None
+
+
+def _value(about: Mapping[str, Any], name: str) -> Any:
+    encoded = about.get(f"{name}_base64")
+    value = about.get(name) if encoded is None else base64.b64decode(encoded, validate=True)
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,84 @@
+"""Statistics of a topic's records: how many, how large, where the smallest and the largest are, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaq.tools.positions import Ranges
+from deltaq.tools.reading import read
+from deltaq.topic import Topic
+from deltaq.topics.arrow_input import row_bytes
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageSize:
+    """The size of a message in bytes, with its key and headers, and its place."""
+
+    bytes: int
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class TopicStats:
+    """What `stats` has found. Bytes are those of keys, headers and values before compression; timestamps are in
+    milliseconds since 1970 UTC, and None for no messages, as are `smallest` and `largest`."""
+
+    messages: int = 0
+    tombstones: int = 0
+    without_key: int = 0
+    bytes: int = 0
+    smallest: MessageSize | None = None
+    largest: MessageSize | None = None
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+    by_partition: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def average_bytes(self) -> float:
+        """The average size of a message; 0 without messages."""
+        return self.bytes / self.messages if self.messages else 0.0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the records of a batch of one partition."""
+        if not batch.num_rows:
+            return
+        values = [batch.column(name) for name in batch.schema.names if not name.startswith("_")]
+        sizes = reduce(pc.add, map(row_bytes, [batch.column("_key"), batch.column("_headers"), *values]))
+        bounds = pc.min_max(sizes)
+        partition = batch.column("_partition")[0].as_py()
+        offsets = batch.column("_offset")
+        smallest, largest = (
+            MessageSize(bound.as_py(), partition, offsets[pc.index(sizes, bound).as_py()].as_py())
+            for bound in (bounds["min"], bounds["max"])
+        )
+        times = pc.min_max(batch.column("_timestamp").cast(pa.int64()))
+        self.messages += batch.num_rows
+        self.bytes += pc.sum(sizes).as_py()
+        self.without_key += batch.column("_key").null_count
+        self.tombstones += pc.sum(reduce(pc.and_, map(pc.is_null, values))).as_py()
+        self.smallest = smallest if self.smallest is None else min(self.smallest, smallest)
+        # Of equally large messages, the first one, as for the smallest.
+        if self.largest is None or largest.bytes > self.largest.bytes:
+            self.largest = largest
+        earliest, latest = times["min"].as_py() // 1000, times["max"].as_py() // 1000
+        self.first_timestamp = min(self.first_timestamp or earliest, earliest)
+        self.last_timestamp = max(self.last_timestamp or latest, latest)
+        self.by_partition[partition] = self.by_partition.get(partition, 0) + batch.num_rows
+
+
+def stats(topic: Topic, ranges: Ranges) -> TopicStats:
+    """The statistics of the records in `ranges`. Reads all of them. Raises as `Topic.to_batches`."""
+    return _of(read(topic, ranges))
+
+
+def _of(batches: Iterable[pa.RecordBatch]) -> TopicStats:
+    found = TopicStats()
+    for batch in batches:
+        found.add(batch)
+    return found

@@ -1,0 +1,106 @@
+"""Writing to topics: messages one after the other, and records made from those of another topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from deltaq.errors import KafkaError, KafkaException, QueueFull
+from deltaq.message import Message
+from deltaq.producer.producer import Producer
+from deltaq.tools.positions import Place
+from deltaq.tools.reading import messages
+from deltaq.tools.records import Record
+from deltaq.topic import Topic
+
+_ROOM_S = 1.0
+"""How long a full queue is waited for, before it is tried again."""
+
+
+class Sending:
+    """Sends messages to one topic and waits for their deliveries. Leaving the `with` block waits for all.
+
+    `delivered` counts the messages that are in the topic. The first failed delivery is raised by the next call, or at
+    the end of the block. `conf` are settings of the producer.
+    """
+
+    def __init__(self, topic: Topic, conf: Mapping[str, Any] | None = None) -> None:
+        self.delivered = 0
+        self._failure: KafkaError | None = None
+        self._topic = topic
+        # Without a schema of its own, a handle finds that of the topic.
+        self._name = topic.name
+        settings = {**(conf or {}), "bootstrap.servers": topic.store.url}
+        self._producer = Producer(settings, store=topic.store, clock=topic.clock)
+
+    def send(self, **message: Any) -> None:
+        """Queue a message: the arguments of `Producer.produce`. Waits while the queue is full. Raises what that raises,
+        and KafkaException for an earlier message that was not delivered."""
+        self._queue(lambda: self._producer.produce(self._name, **message, on_delivery=self._reported))
+
+    def send_table(self, data: Any) -> None:
+        """Queue the rows of an Arrow table: see `Producer.produce_arrow`. Raises as `send`."""
+
+        def reported(error: KafkaError | None, _: object) -> None:
+            self._failure = self._failure or error
+            self.delivered += 0 if error else rows
+
+        rows = len(data)
+        self._queue(lambda: self._producer.produce_arrow(self._name, data, reported))
+
+    def _queue(self, queue: Callable[[], object]) -> None:
+        while True:
+            self._producer.poll(0)
+            self._check()
+            try:
+                queue()
+            except QueueFull:
+                self._producer.poll(_ROOM_S)
+            else:
+                return
+
+    def _reported(self, error: KafkaError | None, _: Message) -> None:
+        self._failure = self._failure or error
+        self.delivered += error is None
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise KafkaException(self._failure)
+
+    def flush(self) -> None:
+        """Wait until all messages are delivered. Raises KafkaException if one was not."""
+        self._producer.flush()
+        self._check()
+
+    def __enter__(self) -> Sending:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._producer:
+            self._producer.flush()
+        if error is None:
+            self._check()
+
+
+def transform(
+    source: Topic,
+    target: Topic,
+    function: Callable[[Record], Record | None],
+    start: Place = None,
+    end: Place = None,
+) -> int:
+    """Produce to `target` what `function` makes of each record of `source`; None leaves it out. Returns the number.
+
+    The partition follows from the key; timestamp, key, headers and value are those that `function` returns. Ends at the
+    first record that is refused. Raises what `messages` and `Sending.send` raise.
+    """
+    with Sending(target) as sending:
+        for record in messages(source, start, end):
+            made = function(record)
+            if made is not None:
+                about = {"key": made.key, "headers": made.headers or None, "timestamp": made.timestamp}
+                sending.send(value=made.value, **about)
+    return sending.delivered

@@ -1,0 +1,114 @@
+"""`deltaq.tools`: places, the first and last records of topics with gaps, and records on to another topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from deltaq import Producer, Topic
+from deltaq.errors import InvalidConfig, KafkaException
+from deltaq.maintenance import run
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.store import forget_memory_store, open_store
+from deltaq.tools import Last, Place, Record, first, foldl, last, offset_ranges, parse_place, records_of, transform
+
+ROOT = "memory://tools"
+NOW_MS = 1_795_600_000_000
+NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC)
+
+
+@pytest.fixture
+def root() -> Iterator[str]:
+    yield ROOT
+    forget_memory_store("tools")
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("beginning", None, 0),
+        ("Earliest", None, 0),
+        ("end", Last(0), None),
+        ("latest", Last(0), None),
+        (" 42 ", 42, 42),
+        ("-10", Last(10), Last(10)),
+        ("-90s", NOW - timedelta(seconds=90), NOW - timedelta(seconds=90)),
+        ("7d", NOW - timedelta(days=7), NOW - timedelta(days=7)),
+        (f"@{NOW_MS}", NOW, NOW),
+        ("2026-11-25", datetime(2026, 11, 25, tzinfo=UTC), datetime(2026, 11, 25, tzinfo=UTC)),
+        (
+            "2026-11-25T09:30+02:00",
+            datetime(2026, 11, 25, 7, 30, tzinfo=UTC),
+            datetime(2026, 11, 25, 7, 30, tzinfo=UTC),
+        ),
+    ],
+)
+def test_places_are_read_as_people_write_them(text: str, start: Place, end: Place) -> None:
+    assert (parse_place(text, NOW_MS), parse_place(text, NOW_MS, end=True)) == (start, end)
+
+
+@pytest.mark.parametrize("text", ["", "x", "--1", "1.5", "-5y", "2026-13-01", "@x", "9" * 40, "-999999999w"])
+def test_other_texts_are_no_places(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="is no place in a topic"):
+        parse_place(text, NOW_MS)
+
+
+def _compacted(root: str) -> Topic:
+    """Keys 0 to 9, each ten times; key compaction has left only the last record of each, at offsets 90 to 99, and of
+    those that come first."""
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+    topic = Topic("keys", conf={"bootstrap.servers": root}, config=config).create()
+    for _ in range(2):
+        with Producer(bootstrap_servers=root) as producer:
+            for number in range(50):
+                producer.produce(topic, b"%d" % number, key=b"%d" % (number % 10), timestamp=NOW_MS + number)
+    run(root, once=True, settings=MaintenanceSettings(clean_up_grace_s=0))
+    return topic
+
+
+def test_gaps_of_compaction_are_read_over(root: str) -> None:
+    topic = _compacted(root)
+    ranges = offset_ranges(topic)
+    everything = [record.offset for record in _records(topic.to_batches())]
+    assert ranges == {0: (0, 100)}
+    assert 10 <= len(everything) < 100
+    assert [record.offset for record in _records(first(topic, ranges, 3))] == everything[:3]
+    assert sorted(record.offset for record in _records(last(topic, ranges, 9).to_batches())) == everything[-9:]
+
+
+def _records(batches: object) -> list[Record]:
+    return [record for batch in batches for record in records_of(batch, None)]  # type: ignore[attr-defined]
+
+
+def test_records_go_to_another_topic_as_a_function_makes_them(root: str) -> None:
+    source = Topic("a", conf={"bootstrap.servers": root}).create()
+    target = Topic("b", conf={"bootstrap.servers": root}).create()
+    with Producer(bootstrap_servers=root) as producer:
+        for number in range(10):
+            producer.produce(source, b"%d" % number, key=b"k", timestamp=NOW_MS + number, headers=[("h", b"1")])
+
+    def doubled_odd(record: Record) -> Record | None:
+        return record._replace(value=record.value * 2) if int(record.value) % 2 else None
+
+    assert transform(source, target, doubled_odd, start=2) == 4
+    found = _records(target.to_batches())
+    assert [(record.value, record.timestamp - NOW_MS) for record in found] == [
+        (b"33", 3),
+        (b"55", 5),
+        (b"77", 7),
+        (b"99", 9),
+    ]
+    assert {(record.key, tuple(record.headers)) for record in found} == {(b"k", (("h", b"1"),))}
+    assert foldl(target, lambda total, record: total + int(record.value), 0) == 33 + 55 + 77 + 99
+
+
+def test_a_record_that_is_refused_ends_the_transfer(root: str) -> None:
+    source = Topic("a", conf={"bootstrap.servers": root}).create()
+    target = Topic("b", conf={"bootstrap.servers": root}, config={"max.message.bytes": 5}).create()
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce(source, b"much too long")
+    with pytest.raises(KafkaException, match="more than the limit"):
+        transform(source, target, lambda record: record)
+    assert open_store(root).url == ROOT

@@ -15,7 +15,6 @@ from pyspark.sql.functions import (
     from_json,
     lit,
     max,  # noqa: A004  # Spark's name
-    max_by,
     round,  # noqa: A004  # Spark's name
     row_number,
     struct,
@@ -102,16 +101,12 @@ def dead_letters(checked: DataFrame) -> DataFrame:
     return checked.where("reason IS NOT NULL").select("key", "value", "timestamp", headers.alias("headers"))
 
 
-def latest_products(products: DataFrame) -> DataFrame:
-    """The newest record of each product, from the table of the topic. The records of a key are in one partition."""
-    fields = [name for name in products.columns if not name.startswith("_")]
-    newest = products.groupBy("product_id").agg(max_by(struct(*fields), col("_offset")).alias("product"))
-    return newest.select("product.*")
+def enriched(purchases: DataFrame, products: DataFrame) -> DataFrame:
+    """Each purchase once, with its product. The fields of the product are null where it is not known.
 
-
-def enriched(purchases: DataFrame, latest_products: DataFrame) -> DataFrame:
-    """Each purchase once, with its product. The fields of the product are null where it is not known."""
-    product = broadcast(latest_products).alias("product")
+    `products` is the table of the newest products, as `latest_by_key` returns it.
+    """
+    product = broadcast(products).alias("product")
     joined = purchases.alias("sold").join(product, col("sold.product_id") == col("product.product_id"), "left")
     return joined.select(
         col("sold.timestamp").alias("_timestamp"),

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from deltaq.spark import spark_session, upsert_to_topic
+from deltaq.spark import latest_by_key, spark_session, upsert_to_topic
 from examples.shop import jobs
 from examples.shop.layout import (
     DEAD_LETTERS,
@@ -48,9 +48,9 @@ def writers(spark: SparkSession, root: str, checkpoints: Path) -> dict[str, Data
 
     def enrich(frame: DataFrame, batch_id: int) -> None:
         checked = jobs.checked(frame).persist()  # two topics are written: read the micro-batch once
-        products = jobs.table(frame.sparkSession, root, PRODUCTS)
+        products = latest_by_key(frame.sparkSession, PRODUCTS, root, columns="table")
         valid = checked.where("reason IS NULL")
-        append(jobs.enriched(valid, jobs.latest_products(products)), root, ENRICHED, batch_id)
+        append(jobs.enriched(valid, products), root, ENRICHED, batch_id)
         append(jobs.dead_letters(checked), root, DEAD_LETTERS, batch_id, columns="kafka")
         checked.unpersist()
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from deltaq.spark import latest_by_key
 from examples.shop import jobs
 from examples.shop.layout import ENRICHED, PRODUCTS, PURCHASES, ShopClock
 
@@ -159,7 +160,7 @@ class SparkSql:
         self._views: Mapping[str, Callable[[], DataFrame]] = MappingProxyType(
             {
                 PURCHASES: lambda: jobs.checked(jobs.messages(spark.read, root)).withColumnRenamed("timestamp", "sent"),
-                "latest_products": lambda: jobs.latest_products(jobs.table(spark, root, PRODUCTS)),
+                "latest_products": lambda: latest_by_key(spark, PRODUCTS, root, columns="table"),
                 ENRICHED: lambda: jobs.table(spark, root, ENRICHED),
             }
         )

@@ -32,7 +32,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")
-_ALL_REPORTS = MappingProxyType({"delivery.report.only.error": False})
+_OWN_SETTINGS = MappingProxyType({"delivery.report.only.error": False, "max.block.ms": 0})
+"""Futures need all reports, and the event loop must not be blocked."""
 
 
 class LoopProducer(Producer):
@@ -91,7 +92,7 @@ class AIOProducer:
         self._owns_executor = executor is None
         self.executor = ThreadExecutor(clock, max_workers) if executor is None else executor
         conf = None if producer_conf is None else self._with_callbacks(producer_conf)
-        others = {**self._with_callbacks(keywords), **_ALL_REPORTS}
+        others = {**self._with_callbacks(keywords), **_OWN_SETTINGS}
         self._producer = self._client(conf, store=store, clock=clock, **others)
         self._producer.on_reports(self._reports.wake)
         self._reports.serve = weakly(self._producer.serve_reports, 0)  # the producer refers to the reports
@@ -215,6 +216,28 @@ class AIOProducer:
         a report would be chance, and `poll` counts."""
         with self._reports.served_elsewhere():
             return await self._run(partial(call, *arguments, **keywords))
+
+    # --- transactions: refused by `Producer` ---
+
+    async def init_transactions(self, *arguments: Any) -> None:
+        """Refused."""
+        self._producer.init_transactions(*arguments)
+
+    async def begin_transaction(self) -> None:
+        """Refused."""
+        self._producer.begin_transaction()
+
+    async def send_offsets_to_transaction(self, *arguments: Any) -> None:
+        """Refused."""
+        self._producer.send_offsets_to_transaction(*arguments)
+
+    async def commit_transaction(self, *arguments: Any) -> None:
+        """Refused."""
+        self._producer.commit_transaction(*arguments)
+
+    async def abort_transaction(self, *arguments: Any) -> None:
+        """Refused."""
+        self._producer.abort_transaction(*arguments)
 
     # --- the rest ---
 

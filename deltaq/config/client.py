@@ -78,6 +78,7 @@ class ProducerConfig(ClientConfig):
     batch_num_messages: int
     queue_buffering_max_messages: int
     queue_buffering_max_kbytes: int
+    max_block_ms: int
     message_timeout_ms: int
     compression_type: str
     compression_level: int

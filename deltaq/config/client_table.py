@@ -51,6 +51,10 @@ _OF_PRODUCERS = (
     integer("queue.buffering.max.kbytes", "producer", 1_048_576, 1, INT32_MAX).means(
         "Maximum size of the buffer in KiB."
     ),
+    integer("max.block.ms", "producer", 0, 0, INT32_MAX).means(
+        "Time for which `produce` waits while the buffer is full, as in Kafka's Java client, running due callbacks "
+        "meanwhile. Then, or at once if it is 0, it raises QueueFull."
+    ),
     integer("message.timeout.ms", "producer", 300_000, 0, INT32_MAX, "delivery.timeout.ms").means(
         "Time limit for the delivery of a message, after which it fails; 0 is no limit."
     ),

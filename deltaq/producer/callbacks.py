@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from deltaq.message import (
 )
 from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, Row, RowBlock
 from deltaq.producer.encoding import produced_ms
+from deltaq.producer.futures import DeliveryFuture
 
 _log = logging.getLogger("deltaq.producer")
 
@@ -66,6 +67,23 @@ class CallbackQueue:
         if any(batch.thread == this_thread() for batch in self.running):
             return 0
         return sum(len(deliveries) for batch in self.running for deliveries in tuple(batch.due))
+
+    def is_running_here(self) -> bool:
+        """Whether this thread is inside a callback."""
+        return any(batch.thread == this_thread() and not batch.is_over for batch in tuple(self.running))
+
+    def serve_until(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Whether `condition()`, called with `changed` held, is true. If not, run all due callbacks, or wait until the
+        deadline for a result."""
+        with self.changed:
+            if self.running:
+                self.take_back()
+            if condition():
+                return True
+            if not self.due:
+                self.changed.wait(max(0.0, min(_SLICE_S, deadline - self._monotonic())))
+        self.serve(self._monotonic(), lambda: 1)
+        return False
 
     def forget_flushes(self) -> None:
         """Remove the ended calls of `flush`. Records linger again once the last one has ended."""
@@ -160,17 +178,12 @@ class PendingCallbacks:
         return 1, None
 
     def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
-        report, served = self.report, 0
+        served = 0
         failure: Exception | None = None
-        partitions = report.partitions or [row[2] for row in records.rows]
-        offsets: Iterable[int | None] = (
-            repeat(None, len(records)) if error is not None else _offsets(partitions, report.next_offsets)
-        )
-        outcome = _Outcome(report, error)
-        rows = zip(records.callbacks, records.rows, partitions, offsets, strict=True)
+        outcome, rows = _Outcome(self.report, error), self._rows(records)
         callback: Any
         for callback, row, partition, offset in islice(rows, self._called, None):
-            if callback is None:
+            if callback is None or type(callback) is DeliveryFuture:
                 self._called += 1
                 continue
             message = DeliveredMessage(outcome, row, partition, offset)
@@ -182,6 +195,25 @@ class PendingCallbacks:
                 failure = failure or raised
         return served, failure
 
+    def _rows(self, records: RowBlock) -> Iterator[tuple[object, Row, int, int | None]]:
+        """The callback, row, partition and offset of each record."""
+        report = self.report
+        partitions = report.partitions or [row[2] for row in records.rows]
+        offsets: Iterable[int | None] = (
+            repeat(None, len(records)) if report.error is not None else _offsets(partitions, report.next_offsets)
+        )
+        return zip(records.callbacks, records.rows, partitions, offsets, strict=True)
+
+    def finish_futures(self) -> None:
+        """Give the futures among the callbacks their results. They are not called again."""
+        report, records = self.report, self.report.records
+        if isinstance(records, ArrowBlock) or not any(type(each) is DeliveryFuture for each in records.callbacks):
+            return
+        outcome = _Outcome(report, None if report.error is None else report.error.error)
+        for callback, row, partition, offset in self._rows(records):
+            if isinstance(callback, DeliveryFuture):
+                callback.finish(report.error, DeliveredMessage(outcome, row, partition, offset))
+
     def is_wanted(self, *, only_errors: bool) -> bool:
         """Whether any callback must be called for these records."""
         records = self.report.records
@@ -189,7 +221,7 @@ class PendingCallbacks:
             return False
         if isinstance(records, ArrowBlock):
             return records.callback is not None
-        return any(callback is not None for callback in records.callbacks)
+        return any(callback is not None and type(callback) is not DeliveryFuture for callback in records.callbacks)
 
     @property
     def without_callback(self) -> int:

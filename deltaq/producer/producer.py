@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeAlias
-from weakref import WeakSet, finalize
 
 import pyarrow as pa
 
@@ -31,6 +30,8 @@ from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
 from deltaq.producer.callbacks import CallbackQueue, Due, ErrorNotice, PendingCallbacks, log_failure
+from deltaq.producer.futures import DeliveryFuture
+from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle
 from deltaq.producer.sender import Sender, topic_sender
 from deltaq.producer.topic_handle import (
     HeadersInput,
@@ -40,6 +41,7 @@ from deltaq.producer.topic_handle import (
     check_before_io,
     check_timestamp,
 )
+from deltaq.producer.transactions import RefusedTransactions
 from deltaq.root import open_root
 from deltaq.store import Store
 from deltaq.topic import Topic
@@ -60,7 +62,7 @@ _FIND_TOPIC_S = 5.0
 _OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
 
-class Producer:
+class Producer(RefusedTransactions):
     """Writes messages to topics. Thread-safe. Mirrors `confluent_kafka.Producer`; `bootstrap.servers` is the root URL.
 
     `produce` only queues; delivery callbacks run inside `poll`, `flush` and `close`, never elsewhere.
@@ -113,10 +115,10 @@ class Producer:
         self._handles: dict[str | Topic, TopicHandle] = {}
         self._handles_lock = clock.lock()
         self._callbacks = CallbackQueue(clock)
+        self._has_futures = False
         self._closed = False
         self._why_closed = "Producer has been closed"
-        _PRODUCERS.add(self)
-        self._dropped = finalize(self, _dropped, self._handles)
+        self._life = Lifecycle(self, self._handles)
         _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)
 
     # --- producing ---
@@ -138,10 +140,10 @@ class Producer:
         model. `partition` -1 leaves the choice to the partitioner. `timestamp` is milliseconds since 1970 UTC, 0 for
         now. `callback` (or `on_delivery`) is called with (error, message) from `poll`, `flush` or `close`.
 
-        Raises QueueFull (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic for a partition the
-        topic does not have, InvalidValue for a value that does not fit a typed topic or a null key where the topic is
-        compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store refuses to answer,
-        TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after `close`.
+        Raises QueueFull after `max.block.ms` (a BufferError: call `poll` and try again), MessageTooLarge, UnknownTopic
+        for a partition the topic does not have, InvalidValue for a value that does not fit a typed topic or a null key
+        where the topic is compacted, InvalidConfig for a schema that is not the topic's, Unavailable if the store
+        refuses to answer, TypeError, UnicodeEncodeError for text that UTF-8 cannot hold, RuntimeError after `close`.
         """
         handle = self._handles.get(topic)
         if handle is None:
@@ -182,6 +184,33 @@ class Producer:
         buffer.bytes += size
         if len(queue) >= buffer.wake_length or buffer.bytes >= buffer.wake_bytes:
             buffer.wake()
+
+    def produce_future(
+        self,
+        topic: str | Topic,
+        value: Any = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        timestamp: int = 0,
+        headers: HeadersInput = None,
+    ) -> Future[Message]:
+        """Queue one message as `produce` does. The future returns the delivered message, or raises why it was not
+        written; neither needs `poll`.
+
+        What `add_done_callback` is given runs on a thread of the sender, and must not block.
+        """
+        self._has_futures = True
+        delivered = DeliveryFuture()
+        self.produce(
+            topic,
+            value=value,
+            key=key,
+            partition=partition,
+            on_delivery=delivered,
+            timestamp=timestamp,
+            headers=headers,
+        )
+        return delivered
 
     def produce_batch(
         self,
@@ -238,11 +267,13 @@ class Producer:
         if not len(columns):
             return 0
         size = columns.values.nbytes + columns.keys.nbytes + columns.headers.nbytes
-        with self._callbacks.changed:
+
+        def has_room() -> bool:
             rows, waiting = self._pending()
             # A table larger than the limit is accepted when nothing else waits. Otherwise it could never be produced.
-            if rows >= self._rows_max or (rows and waiting + size > self._bytes_max):
-                raise QueueFull
+            return rows < self._rows_max and (not rows or waiting + size <= self._bytes_max)
+
+        self._find_room(has_room)
         handle.sender.append_block(handle.buffer, ArrowBlock(columns, on_delivery, self._monotonic(), size))
         return len(columns)
 
@@ -339,14 +370,37 @@ class Producer:
 
     def _make_room(self, buffer: RecordAccumulator) -> None:
         """Grant a buffer room that `produce` may fill without checking the limits: half of its topic's share, so that
-        all topics together stay within them. Raises QueueFull at a limit."""
-        with self._callbacks.changed:
+        all topics together stay within them. Waits or raises QueueFull at a limit."""
+
+        def grant() -> bool:
             rows, size = self._pending()
             if rows >= self._rows_max or size >= self._bytes_max:
-                raise QueueFull
+                return False
             shares = 2 * max(1, len(self._handles))
             buffer.room_length = len(buffer.queue) + 2 * max(1, (self._rows_max - rows) // shares)
             buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
+            return True
+
+        self._find_room(grant)
+
+    def _find_room(self, find: Callable[[], bool]) -> None:
+        """Call `find`, with `changed` held, until it finds room. Waits for that up to `max.block.ms`, running callbacks
+        that are due, and then raises QueueFull."""
+        callbacks = self._callbacks
+        with callbacks.changed:
+            if find():
+                return
+        # Inside a callback, those that would make room cannot run.
+        if not self._config.max_block_ms or callbacks.is_running_here():
+            raise QueueFull
+        deadline = self._monotonic() + self._config.max_block_ms / 1000
+
+        def serve() -> None:
+            while not callbacks.serve_until(find, deadline):
+                if self._monotonic() >= deadline:
+                    raise QueueFull
+
+        self._without_lingering(serve)
 
     # --- serving ---
 
@@ -367,18 +421,26 @@ class Producer:
         """
         self._check_open()
         deadline = self._deadline(timeout)
+
+        def serve() -> None:
+            while len(self) and (deadline is None or self._monotonic() < deadline):
+                self._callbacks.serve(deadline, self.__len__)
+            self._callbacks.serve(self._monotonic(), self.__len__)
+
+        self._without_lingering(serve)
+        return len(self)
+
+    def _without_lingering(self, serve: Callable[[], None]) -> None:
+        """Send messages at once while `serve` runs. No generator does this: Ctrl-C could leave one suspended."""
         flush = Flush()
         try:
             self._callbacks.flushes.append(flush)
             for buffer in self._buffers():
                 buffer.wake()
-            while len(self) and (deadline is None or self._monotonic() < deadline):
-                self._callbacks.serve(deadline, self.__len__)
-            self._callbacks.serve(self._monotonic(), self.__len__)
+            serve()
         finally:
             flush.is_over = True
             self._callbacks.forget_flushes()
-        return len(self)
 
     def purge(
         self,
@@ -412,11 +474,38 @@ class Producer:
     def _end(self) -> None:
         with self._handles_lock:  # no other thread opens a handle meanwhile
             self._closed = True
-            self._dropped.detach()
+            self._life.end()
             handles, self._handles = self._handles, {}
         for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
             sender.detach(buffer)
         _log.info("producer closed client.id=%r root=%r", self._config.client_id, self._store.url)
+
+    def _flush_at_exit(self) -> None:
+        """Wait up to `message.timeout.ms` for messages not delivered or reported when the process ends, then close."""
+        if self._closed:
+            return
+        waiting = len(self)
+        timeout_s = min(EXIT_WAIT_S, self._buffer_settings.timeout_s)
+        if waiting:
+            advice = "call flush() or close() before the end"
+            text = "the program ends with %d messages not delivered or reported: waiting up to %g s; %s"
+            _log.warning(text, waiting, timeout_s, advice)
+        deadline = self._monotonic() + timeout_s
+        while waiting:
+            try:
+                waiting = self.flush(max(0.0, deadline - self._monotonic()))
+            except Exception:  # noqa: BLE001 - raised by a callback; later messages must still be flushed
+                _log.exception("a delivery callback failed at the exit of the program")
+            else:
+                break
+        if waiting:
+            _log.error("the program ends without waiting longer for %d messages, which may be lost", waiting)
+        self._end()
+
+    def _refuse_in_child(self, why: str) -> None:
+        """Refuse further calls, in a forked child."""
+        self._life.end()
+        self._closed, self._why_closed, self._handles = True, why, {}
 
     def resolve(self, topic: str, token: str, timeout: float = 60.0) -> bool:
         """Resolve a delivery whose outcome is unknown: True if its messages are in the topic, else False.
@@ -479,6 +568,8 @@ class Producer:
     def _reported(self, buffer: RecordAccumulator, report: BatchResult) -> None:
         """Called by the sender when the outcome of records is known, or known to be unknown."""
         deliveries = PendingCallbacks(report)
+        if self._has_futures:
+            deliveries.finish_futures()
         wanted = deliveries.is_wanted(only_errors=self._config.delivery_report_only_error)
         if report.error is not None and (count := deliveries.without_callback):
             log_failure(report.topic, report.error, count)  # before `flush` can return
@@ -490,35 +581,6 @@ class Producer:
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
             self._callbacks.reported(*due)
-
-
-_PRODUCERS: WeakSet[Producer] = WeakSet()
-
-
-def _refuse_forked() -> None:
-    """Close the parent's producers in a forked child, which lacks their threads. The parent sends their messages."""
-    for producer in tuple(_PRODUCERS):
-        producer._closed, producer._handles = True, {}
-        producer._dropped.detach()
-        producer._why_closed = (
-            "this Producer was made before the process forked; make one in the child (in gunicorn or Celery: in the "
-            "worker's start-up hook)"
-        )
-    _PRODUCERS.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_refuse_forked)
-
-
-def _dropped(handles: Mapping[str | Topic, TopicHandle]) -> None:
-    """Runs when a producer was dropped without `close`, or the program ends."""
-    routes = {(handle.sender, handle.buffer) for handle in handles.values()}
-    waiting = sum(buffer.pending_rows for _, buffer in routes)
-    if waiting:
-        _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
-    for sender, buffer in routes:
-        sender.detach(buffer)
 
 
 def _refused(callback: object) -> TypeError:

@@ -81,8 +81,10 @@ class Producer(NativeProducer):
         now = self._monotonic()
         records = RowBlock([(*row, now)], [callback])
         result = BatchResult(records, [row[2]], None, {}, None, refusal, now, topic, 0, 0.0)
+        deliveries = PendingCallbacks(result)
+        deliveries.finish_futures()
         with self._callbacks.changed:
-            self._callbacks.reported(PendingCallbacks(result))
+            self._callbacks.reported(deliveries)
 
 
 def _bytes(data: Any) -> Any:

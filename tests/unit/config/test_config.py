@@ -79,6 +79,7 @@ ALIAS_OF = {alias: s.name for s in CLIENT_SETTINGS.values() for alias in s.alias
 OUR_OWN = {
     "auto.create.topics.enable",
     "deltaq.group.commit",
+    "max.block.ms",  # of the Java client
     "maintenance.enable",
     "num.partitions",
     "offsets.retention.minutes",

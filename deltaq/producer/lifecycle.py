@@ -1,0 +1,75 @@
+"""How a producer ends: by `close`, at the exit of the process, by garbage collection, and in a forked child."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+from weakref import WeakSet, finalize
+
+from deltaq.producer.topic_handle import TopicHandle
+
+_log = logging.getLogger("deltaq.producer")
+
+EXIT_WAIT_S = 300.0
+"""Longest time, in seconds, for which the exit of the process waits for messages without a `message.timeout.ms`."""
+
+
+class EndingProducer(Protocol):
+    """What the exit of the process and a fork call."""
+
+    def _flush_at_exit(self) -> None:
+        """Wait for messages that are not delivered yet, and close."""
+
+    def _refuse_in_child(self, why: str) -> None:
+        """Refuse further calls for this reason. The messages belong to the parent."""
+
+
+class Lifecycle:
+    """The end of one producer. It holds no reference to that one."""
+
+    def __init__(self, producer: EndingProducer, handles: Mapping[Any, TopicHandle]) -> None:
+        _OPEN.add(producer)
+        self._dropped = finalize(producer, _detach, handles)
+        self._dropped.atexit = False  # `_flush_all` handles the exit of the process
+
+    def end(self) -> None:
+        """The producer is closed: nothing is left to do."""
+        self._dropped.detach()
+
+
+def _detach(handles: Mapping[Any, TopicHandle]) -> None:
+    """Runs when a producer was garbage-collected without `close`."""
+    routes = {(handle.sender, handle.buffer) for handle in handles.values()}
+    waiting = sum(buffer.pending_rows for _, buffer in routes)
+    if waiting:
+        _log.warning("a Producer was dropped with %d messages not yet delivered: call flush() or close()", waiting)
+    for sender, buffer in routes:
+        sender.detach(buffer)
+
+
+_OPEN: WeakSet[EndingProducer] = WeakSet()
+
+
+def _refuse_forked() -> None:
+    """Close the parent's producers in a forked child, which lacks their threads. The parent sends their messages."""
+    for producer in tuple(_OPEN):
+        producer._refuse_in_child(
+            "this Producer was made before the process forked; make one in the child (in gunicorn or Celery: in the "
+            "worker's start-up hook)"
+        )
+    _OPEN.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_refuse_forked)
+
+
+def _flush_all() -> None:
+    for producer in tuple(_OPEN):
+        producer._flush_at_exit()
+
+
+atexit.register(_flush_all)

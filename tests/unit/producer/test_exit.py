@@ -1,0 +1,43 @@
+"""The end of a program that has not flushed: in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from deltaq import Topic
+
+PROGRAM = """
+import sys
+from deltaq import Producer, Topic
+from deltaq.store import MemoryStore
+from deltaq.testing import Fault, FaultyStore, Rule
+
+def report(error, message):
+    print("callback", message.value().decode(), None if error is None else error.name())
+    if message.value() == b"second":
+        raise LookupError("a callback fails")
+
+written = Producer({"bootstrap.servers": sys.argv[1], "linger.ms": 60_000, "on_delivery": report})
+written.produce("t", b"first")
+written.produce("t", b"second")
+store = FaultyStore(MemoryStore("test"))
+Topic("t", store=store).create()
+store.add(Rule("write", "*", Fault.error_before(), times=None))
+failing = Producer({"bootstrap.servers": "memory://unused", "linger.ms": 0, "message.timeout.ms": 50}, store=store)
+failing.produce("t", b"third", on_delivery=report)
+idle = Producer({"bootstrap.servers": sys.argv[1]})
+print("end")
+"""
+
+
+def test_messages_that_were_not_flushed_are_written_when_the_program_ends(local_root):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, local_root], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.split("\n")
+    assert lines[0] == "end"
+    assert sorted(lines[1:4]) == ["callback first None", "callback second None", "callback third _MSG_TIMED_OUT"]
+    assert done.stderr.count("LookupError: a callback fails") == 1
+    assert "the program ends with 2 messages not delivered or reported: waiting up to 300 s" in done.stderr
+    assert "the program ends with 1 messages not delivered or reported: waiting up to 0.05 s" in done.stderr
+    assert Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()["value"].to_pylist() == [b"first", b"second"]

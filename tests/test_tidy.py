@@ -49,6 +49,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("deltaq/serde/",),
     "avro": ("deltaq/schema_registry/avro_format.py",),
     "fastavro": ("deltaq/schema_registry/avro_format.py",),
+    "jsonschema": ("deltaq/schema_registry/json_format.py",),
+    "referencing": ("deltaq/schema_registry/json_format.py",),
     "typer": ("deltaq/cli/command.py",),
     "rich": ("deltaq/cli/output.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),

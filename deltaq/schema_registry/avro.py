@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from deltaq.errors import InvalidConfig, KafkaException
+from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.client import SchemaRegistryClient
 from deltaq.schema_registry.formats import load_format
-from deltaq.schema_registry.message_schemas import ReaderSchemas, WriterSchemas, checked_client, given_schema
+from deltaq.schema_registry.message_schemas import (
+    ReaderSchemas,
+    WriterSchemas,
+    checked_client,
+    given_schema,
+    needed_context,
+    parsed_schema,
+)
 from deltaq.schema_registry.schemas import Schema
 from deltaq.schema_registry.serde_settings import (
     checked_callable,
@@ -17,7 +24,6 @@ from deltaq.schema_registry.serde_settings import (
     serializer_settings,
 )
 from deltaq.schema_registry.wire_format import SchemaId
-from deltaq.serde.errors import SerializationError
 from deltaq.serde.serializers import Deserializer, SerializationContext, Serializer
 
 ToDict: TypeAlias = Callable[[Any, SerializationContext], Any]
@@ -60,7 +66,7 @@ class AvroSerializer(Serializer):
         self._schemas = WriterSchemas(client, self._settings)
         self._schema = given_schema(schema_str, _TYPE)
         if self._schema is not None:
-            _parsed(self._format, client, self._schema)  # an invalid schema is refused before the first message
+            parsed_schema(self._schema, client)  # an invalid schema is refused before the first message
 
     def __call__(self, obj: Any, ctx: SerializationContext | None = None) -> bytes | None:
         """The bytes of a record; None for None. Raises SerializationError for a record that does not conform,
@@ -69,7 +75,7 @@ class AvroSerializer(Serializer):
             return None
         name = None if self._schema is None else self._format.record_name(self._parsed(self._schema))
         registered = self._schemas.of_subject(self._schemas.subject(ctx, name), self._schema)
-        value = obj if self._to_dict is None else self._to_dict(obj, _needed(ctx))
+        value = obj if self._to_dict is None else self._to_dict(obj, needed_context(ctx))
         payload = self._format.encode(
             self._parsed(registered.schema),
             value,
@@ -79,7 +85,7 @@ class AvroSerializer(Serializer):
         return self._settings.serialize_id(payload, ctx, SchemaId(_TYPE, registered.schema_id, registered.guid))
 
     def _parsed(self, schema: Schema) -> Any:
-        return _parsed(self._format, self._schemas.client, schema)
+        return parsed_schema(schema, self._schemas.client)
 
 
 class AvroDeserializer(Deserializer):
@@ -134,23 +140,7 @@ class AvroDeserializer(Deserializer):
             None if reader is None else self._parsed(reader),
             return_record_name=self._return_record_name,
         )
-        return record if self._from_dict is None else self._from_dict(record, _needed(ctx))
+        return record if self._from_dict is None else self._from_dict(record, needed_context(ctx))
 
     def _parsed(self, schema: Schema) -> Any:
-        return _parsed(self._format, self._client, schema)
-
-
-def _parsed(avro_format: Any, client: SchemaRegistryClient, schema: Schema) -> Any:
-    """The schema as fastavro needs it. Raises SerializationError if it is invalid."""
-    try:
-        return avro_format.fastavro_schema(schema.schema_str, client.references_of(schema))
-    except KafkaException:
-        raise
-    except Exception as error:
-        raise SerializationError(f"invalid AVRO schema: {type(error).__name__}: {error!s:.1000}") from error
-
-
-def _needed(ctx: SerializationContext | None) -> SerializationContext:
-    if ctx is None:
-        raise TypeError("to_dict and from_dict need a SerializationContext")
-    return ctx
+        return parsed_schema(schema, self._client)

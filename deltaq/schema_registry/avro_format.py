@@ -67,6 +67,14 @@ def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) ->
 # --- records ---
 
 
+def prepared(text: str, references: Sequence[NamedText]) -> Any:
+    """The schema for `encode` and `decode`. Raises ValueError."""
+    try:
+        return fastavro_schema(text, tuple(references))
+    except Exception as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
 @lru_cache(maxsize=1000)
 def fastavro_schema(text: str, references: tuple[NamedText, ...]) -> Any:
     """The schema as fastavro needs it. Raises SchemaParseException, ValueError, TypeError, KeyError."""

@@ -32,6 +32,9 @@ class Format(Protocol):
     def parse(self, text: str, references: Sequence[NamedText]) -> Any:
         """The schema, for `incompatibilities`. `references` precede what refers to them. Raises ValueError."""
 
+    def prepared(self, text: str, references: Sequence[NamedText]) -> Any:
+        """The schema, for the serializers of the format. Raises ValueError."""
+
     def incompatibilities(self, reader: Any, writer: Any) -> Iterable[str]:
         """Why data of the writer's schema cannot be read with the reader's; empty if it can."""
 
@@ -46,6 +49,7 @@ class _Place(NamedTuple):
 
 _FORMATS: Mapping[str, _Place] = {
     "AVRO": _Place("avro_format", ("avro", "fastavro"), "avro"),
+    "JSON": _Place("json_format", ("jsonschema", "referencing"), "json"),
 }
 SCHEMA_TYPES = tuple(_FORMATS)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from deltaq.errors import InvalidConfig
 from deltaq.schema_registry.client import SchemaRegistryClient
+from deltaq.schema_registry.formats import load_format
 from deltaq.schema_registry.schemas import RegisteredSchema, Schema
 from deltaq.schema_registry.serde_settings import DeserializerSettings, LatestSchema, SerializerSettings
 from deltaq.schema_registry.wire_format import SchemaId
@@ -34,6 +35,22 @@ def given_schema(text: object, schema_type: str) -> Schema | None:
             f"the schema must be of type {schema_type}, not {schema.schema_type!r:.60}", key="schema_str"
         )
     return schema
+
+
+def parsed_schema(schema: Schema, client: SchemaRegistryClient | None) -> Any:
+    """The schema as its format parses it. Raises SerializationError if it is invalid."""
+    references = () if client is None else client.references_of(schema)
+    try:
+        return load_format(schema.schema_type).prepared(schema.schema_str, references)
+    except ValueError as error:
+        raise SerializationError(f"invalid {schema.schema_type} schema: {error!s:.1000}") from error
+
+
+def needed_context(ctx: SerializationContext | None) -> SerializationContext:
+    """The context for a callable of the application. Raises TypeError without one."""
+    if ctx is None:
+        raise TypeError("to_dict and from_dict need a SerializationContext")
+    return ctx
 
 
 class WriterSchemas:
@@ -86,7 +103,7 @@ def latest_schema(client: SchemaRegistryClient, subject: str, latest: LatestSche
 class ReaderSchemas:
     """The schemas that a deserializer reads a message with."""
 
-    def __init__(self, client: SchemaRegistryClient, settings: DeserializerSettings, schema_type: str) -> None:
+    def __init__(self, client: SchemaRegistryClient | None, settings: DeserializerSettings, schema_type: str) -> None:
         self._client = client
         self._settings = settings
         self._schema_type = schema_type
@@ -100,17 +117,18 @@ class ReaderSchemas:
     def writer(self, schema_id: SchemaId) -> Schema:
         """The schema that a message was written with. Raises SerializationError for one of another format,
         SchemaRegistryError for an unknown one."""
+        client = checked_client(self._client)
         if schema_id.id is not None:
-            found = self._client.get_schema(schema_id.id)
+            found = client.get_schema(schema_id.id)
         else:
-            found = self._client.get_schema_by_guid(str(schema_id.guid))
+            found = client.get_schema_by_guid(str(schema_id.guid))
         if found.schema_type != self._schema_type:
             raise SerializationError(f"the message's schema is {found.schema_type}, not {self._schema_type}")
         return found
 
     def latest(self, ctx: SerializationContext | None, record_name: str | None) -> Schema | None:
         """The schema of the version that the settings name in place of the written one; None if they name none."""
-        if not self._settings.latest or ctx is None:
+        if not self._settings.latest or ctx is None or self._client is None:
             return None
         subject = self._settings.subject_name(ctx, record_name)
         return None if subject is None else latest_schema(self._client, subject, self._settings.latest).schema

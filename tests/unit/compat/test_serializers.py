@@ -10,12 +10,14 @@ from typing import Any
 
 import confluent_kafka.schema_registry as theirs
 import confluent_kafka.schema_registry.avro as their_avro
+import confluent_kafka.schema_registry.json_schema as their_json
 import confluent_kafka.schema_registry.serde
 import confluent_kafka.serialization
 import pytest
 
 import deltaq.schema_registry as ours
 import deltaq.schema_registry.avro as our_avro
+import deltaq.schema_registry.json_schema as our_json
 from deltaq.errors import InvalidConfig
 from deltaq.serde.serializers import MessageField, SerializationContext
 from deltaq.store import MemoryStore
@@ -129,6 +131,22 @@ def test_a_readers_schema_gives_what_it_gives_in_confluent_kafka(pair):
     record = our_avro.AvroDeserializer(pair.ours, reader)(data, our_context)
     assert record == {"id": 5.0, "extra": "none"}
     assert record == their_avro.AvroDeserializer(pair.theirs, reader)(data, their_context)
+
+
+@pytest.mark.parametrize("draft", [None, "http://json-schema.org/draft-07/schema#"])
+@pytest.mark.parametrize("value", [{"id": 5, "note": "ü"}, {"id": 2**40}, {"id": 1.0}])
+def test_json_bytes_and_values_are_those_of_confluent_kafka(pair, draft, value):
+    their_context, our_context = contexts()
+    schema = {"title": "Order", "type": "object", "properties": {"id": {"type": "number"}}, "required": ["id"]}
+    text = json.dumps(schema if draft is None else {"$schema": draft, **schema})
+    data = our_json.JSONSerializer(text, pair.ours)(value, our_context)
+    assert data == their_json.JSONSerializer(text, pair.theirs)(value, their_context)
+    assert data is not None
+    for ours_reads, theirs_reads in ((None, None), (text, text)):
+        found = our_json.JSONDeserializer(ours_reads, schema_registry_client=pair.ours)(data, our_context)
+        assert found == value
+        expected = their_json.JSONDeserializer(theirs_reads, schema_registry_client=pair.theirs)(data, their_context)
+        assert found == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,242 @@
+"""JSON Schema: the only door to `jsonschema` and `referencing`, which check schemas and values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import Draft3Validator, validator_for
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
+
+from deltaq.schema_registry.compatibility import json_schema
+from deltaq.schema_registry.formats import NamedText
+from deltaq.serde.errors import SerializationError
+from deltaq.serde.json_text import compact_json, strict_json
+
+_BESIDE_OTHERS = frozenset(("else", "exclusiveMaximum", "exclusiveMinimum", "maxContains", "minContains", "then"))
+"""Keywords that `jsonschema` reads together with another one."""
+_IGNORES_SIBLINGS = ("draft-03", "draft-04", "draft-06", "draft-07")
+"""Drafts in which nothing beside a `$ref` has a meaning."""
+_UNEVALUATED = {"unevaluatedProperties": "additionalProperties", "unevaluatedItems": "items"}
+_EVALUATING = frozenset(
+    ("$dynamicRef", "$recursiveRef", "$ref", "allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf")
+)
+_NOT_SCHEMAS = ("const", "default", "enum", "examples")
+_SAME_VALUE = frozenset(("allOf", "anyOf", "else", "if", "not", "oneOf", "then"))
+"""Keywords whose subschemas judge the whole value."""
+_ANYTHING: dict[str, Any] = {}
+
+
+def canonical(text: str) -> str:
+    """The schema without white space. Raises ValueError."""
+    return json.dumps(strict_json(text), separators=(",", ":"), ensure_ascii=False)
+
+
+def normalized(text: str) -> str:
+    """The schema without white space and with sorted keywords. Raises ValueError."""
+    return json.dumps(strict_json(text), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def parse(text: str, references: Sequence[NamedText]) -> SchemaNode:
+    """The root of a schema. Raises ValueError for a schema that its draft does not allow, a reference to nothing, and a
+    regular expression that Python does not know."""
+    return _parsed(text, tuple(references))
+
+
+@lru_cache(maxsize=1000)
+def _parsed(text: str, references: tuple[NamedText, ...]) -> SchemaNode:
+    schema = strict_json(text)
+    if not isinstance(schema, dict | bool):
+        raise ValueError("a JSON schema is an object or a boolean")
+    named = schema.get("$schema") if isinstance(schema, dict) else None
+    if named is not None and validator_for(schema, default=None) in (None, Draft3Validator):
+        raise ValueError(f"the draft {named!r:.100} is not known: use 4, 6, 7, 2019-09 or 2020-12")
+    draft = validator_for(schema)
+    specification = specification_with(_address(draft))
+    # With a registry of its own, a validator fetches nothing from the network.
+    registry: Registry[Any] = Registry()
+    for reference in references:
+        contents = strict_json(reference.text)
+        resource: Resource[Any] = Resource.from_contents(contents, default_specification=specification)
+        registry = registry.with_resource(reference.name, resource)
+    root = specification.create_resource(schema)
+    try:
+        draft.check_schema(schema)
+        node = SchemaNode(schema, draft(schema, registry=registry), registry.resolver_with_root(root))
+        _check_parts(node)
+    except SchemaError as error:
+        raise ValueError(f"{'/'.join(map(str, error.path)) or 'the schema'}: {error.message[:500]}") from error
+    except Unresolvable as error:
+        raise ValueError(f"the reference {error.ref!r:.200} leads nowhere; name it in `references`") from error
+    except re.error as error:
+        raise ValueError(f"{error.pattern!r:.200} is no regular expression of Python: {error}") from error
+    return node
+
+
+def incompatibilities(reader: SchemaNode, writer: SchemaNode) -> list[str]:
+    """Why values of the writer's schema may not conform to the reader's; empty if they do."""
+    return json_schema.incompatibilities(reader, writer)
+
+
+class SchemaNode:
+    """A schema at its place in a document."""
+
+    def __init__(self, schema: Any, validator: Any, resolver: Any) -> None:
+        self.schema = schema
+        self._validator = validator
+        self._resolver = resolver
+
+    @property
+    def dialect(self) -> str:
+        """The address of the draft."""
+        return _address(self._validator)
+
+    @cached_property
+    def keywords(self) -> Mapping[str, Any]:
+        """The keywords that constrain values. `format` is not among them: it is not checked."""
+        if self.schema is False:
+            return {"not": _ANYTHING}
+        if self.schema is True:
+            return _ANYTHING
+        if "$ref" in self.schema and any(draft in self.dialect for draft in _IGNORES_SIBLINGS):
+            return {"$ref": self.schema["$ref"]}
+        known = self._validator.VALIDATORS.keys() - {"format"} | _BESIDE_OTHERS
+        found = {keyword: value for keyword, value in self.schema.items() if keyword in known}
+        for keyword, plain in _UNEVALUATED.items():
+            # The plain keyword leaves nothing unevaluated. Without it and without subschemas that evaluate parts of the
+            # value, the two mean the same.
+            if keyword in found and (plain in found or not found.keys() & _EVALUATING):
+                found.setdefault(plain, found.pop(keyword))
+        return found
+
+    def at(self, *path: str | int) -> SchemaNode:
+        """The subschema at a path."""
+        found: Any = self.keywords
+        for step in path:
+            found = found[step]
+        return self.placed(found)
+
+    def placed(self, schema: Any) -> SchemaNode:
+        """A subschema of this one."""
+        return self._placed(schema, self._resolver)
+
+    def literal(self, schema: dict[str, Any]) -> SchemaNode:
+        """Another schema of the same draft."""
+        return SchemaNode(schema, self._validator.evolve(schema=schema), self._resolver)
+
+    def resolve(self, reference: str) -> SchemaNode:
+        """The schema that a reference stands for. Raises Unresolvable."""
+        found = self._resolver.lookup(reference)
+        return self._placed(found.contents, found.resolver)
+
+    def _placed(self, schema: Any, resolver: Any) -> SchemaNode:
+        if isinstance(schema, dict) and ("$id" in schema or "id" in schema):
+            resolver = resolver.in_subresource(specification_with(self.dialect).create_resource(schema))
+        # As jsonschema itself makes the validator of a part; no public parameter has the place of the part.
+        return SchemaNode(schema, self._validator.evolve(schema=schema, _resolver=resolver), resolver)
+
+    def admits(self, value: Any) -> bool:
+        """Whether a value conforms."""
+        return bool(self._validator.is_valid(value))
+
+    def first_error(self, value: Any) -> ValidationError | None:
+        """The most telling reason why a value does not conform; None if it does."""
+        error: ValidationError | None = best_match(self._validator.iter_errors(value))
+        return error
+
+    @property
+    def name(self) -> str | None:
+        """The name that a subject can have: the title."""
+        title = self.schema.get("title") if isinstance(self.schema, dict) else None
+        return title if isinstance(title, str) else None
+
+
+def _address(draft: Any) -> str:
+    """The address of a draft's validator."""
+    return str(draft.META_SCHEMA.get("$id") or draft.META_SCHEMA.get("id"))
+
+
+def _check_parts(node: SchemaNode) -> None:
+    """Look up the references in a schema and its parts, and try their regular expressions."""
+    schema = node.schema
+    if not isinstance(schema, dict):
+        return
+    _check_circles(node, frozenset())
+    if isinstance(reference := schema.get("$ref"), str):
+        node.resolve(reference)
+    for pattern in node.keywords.get("patternProperties", ()):
+        re.compile(pattern)  # the drafts themselves do not all check it
+    for keyword, part in schema.items():
+        if keyword not in _NOT_SCHEMAS:
+            for child in _children(part):
+                _check_parts(node.placed(child))
+
+
+def _check_circles(node: SchemaNode, entered: frozenset[int]) -> None:
+    """Raises ValueError if a schema refers to itself for the same value: no validation of it would end."""
+    if id(node.schema) in entered:
+        raise ValueError("the schema refers to itself without a property or an item between")
+    entered |= {id(node.schema)}
+    if isinstance(reference := node.keywords.get("$ref"), str):
+        _check_circles(node.resolve(reference), entered)
+    for keyword in _SAME_VALUE & node.keywords.keys():
+        for child in _children(node.keywords[keyword]):
+            _check_circles(node.placed(child), entered)
+
+
+def _children(part: Any) -> Iterator[Any]:
+    if isinstance(part, dict):
+        yield part
+    elif isinstance(part, list):
+        yield from (child for child in part if isinstance(child, dict))
+
+
+# --- values ---
+
+prepared = parse
+"""The schema for `check`."""
+
+
+def encode(value: Any, dump: Callable[[Any], Any] | None) -> bytes:
+    """The value as JSON, by default without spaces. Raises SerializationError, also for NaN: other programs cannot read
+    it."""
+    try:
+        if dump is not None:
+            text = dump(value)
+        else:
+            text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode() if isinstance(text, str) else bytes(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise SerializationError(str(error)[:1000]) from error
+
+
+def decode(payload: bytes, load: Callable[[bytes], Any] | None) -> Any:
+    """The value of JSON. Raises SerializationError."""
+    try:
+        return json.loads(payload) if load is None else load(payload)
+    except (ValueError, RecursionError) as error:
+        raise SerializationError(f"not JSON: {error!s:.1000}") from error
+
+
+def check(schema: SchemaNode, value: Any) -> None:
+    """Raises SerializationError with the field that does not conform. The value may be private, so it is not shown."""
+    try:
+        error = schema.first_error(value)
+    except RecursionError:
+        raise SerializationError("the value is nested too deeply") from None
+    if error is None:
+        return
+    if error.validator in ("additionalProperties", "dependentRequired", "required", "unevaluatedProperties"):
+        reason = error.message[:500]  # it names fields only
+    elif error.validator is None:
+        reason = "no value is allowed"
+    else:
+        wanted = f"{error.validator} {compact_json(error.validator_value):.200}"
+        reason = f"{type(error.instance).__name__} does not conform to {wanted}"
+    raise SerializationError(reason, field=".".join(map(str, error.absolute_path)) or None)

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka
+.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,9 +64,12 @@ lint: $(INSTALLED) ## Check format, lint and types; seconds if little has change
 check: lint ## Check format, lint, types and the project's own rules
 	@$(PY) -m pytest --quiet tests/test_tidy.py tests/test_vocabulary.py
 
-test: lint ## Check format, lint and types, then run all tests except soak tests; ARGS="-k commit" selects
+test: lint ## Check format, lint and types, then run the tests; ARGS="-k commit" selects
 	@java -version >/dev/null 2>&1 || echo "No Java found: the tests that need it will be skipped; the end of the report says how to install it."
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
+
+test-long: $(INSTALLED) ## Run the tests with all seeds, examples and crash points, and the long ones; 40 minutes
+	@DELTAQ_TESTS=long $(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-minio: $(INSTALLED) servers ## Run the object store tests on MinIO, and the store contract tests on versitygw
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest $(PARALLEL) -m s3_server $(ARGS)

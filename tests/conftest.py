@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from deltaq.store import forget_memory_store, inotify, open_store
 from examples.replicas.postgres import NoPostgres, find_programs
+from tests.depth import LONG, depth
 from tests.examples.browser import find_chromium
 
 if TYPE_CHECKING:
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # How long one example takes says something about the machine, not about deltaq.
-settings.register_profile("deltaq", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile(
+    "deltaq",
+    max_examples=depth(40, 100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
 # For `make fast`: --hypothesis-profile=few.
 settings.register_profile("few", settings.get_profile("deltaq"), max_examples=10)
 settings.load_profile("deltaq")
@@ -98,6 +105,12 @@ NEEDS = (
         "inotify, which only Linux has",
         "elsewhere readers poll, and the contract of stores is what holds there",
         lambda config: inotify.is_supported(),
+    ),
+    Need(
+        "long",
+        "tens of seconds each",
+        "make test-long",
+        lambda config: LONG or "long" in config.option.markexpr,
     ),
     Need(
         "soak",

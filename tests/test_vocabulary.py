@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
@@ -88,6 +89,13 @@ def _names(path: str, text: str) -> Iterator[tuple[int, str]]:
             yield from ((number, name) for name in LIKE_CODE.findall(line))
 
 
+@functools.cache  # a few thousand names make up all code
+def _retired_part(name: str) -> str | None:
+    """What to write instead of the first given-up word in a name; None if there is none."""
+    found = NAMES.search(_words(name))
+    return _instead(IN_NAMES, found) if found else None
+
+
 def retired(path: str, text: str) -> list[str]:
     """Every place of a given-up word, with what to write."""
     wrong = []
@@ -98,9 +106,11 @@ def retired(path: str, text: str) -> list[str]:
                 for found in TEXT.finditer(_words(line))
             ]
     if NAMES.search(_words(text)):
-        for number, name in _names(path, text):
-            if found := NAMES.search(_words(name)):
-                wrong.append(f"{path}:{number} {name}: write {_instead(IN_NAMES, found)}")
+        wrong += [
+            f"{path}:{number} {name}: write {instead}"
+            for number, name in _names(path, text)
+            if (instead := _retired_part(name))
+        ]
     return wrong
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.crash.harness import Findings, Harness
 from tests.crash.member_faults import CRASHES, NO_CRASHES, run_group
+from tests.depth import depth
 
 
 def killed(root: str, folder: Path) -> Findings:
@@ -109,11 +110,11 @@ def test_a_killed_and_restarted_server_loses_nothing_and_all_clients_go_on(own_s
 @pytest.mark.fault("C3", "R1", "R4")
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 def test_members_killed_stopped_and_closed_in_a_few_rounds_lose_and_skip_nothing(local_root, tmp_path, strategy):
-    run = run_group(local_root, tmp_path, 7, 6, CRASHES, strategy)
+    run = run_group(local_root, tmp_path, 7, depth(3, 6), CRASHES, strategy)
     assert run.findings.commits["ok"] > 0
 
 
 @pytest.mark.fault("R7")
 def test_members_that_join_and_leave_in_a_few_rounds_read_each_record_once(local_root, tmp_path):
-    run = run_group(local_root, tmp_path, 7, 6, NO_CRASHES, "cooperative-sticky")
+    run = run_group(local_root, tmp_path, 7, depth(3, 6), NO_CRASHES, "cooperative-sticky")
     assert set(run.deliveries.values()) == {1}

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.spark
 KILLS = int(os.environ.get("DELTAQ_CRASH_KILLS", "20"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.fault("P3")
 def test_a_query_killed_between_the_two_commits_writes_each_window_once(

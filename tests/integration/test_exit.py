@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.depth import depth
+
 PROGRAM = """
 import sys
 
@@ -45,7 +47,7 @@ main()
 @pytest.mark.fault("P14")
 @pytest.mark.parametrize("program", [PROGRAM, DROPPED], ids=["held until the end", "dropped just before it"])
 def test_a_program_without_close_exits_cleanly_and_leaves_its_group(tmp_path, program):
-    for _ in range(3):
+    for _ in range(depth(1, 3)):
         done = subprocess.run(
             [sys.executable, "-c", program, str(tmp_path / "root")], capture_output=True, text=True, timeout=60
         )

@@ -21,6 +21,7 @@ from benchmarks.ageing import BackdatedStore
 from deltaq import AdminClient, Consumer, KafkaError, TopicPartition
 from deltaq.names import checkpoint_version, entry_version, topic_log
 from deltaq.testing import ManualClock
+from tests.depth import depth
 from tests.doubles.reading import eventually
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic, seen_by_consumers
 
@@ -271,7 +272,9 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=15, stateful_step_count=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=depth(5, 15),
+    stateful_step_count=25,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 
 

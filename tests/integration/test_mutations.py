@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from deltaq import Corrupt, Incompatible, Producer, Topic
 from deltaq.store import MemoryStore
+from tests.depth import depth
 
 Snapshot = tuple[tuple[str, bytes], ...]
 
@@ -81,7 +82,7 @@ def keys(suffix: str) -> list[str]:
 
 
 @pytest.mark.fault("B1")
-@settings(max_examples=500)
+@settings(max_examples=depth(150, 500))
 @given(st.data(), st.sampled_from(KINDS), st.integers(0, 5000), st.binary(min_size=1, max_size=40))
 def test_any_single_change_of_a_log_entry_is_reported_or_harmless(data, kind, at, more):
     victim = data.draw(st.sampled_from(keys(".json")))
@@ -101,7 +102,7 @@ def test_every_changed_digit_in_the_newest_entry_is_reported():
 
 
 @pytest.mark.fault("B2")
-@settings(max_examples=500)
+@settings(max_examples=depth(150, 500))
 @given(st.data(), st.sampled_from(KINDS), st.integers(0, 5000), st.binary(min_size=1, max_size=40))
 def test_any_single_change_of_a_data_file_is_reported(data, kind, at, more):
     victim = data.draw(st.sampled_from(keys(".parquet")))

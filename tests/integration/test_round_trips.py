@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deltaq import Consumer, KafkaError, Message, MessageTooLarge, Producer, Topic, TopicPartition
+from tests.depth import depth
 
 YEAR_2262_MS = 9_223_372_036_854  # the end of 64-bit nanoseconds, on the eleventh of April
 CONTENT = st.none() | st.binary(max_size=40) | st.sampled_from([b"", b"\0", b"\0" * 9, b"\xff\xfe", "é☃".encode()])
@@ -30,7 +31,7 @@ RECORDS = st.fixed_dictionaries(
         "partition": st.integers(0, 2),
     }
 )
-SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=depth(15, 40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=["local_root", "memory_root", pytest.param("s3_server_root", marks=pytest.mark.s3_server)])

@@ -11,6 +11,7 @@ import pytest
 
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.testing.simulation.network import CrashPoint, Faults
+from tests.depth import depth
 from tests.simulation.run import simulate
 from tests.simulation.scenario import Scenario
 
@@ -57,7 +58,7 @@ def operations(victim: str) -> int:
 )
 def test_a_crash_at_any_store_operation_loses_and_doubles_nothing(victim, after):
     assert operations(victim) > 5
-    for number in range(1, operations(victim) + 1):
+    for number in range(1 + after, operations(victim) + 1, depth(3, 1)):
         verdict = simulate(SEED, QUIET, CrashPoint(victim, number, after))
         where = f"{victim} crashed {'after' if after else 'before'} its store operation {number}"
         assert verdict.happened[f"crashed {'after' if after else 'before'} an operation"] == 1, where
@@ -77,7 +78,7 @@ def test_the_group_replaces_a_member_that_crashed_after_any_of_its_writes(victim
     assert not undisturbed.problems
     assert undisturbed.happened["a partition was released"]
     happened: Counter[str] = Counter()
-    for number, operation, key in undisturbed.store_writes[victim]:
+    for number, operation, key in undisturbed.store_writes[victim][:: depth(2, 1)]:
         verdict = simulate(SEED, SHARED, CrashPoint(victim, number, after=True))
         where = f"{victim} crashed after its store operation {number}, {operation} {key}"
         assert verdict.happened["crashed after an operation"] == 1, where
@@ -176,7 +177,7 @@ def test_another_maintainer_goes_on_wherever_one_crashed(maintainers, first_seed
     """Between two writes of one process the store stays as it is, so these are all the states it can leave behind: it
     crashed behind one write, or before the next one. Beside another maintainer, each step is tried twice."""
     seed, writes = maintenance(maintainers, first_seed)
-    for number in crash_points(writes, of_each_step=maintainers > 1)[share]:
+    for number in crash_points(writes, of_each_step=maintainers > 1)[share][:: depth(3, 1)]:
         verdict = simulate(
             seed, replace(MAINTAINED, maintainers=maintainers), CrashPoint("maintainer-0.0", number, after)
         )

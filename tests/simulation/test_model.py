@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from deltaq import AdminClient, Consumer, KafkaError, KafkaException, Message, NewTopic, Producer, TopicPartition
 from deltaq.testing.simulation.network import Faults
 from deltaq.testing.simulation.world import Machine, World
+from tests.depth import depth
 from tests.simulation.actors.clients import seen, token_in
 from tests.simulation.actors.injection import result_of
 from tests.simulation.audit.topic import places
@@ -231,7 +232,9 @@ class Model(RuleBasedStateMachine):
 
 
 Model.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=40, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow]
+    max_examples=depth(10, 30),
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import depth
 from tests.simulation.run import simulate
 from tests.simulation.scenario import scenario_of
 from tests.simulation.seeds import missing, results
@@ -30,13 +31,13 @@ def seed_with_all_maintenance() -> int:
 @pytest.mark.fault("P1", "P2", "P3", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "S3", "C1", "C4")
 @pytest.mark.fault("M1", "M2", "M3", "M4", "M5", "M7")
 def test_no_guarantee_is_broken_under_injected_faults():
-    run_seeds(60, None)
+    run_seeds(depth(24, 60), None)
 
 
 @pytest.mark.fault("R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "C3")
 @pytest.mark.timeout(900)
 def test_no_guarantee_of_groups_is_broken_under_injected_faults():
-    run_seeds(100, "groups")
+    run_seeds(depth(40, 300), "groups")
 
 
 def run_seeds(count: int, kind: str | None) -> None:
@@ -50,7 +51,7 @@ def run_seeds(count: int, kind: str | None) -> None:
     assert not missing(happened, kind)
 
 
-@settings(max_examples=5)
+@settings(max_examples=depth(2, 5))
 @given(st.integers(0, 10**9))
 def test_a_seed_gives_the_same_run_again(seed):
     one, two = simulate(seed), simulate(seed)

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.ageing import BackdatedStore
 from deltaq import AdminClient, TopicPartition
 from deltaq.testing import ManualClock
+from tests.depth import depth
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
 from tests.integration.test_maintenance_model import HOUR_MS, PARTITIONS, POLICIES, YEAR_2262_MS, Model
 from tests.spark.native_spark import NativeSpark
@@ -80,7 +81,7 @@ class RandomRun:
 
 
 @pytest.mark.fault("W2")
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", depth(POLICIES[-1:], POLICIES))
 def test_native_delta_agrees_with_the_model_after_each_step(native: NativeSpark, policy: str) -> None:
     story = RandomRun(native, policy, seed=1)
     story.play(steps=9)

@@ -112,6 +112,7 @@ def test_both_clocks_are_merged_with_microseconds_kept(
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(2 * DEADLINE_S + 60)
 def test_a_pipeline_killed_in_the_middle_yields_each_message_exactly_once(
     root: str, produce: Produce, tmp_path: Path, child_environment: dict[str, str]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from deltaq import OFFSET_INVALID, Consumer, Producer, Topic, TopicPartition
+from tests.depth import depth
 from tests.doubles.compaction import compact
 from tests.doubles.reading import TIMEOUT_S
 
@@ -120,4 +121,4 @@ class ConsumerAgainstList(RuleBasedStateMachine):
 
 
 TestConsumerAgainstList = pytest.mark.slow(ConsumerAgainstList.TestCase)
-TestConsumerAgainstList.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestConsumerAgainstList.settings = settings(max_examples=depth(15, 40), stateful_step_count=30, deadline=None)

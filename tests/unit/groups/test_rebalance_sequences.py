@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from deltaq.groups.assignors import ASSIGNORS
 from deltaq.groups.rebalance import Strategies, joined, left, needs_rebalance, released, resized, strategies
 from deltaq.groups.state import GroupHead, Key, Owner, TopicSize, matching, parse_head
+from tests.depth import depth
 from tests.doubles.groups import new_member
 
 TOPICS = ("ta", "tb", "u")
@@ -163,5 +164,5 @@ def machine(name: str) -> type[GroupMachine]:
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_random_changes_keep_the_rules_of_a_group(name: str) -> None:
     case = machine(name).TestCase
-    case.settings = settings(stateful_step_count=20)
+    case.settings = settings(max_examples=depth(25, 100), stateful_step_count=20)
     case("runTest").runTest()

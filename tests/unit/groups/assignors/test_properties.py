@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deltaq.groups.assignors import ASSIGNORS, MemberSubscription
 from deltaq.groups.assignors.subscription import Assignment, TopicPartition
+from tests.depth import depth
 
 TOPICS = ("ta", "tb", "tc")
 
@@ -111,7 +112,7 @@ def test_sticky_moves_no_more_to_a_joining_member_than_its_share(partitions: dic
         assert set(after[member.member_id]) <= set(member.owned)
 
 
-@settings(max_examples=400)
+@settings(max_examples=depth(80, 400))
 @given(
     partitions=partitions_of_topics,
     changes=partitions_of_topics,

@@ -1,0 +1,15 @@
+"""How far the tests search: `make test` takes some of the seeds, examples and crash points, `make test-long` all."""
+
+from __future__ import annotations
+
+import os
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LONG = os.environ.get("DELTAQ_TESTS") == "long"
+
+
+def depth(some: T, everything: T) -> T:
+    """`everything` in long tests, otherwise `some`."""
+    return everything if LONG else some

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -133,6 +134,37 @@ class Output:
     def note(self, text: str) -> None:
         """Print a remark for people, apart from the output."""
         sys.stderr.write(f"deltaq: {printable(text)}\n")
+
+    @contextmanager
+    def progress(self, unit: str) -> Iterator[Callable[[str, int, int], None]]:
+        """Within it, the function shows how far a piece of work has come: (name, done, total). For people only."""
+        if self.is_json or not sys.stderr.isatty():
+            yield lambda _name, _done, _total: None
+            return
+        from rich import progress  # noqa: PLC0415 - only copies show progress
+
+        class Rate(progress.ProgressColumn):
+            """Pieces per second."""
+
+            def render(self, task: progress.Task) -> Text:
+                return Text(f"{task.speed or 0:,.0f}/s")
+
+        columns = (
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.TextColumn("{task.completed:,} of {task.total:,} " + unit),
+            Rate(),
+            progress.TimeRemainingColumn(),
+        )
+        with progress.Progress(*columns, console=Console(stderr=True)) as shown:
+            tasks: dict[str, progress.TaskID] = {}
+
+            def show(name: str, done: int, total: int) -> None:
+                if name not in tasks:
+                    tasks[name] = shown.add_task(name, total=total)
+                shown.update(tasks[name], completed=done, total=total)
+
+            yield show
 
     def _print(self, table: Table) -> None:
         console = Console(width=None if self.is_terminal else _WIDE, highlight=False, emoji=False, markup=False)

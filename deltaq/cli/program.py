@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from deltaq.cli import groups, messages, topics
+from deltaq.cli import copies, groups, messages, topics
 from deltaq.cli.command import Commands
 from deltaq.cli.produce import produce
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -30,6 +30,7 @@ def program() -> Commands:
     commands.add_group("groups", groups.COMMANDS)
     commands.add("produce")(produce)
     messages.add_commands(commands)
+    copies.add_commands(commands)
     return commands
 
 

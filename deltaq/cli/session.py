@@ -40,7 +40,7 @@ class Session:
         clock: Clock,
     ) -> Session:
         """The session that the shared options ask for. Raises InvalidConfig. Reads nothing but `command_config`."""
-        conf = {} if command_config is None else _settings_of_file(command_config)
+        conf = {} if command_config is None else settings_of_file(command_config, "--command-config")
         conf |= _settings(settings, "--set")
         if root is not None:
             conf[_ROOT] = root
@@ -84,13 +84,14 @@ class Session:
         return Session({**self.conf, _ROOT: root}, self.clock, self.out)
 
 
-def _settings_of_file(path: Path) -> dict[str, str]:
+def settings_of_file(path: Path, option: str) -> dict[str, str]:
+    """The NAME=VALUE lines of the file that an option names. Raises InvalidConfig, which shows no line."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"--command-config {path}: {error}", key="--command-config") from None
+        raise InvalidConfig(f"{option} {path}: {error}", key=option) from None
     stripped = (line.strip() for line in lines)
-    return _settings([line for line in stripped if line and not line.startswith("#")], f"--command-config {path}")
+    return _settings([line for line in stripped if line and not line.startswith("#")], f"{option} {path}")
 
 
 def _settings(pairs: Sequence[str], where: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deltaq.tools.copying import CopyProgress, CopyReport, copy
 from deltaq.tools.differences import Difference, diff
 from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
@@ -11,6 +12,8 @@ from deltaq.tools.statistics import MessageSize, TopicStats, stats
 from deltaq.tools.writing import Sending, transform
 
 __all__ = [
+    "CopyProgress",
+    "CopyReport",
     "Difference",
     "Last",
     "MessageSize",
@@ -22,6 +25,7 @@ __all__ = [
     "TopicStats",
     "commit_resets",
     "committed_offsets",
+    "copy",
     "diff",
     "first",
     "foldl",

@@ -16,7 +16,7 @@ from itertools import starmap, zip_longest
 from deltaq.delta.actions import Action, Add, Entry, Remove
 from deltaq.errors import Corrupt
 from deltaq.topics.offset_index import OffsetIndex
-from deltaq.topics.state import Batch, DataFile, PendingSegment, TopicHead, add_action, data_file
+from deltaq.topics.state import Batch, DataFile, PendingSegment, TopicHead, add_action, data_file, placed_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,8 @@ def raised_min_upload_version(head: TopicHead, min_upload_version: int, now_ms: 
 
 
 def _add(segment: PendingSegment, indexed: Sequence[str]) -> Add:
-    records = segment.rewritten
-    if records is None:
-        raise ValueError(f"{segment.path!r} has new records, which only an append can commit")
-    first, batches = 0, []
-    for (partition, rows), (base, end) in zip(segment.shares, records.ranges, strict=True):
-        dense = [partition, base, first, rows]
-        batches.append(dense if rows == end - base else [*dense, end])
-        first += rows
-    return add_action(segment, batches, records.version, indexed)
+    batches = placed_batches(segment)
+    return add_action(segment, batches, 0 if segment.rewritten is None else segment.rewritten.version, indexed)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -382,16 +382,47 @@ def appended(
     return after, [*actions, after.action()]
 
 
+def copied(
+    head: TopicHead, version: int, segment: PendingSegment, now_ms: int, indexed: Sequence[str] = ()
+) -> list[Action]:
+    """The actions that append records of a source topic, with the offsets that they have there, in entry `version`.
+
+    Each share of the segment begins where its partition ends in `head`; gaps belong to it. `indexed` is as in
+    `appended`.
+    """
+    batches = placed_batches(segment)
+    ends = {batch[0]: batch[4] if len(batch) == 5 else batch[1] + batch[3] for batch in batches}
+    offsets = tuple(ends.get(partition, end) for partition, end in enumerate(head.next_offsets))
+    after = replace(head, next_offsets=offsets, time_ms=max(now_ms, head.time_ms))
+    return [add_action(segment, batches, version, indexed, data_change=True), after.action()]
+
+
+def placed_batches(segment: PendingSegment) -> list[list[int]]:
+    """The batches, as the format writes them, of a segment whose records have offsets already."""
+    records = segment.rewritten
+    if records is None:
+        raise ValueError(f"{segment.path!r} has new records, which only an append can commit")
+    first, batches = 0, []
+    for (partition, rows), (base, end) in zip(segment.shares, records.ranges, strict=True):
+        dense = [partition, base, first, rows]
+        batches.append(dense if rows == end - base else [*dense, end])
+        first += rows
+    return batches
+
+
 def add_action(
     segment: PendingSegment,
     batches: list[list[int]],
     version: int,
     indexed: Sequence[str],
     append_time_ms: int | None = None,
+    *,
+    data_change: bool | None = None,
 ) -> Add:
     """The action that adds a segment with these batches, as the format writes them, of records up to entry `version`.
 
-    `append_time_ms`: the timestamp that the commit gives to all of its records.
+    `append_time_ms`: the timestamp that the commit gives to all of its records. `data_change`: whether the records are
+    new in this table; None where only those without offsets are.
     """
     low, high = (
         (append_time_ms, append_time_ms)
@@ -413,7 +444,7 @@ def add_action(
         path=segment.path,
         size=segment.size,
         modification_time=segment.modified_ms,
-        data_change=segment.rewritten is None,
+        data_change=segment.rewritten is None if data_change is None else data_change,
         stats=file_stats(segment.rows, _own_statistics(segment, batches), segment.statistics, indexed),
         tags={BATCHES_TAG: compact_json(batches), FILE_TAG: compact_json(about)},
     )

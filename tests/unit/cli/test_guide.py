@@ -45,6 +45,7 @@ def test_the_commands_of_the_guide_print_what_it_says(
     deltaq: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DELTAQ_ROOT", "./deltaq-data")
     found = list(_commands(GUIDE.read_text()))
     assert found
     for line, command, expected in found:

@@ -1,0 +1,95 @@
+"""`deltaq copy`, `backup` and `restore`: topics and the offsets of groups in another root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from deltaq.cli.command import Argument, Commands, Option, fail
+from deltaq.cli.output import Column, as_count
+from deltaq.cli.session import Session, settings_of_file
+
+Topics = Annotated[
+    list[str] | None,
+    Option("--topic", "-t", metavar="PATTERN", help="Only these topics, as 'orders*'. May be repeated."),
+]
+Folder = Annotated[Path, Argument(help="The folder of the backup, a root of its own.", metavar="FOLDER")]
+
+
+def copy(
+    session: Session,
+    source: Annotated[str, Argument(help="Folder or URL of the root to copy from.", metavar="SOURCE")],
+    target: Annotated[str, Argument(help="Folder or URL of the root to copy to.", metavar="TARGET")],
+    topics: Topics = None,
+    groups: Annotated[bool, Option("--groups", help="Copy the committed offsets of all groups, too.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
+    source_config: Annotated[
+        Path | None, Option("--source-config", metavar="FILE", help="Settings for SOURCE, as in --command-config.")
+    ] = None,
+    target_config: Annotated[
+        Path | None, Option("--target-config", metavar="FILE", help="Settings for TARGET, as in --command-config.")
+    ] = None,
+) -> None:
+    """Copy topics to another root, with the same offsets, timestamps, keys, values and headers.
+
+    A copy that was interrupted goes on where it ended: run the same command again. Only copies may write the topics at
+    the target.
+    """
+    confs = []
+    for root, path in ((source, source_config), (target, target_config)):
+        own = {} if path is None else settings_of_file(path, "--source-config" if root == source else "--target-config")
+        confs.append({**session.conf, **own, "bootstrap.servers": root})
+    _copy(session, confs[0], confs[1], topics, groups=groups, follow=follow)
+
+
+def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
+    """Copy topics and the offsets of groups to a folder. Run again, it adds what is new."""
+    session.store  # noqa: B018 - a missing root is an error of the command line, as everywhere
+    _copy(session, session.conf, {"bootstrap.servers": str(folder)}, topics, groups=True, follow=False)
+
+
+def restore(session: Session, folder: Folder, topics: Topics = None) -> None:
+    """Copy topics and the offsets of groups from a backup to the root, where they must not exist."""
+    session.store  # noqa: B018 - as above
+    _copy(session, {"bootstrap.servers": str(folder)}, session.conf, topics, groups=True, follow=False)
+
+
+def _copy(
+    session: Session,
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    topics: list[str] | None,
+    *,
+    groups: bool,
+    follow: bool,
+) -> None:
+    from deltaq.tools.copying import copy as copy_topics  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+    with session.out.progress("messages") as progress:
+        report = copy_topics(
+            source,
+            target,
+            topics or ("*",),
+            groups=groups,
+            follow=follow,
+            notify=lambda found: progress(found.topic, found.copied, found.total),
+            clock=session.clock,
+        )
+    if session.out.is_json:
+        failures = {name: error.error.str() for name, error in report.failures.items()}
+        session.out.json({"topics": report.topics, "groups": sorted(report.groups), "failures": failures})
+    else:
+        rows = [{"topic": topic, "copied": count} for topic, count in report.topics.items()]
+        session.out.rows([Column("topic"), Column("copied", as_count)], rows)
+        for group in sorted(report.groups):
+            session.out.line(f"group {group}: offsets copied")
+    if report.failures:
+        fail("; ".join(f"{name}: {error.error.str()}" for name, error in report.failures.items()))
+
+
+def add_commands(commands: Commands) -> None:
+    """Add these commands to the top level."""
+    functions: Mapping[str, Callable[..., None]] = {"copy": copy, "backup": backup, "restore": restore}
+    for name, function in functions.items():
+        commands.add(name)(function)

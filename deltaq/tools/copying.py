@@ -1,0 +1,344 @@
+"""Copies of topics in other roots, with the same partitions, offsets, timestamps, keys, values and headers.
+
+A copy is a topic whose table names its source (`ORIGIN_PROPERTY`). How far it has come is said by its own end offsets,
+which each commit moves together with the records, so a copy that was killed goes on where it ended, and no record is
+there twice. Records are committed with the offsets that they have in the source: a gap, left by retention or key
+compaction, is a gap in the copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from deltaq import names
+from deltaq.admin import AdminClient
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.config import AdminConfig, parse_client_config
+from deltaq.delta.retry import error_pause_s
+from deltaq.delta.store_errors import raising_unavailable
+from deltaq.errors import InvalidConfig, KafkaException, OffsetOutOfRange, TopicExists, Unavailable, UnknownTopic
+from deltaq.maintenance.retention import plan_deletion
+from deltaq.metadata import topic_names
+from deltaq.parquet.segment import encode_segment
+from deltaq.root import open_root
+from deltaq.store import Store
+from deltaq.tools.copy_plan import (
+    ORIGIN_PROPERTY,
+    CopiedRows,
+    CopyPlan,
+    RowGathering,
+    TopicImage,
+    not_a_copy,
+    plan_copy,
+)
+from deltaq.topics.copy_log import CopyLog
+from deltaq.topics.log import TopicLog
+from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
+from deltaq.topics.ranges import read_ranges
+from deltaq.topics.rewrites import Trimmed
+from deltaq.topics.state import PendingSegment, RewrittenRecords, TopicHead
+
+_log = logging.getLogger("deltaq.tools")
+
+BYTES_AT_ONCE = 32 * 1024 * 1024
+"""Decoded bytes of the records in one commit of a copy, about."""
+
+COMMIT_TIMEOUT_S = 60.0
+TRIES = 6
+"""How often a topic is tried in a row if the store does not answer or the source changes, before that is raised."""
+
+FOLLOW_PAUSE_S = 0.5
+"""How often the sources are looked at for new records by a copy that follows them."""
+
+GROUPS_PAUSE_S = 30.0
+"""How often a copy that follows its source copies the offsets of groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyProgress:
+    """How far the copy of one topic has come: offsets that are copied of those that were to be copied in this run, and
+    the bytes written."""
+
+    topic: str
+    copied: int
+    total: int
+    bytes: int
+
+
+Notify = Callable[[CopyProgress], None]
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, and what failed, by name."""
+
+    topics: dict[str, int] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    failures: dict[str, KafkaException] = field(default_factory=dict)
+
+
+def copy(
+    source: Mapping[str, Any],
+    target: Mapping[str, Any],
+    topics: Iterable[str] = ("*",),
+    *,
+    groups: bool = False,
+    follow: bool = False,
+    notify: Notify = lambda _: None,
+    clock: Clock = SYSTEM_CLOCK,
+    bytes_at_once: int = BYTES_AT_ONCE,
+) -> CopyReport:
+    """Copy topics to another root, or continue earlier copies. `source` and `target` are configurations of clients.
+
+    `topics` are names or patterns such as `orders*`. A topic gets the settings and the number of partitions of its
+    source, and each record its partition, offset, timestamp, key, value and headers. With `groups`, the committed
+    offsets of all groups are copied, too; a group must have no members at the target. With `follow`, the call goes on
+    with new records and topics until it is interrupted. Nothing else may write a copy.
+
+    A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
+    (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
+    Corrupt, Incompatible, Unavailable, OutcomeUnknown. Raises InvalidConfig for a wrong configuration, Unavailable if
+    the source cannot be listed.
+    """
+    run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once)
+    groups_at = float("-inf")
+    while True:
+        run.topics()
+        if groups and clock.monotonic() >= groups_at + (GROUPS_PAUSE_S if follow else 0):
+            run.groups()
+            groups_at = clock.monotonic()
+        if not follow:
+            return run.report
+        clock.sleep(FOLLOW_PAUSE_S)
+
+
+class _CopyRun:
+    """One call of `copy`."""
+
+    def __init__(
+        self,
+        source: Mapping[str, Any],
+        target: Mapping[str, Any],
+        patterns: list[str],
+        clock: Clock,
+        notify: Notify,
+        bytes_at_once: int,
+    ) -> None:
+        self._stores = [open_root(parse_client_config(AdminConfig, conf), clock) for conf in (source, target)]
+        self._admins = [
+            AdminClient(conf, store=store, clock=clock)
+            for conf, store in zip((source, target), self._stores, strict=True)
+        ]
+        if self._stores[0].url == self._stores[1].url:
+            raise InvalidConfig("the source and the target are the same root", key="target")
+        self._patterns = patterns
+        self._clock = clock
+        self._notify = notify
+        self._bytes_at_once = bytes_at_once
+        self._copiers: dict[str, TopicCopier] = {}
+        self.report = CopyReport()
+
+    def topics(self) -> None:
+        """Copy what the topics have now."""
+        for name in self._names():
+            if name not in self._copiers:
+                about = self._clock, self._notify, self._bytes_at_once
+                self._copiers[name] = TopicCopier(self._stores[0], self._stores[1], name, *about)
+            try:
+                count = self._copiers[name].run()
+            except KafkaException as error:
+                if isinstance(error, UnknownTopic) and name not in self._patterns:
+                    continue  # a folder may be that of a deleted topic
+                self._failed(name, error)
+            else:
+                self.report.failures.pop(name, None)
+                self.report.topics[name] = self.report.topics.get(name, 0) + count
+
+    def groups(self) -> None:
+        """Copy the committed offsets of all groups."""
+        source, target = self._admins
+        for listing in source.list_consumer_groups().result().valid:
+            name = f"group {listing.group_id}"
+            try:
+                source.copy_consumer_group_offsets(listing.group_id, listing.group_id, to=target).result()
+            except KafkaException as error:
+                self._failed(name, error)
+            else:
+                self.report.failures.pop(name, None)
+                if listing.group_id not in self.report.groups:
+                    self.report.groups.append(listing.group_id)
+
+    def _names(self) -> list[str]:
+        there = topic_names(self._stores[0])
+        found = [name for name in there if any(fnmatchcase(name, pattern) for pattern in self._patterns)]
+        missing = [name for name in self._patterns if names.is_name(name) and name not in there]
+        return [*found, *missing]
+
+    def _failed(self, name: str, error: KafkaException) -> None:
+        _log.warning("not copied: %s reason=%s", name, error)
+        self.report.failures[name] = error
+
+
+class TopicCopier:
+    """Copies one topic from one store to another. Not thread-safe."""
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        topic: str,
+        clock: Clock,
+        notify: Notify = lambda _: None,
+        bytes_at_once: int = BYTES_AT_ONCE,
+    ) -> None:
+        self._source_store = source
+        self._target_store = target
+        self._topic = topic
+        self._clock = clock
+        self._notify = notify
+        self._bytes_at_once = bytes_at_once
+        self._source = TopicLog(source, topic, clock, indexed=True)
+        self._copy = CopyLog(target, topic, clock, client_id="deltaq-copy")
+        self._bytes = 0
+
+    def run(self) -> int:
+        """Copy what the source has now; the number of offsets. Raises as `copy` reports."""
+        failures = copied = 0
+        while True:
+            try:
+                plan = self._plan()
+                if not plan.ranges and not plan.starts:
+                    return copied
+                copied += self._copy_ranges(plan)
+                self._raise_starts(plan)
+            except (Unavailable, OffsetOutOfRange) as error:
+                # OffsetOutOfRange: retention has removed records of the source that were to be copied.
+                failures += 1
+                if failures == TRIES or not (isinstance(error, OffsetOutOfRange) or error.error.retriable()):
+                    raise
+                self._clock.sleep(error_pause_s(failures, self._clock.random()))
+            else:
+                failures = 0
+
+    # --- planning ---
+
+    def _plan(self) -> CopyPlan:
+        """Read both topics, create or change the copy, and plan what it lacks."""
+        self._source.catch_up()
+        source = _image(self._source)
+        if not self._copy.catch_up():
+            self._create(source)
+        plan = plan_copy(self._topic, source, _image(self._copy))
+        if plan.ranges:
+            self._check_last_records()
+        if plan.change is not None:
+            change = plan.change
+            self._copy.change(lambda _head, _properties: change, self._deadline())
+        return plan
+
+    def _create(self, source: TopicImage) -> None:
+        properties = {**source.settings, ORIGIN_PROPERTY: source.topic_id}
+        plan = NewTopicPlan(len(source.next_offsets), source.schema, properties)
+        try:
+            create_topic(self._copy, plan, self._deadline())
+        except TopicExists:
+            self._copy.catch_up()  # another process has created it: the plan tells whether it is a copy
+
+    def _check_last_records(self) -> None:
+        """Raise KafkaException (_INCONSISTENT) if another program has written to the copy: its last records differ."""
+        head, source = self._copy.live_head, self._source.live_head
+        last = {
+            partition: (end - 1, end)
+            for partition, end in enumerate(head.next_offsets)
+            if max(head.start_offsets[partition], source.start_offsets[partition]) < end
+        }
+        stores = (self._source_store, self._source), (self._target_store, self._copy)
+        ours, theirs = ({part.partition: part.rows for part in read_ranges(store, log, last)} for store, log in stores)
+        for partition in ours.keys() & theirs.keys():
+            both = ours[partition], theirs[partition]
+            # Key compaction may have removed the record on one side.
+            if all(rows.num_rows for rows in both) and not both[0].equals(both[1]):
+                place = f"offset {last[partition][0]} of partition {partition} of topic {self._topic!r}"
+                raise not_a_copy(f"{place} holds another message at the target, which another program has written")
+
+    # --- acting ---
+
+    def _copy_ranges(self, plan: CopyPlan) -> int:
+        """Copy the records of the plan; the number of offsets. Ends early where the copy has changed meanwhile."""
+        total = sum(end - start for start, end in plan.ranges.values())
+        copied = 0
+        for rows in self._gathered(plan):
+            segment = self._upload(rows)
+            topic_id = self._copy.live_head.topic_id
+            if self._copy.append_copied(topic_id, segment, self._deadline()) is not None:
+                break  # the next plan tells why
+            copied += sum(end - base for base, end in rows.ranges)
+            self._bytes += segment.size
+            self._notify(CopyProgress(self._topic, copied, total, self._bytes))
+        return copied
+
+    def _gathered(self, plan: CopyPlan) -> Iterator[CopiedRows]:
+        head = self._source.live_head
+        ends = {partition: start for partition, (start, _) in plan.ranges.items()}
+        gathering = RowGathering(definition_of(self._source).columns, ends)
+        there = {p: (max(start, head.start_offsets[p]), end) for p, (start, end) in plan.ranges.items()}
+        for fetched in read_ranges(self._source_store, self._source, there):
+            if gathering.bytes >= self._bytes_at_once or not gathering.takes(fetched):
+                rows = gathering.take()
+                if rows is not None:
+                    yield rows
+            gathering.add(fetched)
+        gathering.cover({partition: end for partition, (_, end) in plan.ranges.items()})
+        rows = gathering.take()
+        if rows is not None:
+            yield rows
+
+    def _upload(self, rows: CopiedRows) -> PendingSegment:
+        compression = self._source.settings.compression_type
+        counts = [count for _, count in rows.shares]
+        encoded = encode_segment(rows.table, counts, "zstd" if compression == "producer" else compression)
+        path = names.data_file_name(self._clock.unique_id())
+        with raising_unavailable():
+            self._target_store.put(self._copy.folder + path, encoded.data)
+        earliest, latest = rows.bounds("_timestamp")
+        return PendingSegment(
+            path,
+            len(encoded.data),
+            encoded.rows,
+            encoded.crc32,
+            encoded.footer_bytes,
+            encoded.footer_crc32,
+            rows.shares,
+            earliest // 1000,
+            latest // 1000,
+            self._clock.time_ms(),
+            as_of=self._copy.version,
+            statistics=encoded.statistics,
+            rewritten=RewrittenRecords(rows.ranges, rows.bounds("_offset"), 0, rows.log_append_time),
+        )
+
+    def _raise_starts(self, plan: CopyPlan) -> None:
+        """Let the copy begin where its source begins."""
+        ends = self._copy.live_head.next_offsets
+        starts = {partition: min(start, ends[partition]) for partition, start in plan.starts.items()}
+        before = self._copy.live_head.start_offsets
+        if any(before[partition] < start for partition, start in starts.items()):
+
+            def decide(head: TopicHead) -> Trimmed:
+                return plan_deletion(self._copy.index, head, starts)
+
+            self._copy.retain(decide, self._deadline())
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + COMMIT_TIMEOUT_S
+
+
+def _image(log: TopicLog) -> TopicImage:
+    """The topic at the log's position. Raises UnknownTopic."""
+    head = log.live_head
+    properties = log.metadata.configuration
+    return TopicImage(head.topic_id, definition_of(log).schema, properties, head.start_offsets, head.next_offsets)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from deltaq import InvalidConfig, InvalidValue, KafkaException, Topic
 from deltaq.partitioner import assign_partitions
-from deltaq.spark import offsets_behind
+from deltaq.spark import offsets_behind, read_topic
 from deltaq.spark.data_source import DeltaqDataSource
 from deltaq.spark.source import DeltaqStreamReader
 from tests.doubles.produced_tables import producing_to
@@ -241,6 +244,23 @@ def frames_used_again(spark: SparkSession, root: str, checkpoint: str) -> None:
     assert read(spark, root).count() == 2
 
 
+def columns_and_filters(spark: SparkSession, root: str, checkpoint: str) -> None:
+    producing_to(root)("orders", [b"1"])
+    query = "partition = 0 AND timestamp > '2020-01-01' AND key IS NULL"
+
+    def plan(frame: DataFrame) -> str:
+        with redirect_stdout(StringIO()) as printed:
+            frame.where(query).select("value").explain("formatted")
+        return printed.getvalue()
+
+    assert "BatchScan deltaq\nOutput [7]: [key#" in plan(read(spark, root))
+    named = spark.read.format("deltaq").option("subscribe", "orders").schema("value binary")
+    assert named.load(root).columns == ["value"]
+    native = plan(read_topic(spark, "orders", root))
+    assert re.search(r"PushedFilters: \[.*EqualTo\(_partition,0\).*GreaterThan\(_timestamp,2020-01-01", native)
+    assert "_headers" not in native
+
+
 def metrics(spark: SparkSession, root: str, checkpoint: str) -> None:
     sink = streaming(spark, root).writeStream.format("noop").option("checkpointLocation", checkpoint)
     query = sink.trigger(availableNow=True).start()
@@ -257,6 +277,7 @@ IN_SESSION: Mapping[str, Callable[[SparkSession, str, str], None]] = {
     '`outputMode("update")`': update_mode,
     "Continuous and real-time triggers": other_triggers,
     "`CREATE TABLE ... USING`": tables_of_the_catalog,
+    "Columns and filters of a query": columns_and_filters,
     "A batch frame used again": frames_used_again,
     "Metrics of a query's progress": metrics,
 }

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
 LEVELS = (
-    {"clock", "config", "errors", "message", "metrics", "names", "partitioner", "serde", "version", "weak", "work"},
+    {"clock", "config", "errors", "log_forwarding", "message", "metrics", "names", "partitioner", "serde"}
+    | {"statistics", "version", "weak", "work"},
     {"root", "store"},
     {"parquet"},
     {"delta"},

@@ -34,6 +34,7 @@ from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
+from deltaq.log_forwarding import forward_logs
 from deltaq.message import TopicPartition
 from deltaq.metadata import (
     ClusterMetadata,
@@ -78,6 +79,7 @@ class AdminClient:
         **keywords: Any,
     ) -> None:
         self._config = parse_client_config(AdminConfig, conf, keywords)
+        forward_logs(self._config.logger, self)
         self._clock = clock
         self._store = open_root(self._config, clock) if store is None else store
         self._calls = Calls(clock)

@@ -49,6 +49,9 @@ class ClientConfig:
     message_max_bytes: int
     maintenance_enable: bool
     error_cb: Callback | None
+    stats_cb: Callback | None
+    statistics_interval_ms: int
+    logger: logging.Logger | None
 
     def __repr__(self) -> str:
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.repr}

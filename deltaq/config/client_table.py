@@ -25,6 +25,15 @@ _SHARED = (
     boolean("maintenance.enable", "both", True).means(
         "Maintain in the background what this client writes: checkpoints, retention, compaction, clean-up."
     ),
+    integer("statistics.interval.ms", "both", 0, 0, DAY_MS).means("Time between calls of `stats_cb`; 0 is never."),
+    callback("stats_cb", "both").means(
+        "Called in `poll` and similar calls with statistics of a producer or consumer: the fields of librdkafka's JSON "
+        "that have a meaning without a broker."
+    ),
+    Setting("logger", "both", "logger", None).means(
+        "Logger that gets the log records of deltaq too while the client is open. The level of the logger `deltaq` "
+        "decides which there are."
+    ),
     callback("error_cb", "both").means(
         "Called in `poll` and similar calls with a KafkaError if the store fails or messages were not written."
     ),

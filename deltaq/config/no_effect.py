@@ -102,12 +102,6 @@ NO_EFFECT: tuple[Setting, ...] = (
         boolean("log.queue", "both", False),
         boolean("log.thread.name", "both", True),
         boolean("log.connection.close", "both", True),
-        Setting("logger", "both", "logger", None),
-    ),
-    *without_effect(
-        "deltaq emits no statistics.",
-        integer("statistics.interval.ms", "both", 0, 0, DAY_MS),
-        callback("stats_cb", "both"),
     ),
     *without_effect(
         "This version has no transactions.", integer("transaction.timeout.ms", "producer", 60_000, 1_000, INT32_MAX)

@@ -117,6 +117,8 @@ class PendingEvents:
     def __init__(self, config: ConsumerConfig, calls: CallGuard) -> None:
         self._on_commit = config.on_commit
         self._error_cb = config.error_cb
+        self._stats_cb = config.stats_cb
+        self._statistics: str | None = None  # that no call has handed over yet
         self._calls = calls
         self.pending: deque[Callable[[], object]] = deque()
 
@@ -131,6 +133,17 @@ class PendingEvents:
         callback = self._error_cb
         if callback is not None:
             self.pending.append(lambda: callback(error.error))
+
+    def statistics(self, text: str) -> None:
+        """Statistics as JSON. They replace those that still wait."""
+        waiting, self._statistics = self._statistics, text
+        if waiting is None:
+            self.pending.append(self._hand_over_statistics)
+
+    def _hand_over_statistics(self) -> None:
+        text, self._statistics = self._statistics, None
+        if self._stats_cb is not None and text is not None:
+            self._stats_cb(text)
 
     def run(self) -> None:
         """Run the callbacks. Raises what they raise."""

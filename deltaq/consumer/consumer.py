@@ -17,6 +17,7 @@ from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
 from deltaq.consumer.lifecycle import Lifecycle
 from deltaq.consumer.offset_queries import OffsetQueries, known_watermarks, watermarks
 from deltaq.consumer.reader import Reader, group_maintenance, open_reader
+from deltaq.consumer.statistics import start_statistics
 from deltaq.consumer.subscription import (
     RebalanceCallback,
     Subscription,
@@ -86,9 +87,10 @@ class Consumer:
             self._name(topic)
         self._calls = CallGuard()
         self._events = PendingEvents(config, self._calls)
-        self._life = Lifecycle(self, self._group, self._calls)
+        self._life = Lifecycle(self, self._group, self._calls, config.logger)
         self._reader: Reader | None = None
         self._subscription: Subscription[Consumer] | None = None
+        start_statistics(self, config, clock, self._events, self._life)
         started = "consumer started client.id=%r group=%r root=%r version=%s"
         _log.info(started, config.client_id, self._group, self._store.url, __version__)
 

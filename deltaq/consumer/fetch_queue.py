@@ -80,12 +80,15 @@ class FetchQueue:
         self._changed = changed
         self._items: deque[_Queued] = deque()
         self._put_bytes = 0  # total size of all records ever queued
+        self._put_records = 0
 
     def put(self, item: FetchItem) -> None:
         """Append an item. The budget is not checked: see `room`."""
         with self._changed:
             before = self._put_bytes
-            self._put_bytes += item.bytes if isinstance(item, PartitionRecords) else 0
+            if isinstance(item, PartitionRecords):
+                self._put_bytes += item.bytes
+                self._put_records += item.fetched.rows.num_rows
             self._items.append(_Queued(item, before, self._put_bytes))
             self._changed.notify_all()
 
@@ -125,6 +128,11 @@ class FetchQueue:
         with self._changed:
             queued = [entry.item for entry in self._items if isinstance(entry.item, PartitionRecords)]
         return {(item.topic, item.partition, item.epoch): item.fetched.first_offset for item in reversed(queued)}
+
+    def totals(self) -> tuple[int, int]:
+        """The number of records ever queued, and their bytes."""
+        with self._changed:
+            return self._put_records, self._put_bytes
 
     def wake(self) -> None:
         """Wake a thread that waits in `first`."""

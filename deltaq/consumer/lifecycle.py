@@ -11,6 +11,7 @@ from weakref import WeakSet, finalize
 
 from deltaq.clock import Thread
 from deltaq.consumer.calls import CallGuard
+from deltaq.log_forwarding import forward_logs
 
 _log = logging.getLogger("deltaq.consumer")
 
@@ -28,8 +29,9 @@ class ThreadOwner(Protocol):
 class Lifecycle:
     """The parts of one consumer that have threads, which end with the consumer. It holds no reference to that one."""
 
-    def __init__(self, consumer: object, group: str, calls: CallGuard) -> None:
+    def __init__(self, consumer: object, group: str, calls: CallGuard, logger: logging.Logger | None = None) -> None:
         self._calls = calls
+        self._forwarding = forward_logs(logger, consumer)
         self._parts: list[ThreadOwner] = []
         _OPEN.add(self)
         self._dropped = finalize(consumer, _abandon, group, self._parts)
@@ -51,6 +53,8 @@ class Lifecycle:
         self._dropped.detach()
         for part in reversed(self._parts):
             part.close()
+        if self._forwarding is not None:
+            self._forwarding()
         _OPEN.discard(self)  # last: after an interrupted close, the exit of the process ends the threads
 
     def refuse_in_child(self) -> None:

@@ -233,28 +233,28 @@ class PendingCallbacks:
 
 
 @dataclass(slots=True, eq=False)
-class ErrorNotice:
-    """A due call of `error_cb`. It counts as no message."""
+class Notice:
+    """A due call of `error_cb` or `stats_cb`. It counts as no message."""
 
-    _callback: Callable[[KafkaError], object]
-    _error: KafkaError
-    _is_called: bool = False
+    callback: Callable[..., object] | None
+    argument: object
+    is_called: bool = False
 
     def __len__(self) -> int:
         return 0
 
     def call(self) -> tuple[int, Exception | None]:
         """Call it, once. Returns 0 and the exception raised."""
-        if not self._is_called:
-            self._is_called = True
+        if not self.is_called and self.callback is not None:
+            self.is_called = True
             try:
-                self._callback(self._error)
+                self.callback(self.argument)
             except Exception as raised:  # noqa: BLE001 - raised by `poll`
                 return 0, raised
         return 0, None
 
 
-Due: TypeAlias = "PendingCallbacks | ErrorNotice"
+Due: TypeAlias = "PendingCallbacks | Notice"
 
 
 class _Outcome:

@@ -25,14 +25,16 @@ from deltaq.errors import (
     Unavailable,
     UnknownTopic,
 )
+from deltaq.log_forwarding import forward_logs
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
-from deltaq.producer.callbacks import CallbackQueue, Due, ErrorNotice, PendingCallbacks, log_failure
+from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle
 from deltaq.producer.sender import Sender, topic_sender
+from deltaq.producer.statistics import open_statistics
 from deltaq.producer.topic_handle import (
     HeadersInput,
     TopicHandle,
@@ -119,6 +121,8 @@ class Producer(RefusedTransactions):
         self._closed = False
         self._why_closed = "Producer has been closed"
         self._life = Lifecycle(self, self._handles)
+        self._statistics = open_statistics(config, clock, self._callbacks, self._handles)
+        self._forwarding = forward_logs(config.logger, self)
         _log.info("producer started client.id=%r root=%r version=%s", config.client_id, self._store.url, __version__)
 
     # --- producing ---
@@ -478,7 +482,11 @@ class Producer(RefusedTransactions):
             handles, self._handles = self._handles, {}
         for sender, buffer in {(handle.sender, handle.buffer) for handle in handles.values()}:
             sender.detach(buffer)
+        if self._statistics is not None:
+            self._statistics.close()
         _log.info("producer closed client.id=%r root=%r", self._config.client_id, self._store.url)
+        if self._forwarding is not None:
+            self._forwarding()
 
     def _flush_at_exit(self) -> None:
         """Wait up to `message.timeout.ms` for messages not delivered or reported when the process ends, then close."""
@@ -576,8 +584,10 @@ class Producer(RefusedTransactions):
         notify = self._config.error_cb
         due: list[Due] = [deliveries] if wanted else []
         if notify is not None and report.error is not None and report.error.error.code() in _OF_THE_STORE:
-            due.insert(0, ErrorNotice(notify, report.error.error))
+            due.insert(0, Notice(notify, report.error.error))
         with self._callbacks.changed:
+            if self._statistics is not None:
+                self._statistics.delivered(report)
             buffer.reported_rows += len(report)
             buffer.reported_bytes += report.bytes
             self._callbacks.reported(*due)

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import operator
 from functools import total_ordering
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from deltaq.errors import KafkaError, printable
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+else:  # defaults are for type checkers: `Message` alone is `Message[Any, Any]`
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 OFFSET_BEGINNING = -2
 OFFSET_END = -1
@@ -20,8 +31,11 @@ TIMESTAMP_CREATE_TIME = 1
 TIMESTAMP_LOG_APPEND_TIME = 2
 
 
-class Message:
+class Message(Generic[K, V]):
     """A record, a delivery report or an event. All fields are read by methods, as in `confluent_kafka`.
+
+    `K` and `V` are what `key()` and `value()` return, for type checkers: include None where messages have no key, or
+    where there are tombstones.
 
     `value()` is bytes or None (a tombstone); for a typed topic, a dict or an instance of the client's model. Check
     `error()` of each message that `poll` returns. Clients build messages; the constructor is for tests.
@@ -56,8 +70,8 @@ class Message:
         self._topic = topic
         self._partition = None if partition is None or partition < 0 else partition
         self._offset = None if offset is None or offset < 0 else offset
-        self._key = key
-        self._value = value
+        self._key: K = key
+        self._value: V = value
         self._headers = headers
         self._error = error
         self._timestamp = timestamp
@@ -76,11 +90,11 @@ class Message:
         """The offset; None for a message that was not written."""
         return self._offset
 
-    def value(self) -> Any:
+    def value(self) -> V:
         """The payload: bytes, None, or for a typed topic a dict or model instance."""
         return self._value
 
-    def key(self) -> Any:
+    def key(self) -> K:
         """The key: bytes or None."""
         return self._key
 
@@ -171,7 +185,7 @@ class Message:
 
     __hash__ = None  # type: ignore[assignment]  # messages are compared by content and can change
 
-    def __reduce__(self) -> tuple[type[Message], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[Message[Any, Any]], tuple[object, ...]]:
         return Message, self._fields()
 
     def __repr__(self) -> str:
@@ -194,7 +208,7 @@ class FetchedRecords(Protocol):
     def timestamp_at(self, row: int) -> tuple[int, int]: ...
 
 
-class FetchedMessage(Message):
+class FetchedMessage(Message[Any, Any]):
     """A consumed record: a reference to a row of `records`, decoded on access so that unread records cost little."""
 
     __slots__ = ("_records", "_row")
@@ -255,7 +269,7 @@ class Outcome(Protocol):
     def timestamp_of(self, row: Any) -> tuple[int, int]: ...
 
 
-class DeliveredMessage(Message):
+class DeliveredMessage(Message[Any, Any]):
     """The message of a delivery callback: refers to the row as it was produced, so that a report costs little."""
 
     __slots__ = ("_outcome", "_row")

@@ -58,6 +58,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "delta": ("deltaq/spark/",),
     "pandas": ("deltaq/spark/",),
     "pytest": ("pytest_deltaq/",),
+    "typing_extensions": ("deltaq/message.py",),  # for type checkers only
     # A simulator owns time, chance, threads and every kind of waiting.
     "time": ("deltaq/clock.py",),
     "random": ("deltaq/clock.py", "deltaq/testing/simulation/"),

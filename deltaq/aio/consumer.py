@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from deltaq.consumer.accepted import AcceptedBatch, Taking
 from deltaq.consumer.arguments import check_count
 from deltaq.consumer.subscription import RebalanceCallback, no_callback
 from deltaq.errors import KafkaError, KafkaException
-from deltaq.message import Message, TopicPartition
+from deltaq.message import K, Message, TopicPartition, V
 from deltaq.metadata import ClusterMetadata
 from deltaq.store import Store
 from deltaq.topic import Topic
@@ -72,7 +72,7 @@ def _take(batch: AcceptedBatch) -> Message:
     return message
 
 
-class AIOConsumer:
+class AIOConsumer(Generic[K, V]):
     """A `Consumer` for asyncio. Mirrors `confluent_kafka.aio.AIOConsumer`; all calls belong to one event loop.
 
     Calls of several tasks run one after the other. `poll` and `consume` can be cancelled: a message that they did not
@@ -114,7 +114,7 @@ class AIOConsumer:
 
     # --- reading ---
 
-    async def poll(self, timeout: float | None = -1) -> Message | None:
+    async def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
         """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
 
         A message that is ready is returned without waiting for a thread. `close` in another task ends the wait.
@@ -129,7 +129,7 @@ class AIOConsumer:
             # From here on nothing is awaited: a cancelled call has taken nothing.
             return None if found is None or self._consumer.is_closed else _take(found)
 
-    async def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
+    async def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
         """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no limit)."""
         self._consumer.check_open()
         check_count(num_messages)
@@ -185,7 +185,7 @@ class AIOConsumer:
         KafkaException."""
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[K, V]:
         while not (self._is_closing or self._consumer.is_closed):
             message = await self.poll(-1)
             if message is None:
@@ -202,9 +202,9 @@ class AIOConsumer:
     async def subscribe(
         self,
         topics: list[str] | list[Topic] | list[str | Topic],
-        on_assign: RebalanceCallback[AIOConsumer] = no_callback,
-        on_revoke: RebalanceCallback[AIOConsumer] = no_callback,
-        on_lost: RebalanceCallback[AIOConsumer] = no_callback,
+        on_assign: RebalanceCallback[AIOConsumer[K, V]] = no_callback,
+        on_revoke: RebalanceCallback[AIOConsumer[K, V]] = no_callback,
+        on_lost: RebalanceCallback[AIOConsumer[K, V]] = no_callback,
     ) -> None:
         """Read these topics as a member of the group, as `Consumer.subscribe`. The callbacks get (this consumer,
         partitions), inside `poll`, `consume`, `unsubscribe` and `close`."""

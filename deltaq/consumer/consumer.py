@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, overload
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import group_metadata
 from deltaq.groups.rebalance import strategies
 from deltaq.groups.session import GroupView
-from deltaq.message import OFFSET_INVALID, FetchedMessage, Message, TopicPartition
+from deltaq.message import OFFSET_INVALID, FetchedMessage, K, Message, TopicPartition, V
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_group
 from deltaq.root import open_root
@@ -53,7 +53,7 @@ _SLICE_S = 0.2
 _NOTHING_WANTED = Wanted(())
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads messages from topics as a member of a group. Mirrors `confluent_kafka.Consumer`; for one thread at a time.
 
     `bootstrap.servers` is the root URL. The configuration is a dict, keywords (`group_id="g"`), or both. `topics` are
@@ -89,7 +89,7 @@ class Consumer:
         self._events = PendingEvents(config, self._calls)
         self._life = Lifecycle(self, self._group, self._calls, config.logger)
         self._reader: Reader | None = None
-        self._subscription: Subscription[Consumer] | None = None
+        self._subscription: Subscription[Consumer[K, V]] | None = None
         start_statistics(self, config, clock, self._events, self._life)
         started = "consumer started client.id=%r group=%r root=%r version=%s"
         _log.info(started, config.client_id, self._group, self._store.url, __version__)
@@ -100,9 +100,9 @@ class Consumer:
     def subscribe(
         self,
         topics: list[str] | list[Topic] | list[str | Topic],
-        on_assign: RebalanceCallback[Consumer] = no_callback,
-        on_revoke: RebalanceCallback[Consumer] = no_callback,
-        on_lost: RebalanceCallback[Consumer] = no_callback,
+        on_assign: RebalanceCallback[Consumer[K, V]] = no_callback,
+        on_revoke: RebalanceCallback[Consumer[K, V]] = no_callback,
+        on_lost: RebalanceCallback[Consumer[K, V]] = no_callback,
     ) -> None:
         """Read these topics as a member of the group. Replaces the previous subscription.
 
@@ -207,7 +207,7 @@ class Consumer:
 
     # --- reading ---
 
-    def poll(self, timeout: float | None = -1) -> Message | None:
+    def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
         """The next message, or None if none arrives within `timeout` seconds (-1 or None: no limit).
 
         A message with an `error()` is an event, not a record: `_FATAL` if another consumer
@@ -218,7 +218,7 @@ class Consumer:
         batch = self._current_batch()
         if batch is not None and batch.row < batch.count:
             row = batch.row
-            message: Message = FetchedMessage(batch.records, row)
+            message: Message[K, V] = FetchedMessage(batch.records, row)
             batch.row = row + 1  # marks the message as returned
             return message
         found = self._wait_for_one(timeout)
@@ -253,7 +253,7 @@ class Consumer:
             if found is not None or not self._accept_next(deadline):
                 return found
 
-    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
+    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
         """Up to `num_messages` messages; fewer only if `timeout` seconds pass first (-1 or None: no limit).
 
         If the call ends early (Ctrl-C, an exception in a callback, a lost membership), the messages that it had
@@ -311,7 +311,7 @@ class Consumer:
 
         return self._wait_for(take, self._deadline(timeout))
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[K, V]]:
         """Yield messages until the consumer is closed. An event other than the end of a partition is raised as a
         KafkaException."""
         while not self._calls.is_closed:

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.consumer.consumer import Consumer
 from deltaq.errors import KafkaError
-from deltaq.message import Message
+from deltaq.message import K, Message, V
 from deltaq.serde.conversion import MessageDeserializers, take_functions
 from deltaq.serde.errors import ConsumeError
 from deltaq.store import Store
 from deltaq.topic import Topic
 
 
-class DeserializingConsumer(Consumer):
+class DeserializingConsumer(Consumer[K, V]):
     """A `Consumer` with the settings `key.deserializer` and `value.deserializer`: callables `(bytes, context) ->
     object`.
 
@@ -40,7 +40,7 @@ class DeserializingConsumer(Consumer):
         self._of_topics: dict[str, MessageDeserializers] = {}
         super().__init__(rest, topics=topics, store=store, clock=clock, **others)
 
-    def poll(self, timeout: float | None = -1) -> Message | None:
+    def poll(self, timeout: float | None = -1) -> Message[K, V] | None:
         """The next message with its key and value deserialized, or None if none arrives within `timeout` seconds.
 
         Raises KeyDeserializationError and ValueDeserializationError for a record that cannot be deserialized, and
@@ -55,7 +55,7 @@ class DeserializingConsumer(Consumer):
         self._of(message).deserialize(message)
         return message
 
-    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message]:
+    def consume(self, num_messages: int = 1, timeout: float | None = -1) -> list[Message[K, V]]:
         """Up to `num_messages` messages with their keys and values deserialized.
 
         A record that cannot be deserialized raises nothing here, because the records after it would be lost. It has an
@@ -70,7 +70,7 @@ class DeserializingConsumer(Consumer):
                     message.set_error(error.error)
         return messages
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[K, V]]:
         """Yield messages as `poll` returns them until the consumer is closed. The end of a partition is skipped. After
         an error, a new loop continues with the next message."""
         while not self._calls.is_closed:

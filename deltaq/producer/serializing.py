@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic
 
 from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.message import K, V
 from deltaq.producer.producer import DeliveryCallback, Producer
 from deltaq.producer.topic_handle import HeadersInput
 from deltaq.serde.conversion import MessageSerializers, take_functions
@@ -13,7 +14,7 @@ from deltaq.store import Store
 from deltaq.topic import Topic
 
 
-class SerializingProducer(Producer):
+class SerializingProducer(Producer, Generic[K, V]):
     """A `Producer` with the settings `key.serializer` and `value.serializer`: callables `(object, context) -> bytes`.
 
     Serializers of a `Topic` handle take precedence. Mirrors `confluent_kafka.SerializingProducer`, whose `produce` has
@@ -38,8 +39,8 @@ class SerializingProducer(Producer):
     def produce(  # type: ignore[override]  # confluent-kafka's order: the key comes first, and there is no `callback`
         self,
         topic: str | Topic,
-        key: Any = None,
-        value: Any = None,
+        key: K | None = None,
+        value: V | None = None,
         partition: int = -1,
         on_delivery: DeliveryCallback | None = None,
         timestamp: int = 0,
@@ -56,5 +57,7 @@ class SerializingProducer(Producer):
         name, serializers = str(topic), self._serializers
         if isinstance(topic, Topic):
             name, serializers = topic.name, topic.serializers.over(serializers)
-        key, value, headers = serializers.serialize(name, key, value, headers)
-        super().produce(topic, value, key, partition, on_delivery=on_delivery, timestamp=timestamp, headers=headers)
+        key_bytes, value_bytes, headers = serializers.serialize(name, key, value, headers)
+        super().produce(
+            topic, value_bytes, key_bytes, partition, on_delivery=on_delivery, timestamp=timestamp, headers=headers
+        )

@@ -22,6 +22,7 @@ from deltaq.admin import (
 )
 from deltaq.compat.confluent.events import ThrottleEvent
 from deltaq.compat.confluent.producer import Producer
+from deltaq.compat.confluent.share import DeserializingShareConsumer, ShareConsumer
 from deltaq.compat.confluent.types import (
     AcknowledgeType,
     ConcurrentModificationException,
@@ -64,6 +65,7 @@ __all__ = [
     "ConsumerGroupState",
     "ConsumerGroupTopicPartitions",
     "ConsumerGroupType",
+    "DeserializingShareConsumer",
     "ElectionType",
     "IllegalStateException",
     "IsolationLevel",
@@ -72,6 +74,7 @@ __all__ = [
     "Message",
     "Node",
     "Producer",
+    "ShareConsumer",
     "ThrottleEvent",
     "TopicCollection",
     "TopicPartition",

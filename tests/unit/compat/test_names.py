@@ -13,7 +13,7 @@ import deltaq.compat.confluent.aio
 from deltaq.compat.confluent import Uuid
 
 # Share groups (Kafka 4) have no counterpart in deltaq.
-SHARE_GROUPS = {"DeserializingShareConsumer", "Messages", "ShareConsumer"}
+SHARE_GROUPS = {"Messages"}
 # Modules, and names that confluent_kafka imports for its own use.
 INTERNAL = {
     "Any",

@@ -42,7 +42,7 @@ _USED: Mapping[Side, tuple[str, ...]] = MappingProxyType(
 _ONLY_JAVA = """
     auto.include.jmx.reporter buffer.memory compression.gzip.level compression.lz4.level compression.zstd.level
     config.providers default.api.timeout.ms exclude.internal.topics fetch.max.wait.ms key.deserializer key.serializer
-    max.block.ms metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level
+    metadata.max.idle.ms metric.reporters metrics.num.samples metrics.recording.level
     metrics.sample.window.ms partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms
     receive.buffer.bytes sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.ticket.renew.jitter
     sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class

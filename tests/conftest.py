@@ -161,7 +161,9 @@ def spark(child_environment: dict[str, str]) -> Iterator[SparkSession]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", child_environment["PYTHONPATH"])
-        session = spark_session("tests", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
+        session = spark_session(
+            "tests", quick_start=True, conf={"spark.master": "local[2]", "spark.log.level": "ERROR"}
+        )
         yield session
         session.stop()
 

@@ -20,14 +20,18 @@ SMALL_MACHINE: Mapping[str, str] = MappingProxyType(
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
-        # Less compilation, a simple garbage collector, classes loaded from the archive of the JDK.
-        "spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
         # Times written as text in one time zone and read in another would otherwise be shifted.
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
     }
 )
 """Settings for jobs of megabytes, not terabytes. On a large cluster, configure your own session."""
+
+QUICK_START: Mapping[str, str] = MappingProxyType(
+    # No optimizing compiler, and a simple garbage collector.
+    {"spark.driver.defaultJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+)
+"""A JVM for programs of seconds. Code that runs for longer stays up to three times slower than it would become."""
 
 REDACTION: Mapping[str, str] = MappingProxyType(
     {"spark.redaction.regex": r"(?i)secret|password|token|access[._]?key|store\.\w*(key|proxy_url)"}
@@ -47,22 +51,36 @@ _LISTS = ("spark.jars.packages", "spark.jars.excludes", "spark.sql.extensions")
 
 
 def spark_session(
-    app_name: str, *, native_delta: bool = False, conf: Mapping[str, str] = MappingProxyType({})
+    app_name: str,
+    *,
+    native_delta: bool = False,
+    quick_start: bool = False,
+    conf: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
     """A session with the settings of `SMALL_MACHINE`, on `local[*]` unless Spark is configured otherwise.
 
     `REDACTION` is set as well. `native_delta` adds the settings of `native_delta_settings`, for `format("delta")` and
-    SQL on topics (read-only); `format("deltaq")` needs no jar. `conf` overrides all other settings; values of settings
-    that are lists are appended. As always with Spark, an existing session keeps the settings that it was started with.
+    SQL on topics (read-only); `format("deltaq")` needs no jar. `quick_start` adds those of `QUICK_START`. `conf`
+    overrides all other settings; values of settings that are lists are appended. As always with Spark, an existing
+    session keeps the settings that it was started with.
+
     Raises InvalidConfig if Spark's Python lacks deltaq, or for `native_delta` if delta-spark is not installed.
     """
     choose_interpreter(conf)
+    settings = session_settings(native_delta=native_delta, quick_start=quick_start, conf=conf)
+    return SparkSession.builder.appName(app_name).config(map=dict(settings)).getOrCreate()
+
+
+def session_settings(*, native_delta: bool, quick_start: bool, conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings of `spark_session` with these arguments. Raises InvalidConfig if delta-spark is not installed."""
     settings = {**SMALL_MACHINE, **REDACTION}
     if native_delta:
         settings |= native_delta_settings()
+    if quick_start:
+        settings |= QUICK_START
     for name, value in conf.items():
         settings[name] = f"{settings[name]},{value}" if name in _LISTS and name in settings else value
-    return SparkSession.builder.appName(app_name).config(map=dict(settings)).getOrCreate()
+    return settings
 
 
 def native_delta_settings() -> dict[str, str]:

@@ -106,7 +106,7 @@ def end_with_the_test() -> None:
 def main(text: str) -> None:
     """Run the query until it is killed."""
     threading.Thread(target=end_with_the_test, daemon=True).start()
-    spark = spark_session("windows", conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
+    spark = spark_session("windows", quick_start=True, conf={"spark.master": "local[2]", "spark.log.level": "ERROR"})
     start(spark, json.loads(text)).awaitTermination()
 
 

@@ -132,7 +132,7 @@ OPERATIONS: dict[str, Callable[..., object]] = {
 
 def main() -> None:
     """Do whatever is asked for."""
-    spark = spark_session("native delta", native_delta=True, conf=CONF)
+    spark = spark_session("native delta", native_delta=True, quick_start=True, conf=CONF)
     for line in sys.stdin:
         asked = json.loads(line)
         print(ANSWER + json.dumps(OPERATIONS[asked.pop("do")](spark, **asked)), flush=True)

@@ -14,7 +14,7 @@ import pytest
 
 from deltaq import InvalidConfig
 from deltaq.spark import spark_session
-from deltaq.spark.session import REDACTION, choose_interpreter, native_delta_settings
+from deltaq.spark.session import REDACTION, choose_interpreter, native_delta_settings, session_settings
 from deltaq.store.object_options import OPTIONS
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guides/spark-cluster.md"
@@ -82,6 +82,23 @@ def test_the_jars_of_delta_are_those_of_the_installed_packages(monkeypatch: pyte
     monkeypatch.setattr(pyspark, "__version__", "9.5.1")
     packages = native_delta_settings()["spark.jars.packages"]
     assert packages == "io.delta:delta-spark_9.5_2.13:9.8.7,io.delta:delta-storage:9.8.7"
+
+
+def test_java_keeps_its_compiler_unless_a_quick_start_is_asked_for() -> None:
+    usual = session_settings(native_delta=False, quick_start=False, conf={})
+    quick = session_settings(native_delta=False, quick_start=True, conf={})
+    assert not any("Java" in name for name in usual)
+    assert quick.items() - usual.items() == {
+        ("spark.driver.defaultJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    }
+
+
+def test_a_setting_of_the_user_wins_and_a_list_gets_longer() -> None:
+    conf = {"spark.ui.enabled": "true", "spark.sql.extensions": "mine"}
+    settings = session_settings(native_delta=True, quick_start=False, conf=conf)
+    assert settings["spark.ui.enabled"] == "true"
+    assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,mine"
+    assert session_settings(native_delta=False, quick_start=False, conf=conf)["spark.sql.extensions"] == "mine"
 
 
 def test_native_delta_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,6 +120,19 @@ def test_a_micro_batch_interrupted_between_two_topics_is_completed(root: str, mo
     assert [row["value"] for row in topic_rows(root, "b", "value")] == [b"2"]
 
 
+@pytest.mark.parametrize(("enabled", "versions_with_checkpoint"), [("true", [100]), ("false", [])])
+def test_a_sink_writes_the_checkpoints_of_its_topic(
+    root: str, enabled: str, versions_with_checkpoint: list[int]
+) -> None:
+    Topic("orders", bootstrap_servers=root).create()  # version 0
+    writer = stream_writer(root, values(b""), topic="orders", **{"kafka.maintenance.enable": enabled})
+    results = task_results(writer, [values(b"x")])
+    for batch in range(101):
+        writer.commit(results, batch)
+    checkpoints = Path(root, "topics", "orders", "_delta_log").glob("*.checkpoint.parquet")
+    assert [int(path.name.partition(".")[0]) for path in checkpoints] == versions_with_checkpoint
+
+
 def test_an_empty_micro_batch_is_no_commit(root: str) -> None:
     Topic("orders", bootstrap_servers=root).create()
     writer = stream_writer(root, values(), topic="orders")

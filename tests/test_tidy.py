@@ -52,6 +52,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "fastavro": ("deltaq/schema_registry/avro_format.py",),
     "jsonschema": ("deltaq/schema_registry/json_format.py",),
     "referencing": ("deltaq/schema_registry/json_format.py",),
+    "duckdb": ("deltaq/tools/sql.py",),
     "typer": ("deltaq/cli/command.py",),
     "rich": ("deltaq/cli/output.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),

@@ -19,6 +19,7 @@ from deltaq.cli.output import Form
 from deltaq.cli.session import Session
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import printable
+from deltaq.version import __version__
 
 Argument = typer.Argument
 Option = typer.Option
@@ -55,6 +56,12 @@ _SHARED = {
 }
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"deltaq {__version__}\n")
+        raise typer.Exit
+
+
 def _program(
     root: Annotated[str | None, _option("--root", "-r", help=_ROOT, metavar="ROOT", envvar="DELTAQ_ROOT")] = None,
     output: Annotated[Form | None, _option("--output", "-o", help=_FORM)] = None,
@@ -62,6 +69,9 @@ def _program(
         Path | None, _option("--command-config", help=_CONFIG, metavar="FILE", envvar="DELTAQ_COMMAND_CONFIG")
     ] = None,
     settings: Annotated[list[str] | None, _option("--set", "-X", help=_SET, metavar="NAME=VALUE")] = None,
+    version: Annotated[
+        bool, Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Options before a command apply to it, unless it has its own: see `_inherited`."""
 

@@ -45,14 +45,20 @@ def copy(
 
 def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics and the offsets of groups to a folder. Run again, it adds what is new."""
-    session.store  # noqa: B018 - a missing root is an error of the command line, as everywhere
-    _copy(session, session.conf, {"bootstrap.servers": str(folder)}, topics, groups=True, follow=False)
+    _copy(
+        session,
+        {**session.conf, "bootstrap.servers": session.root},
+        {"bootstrap.servers": str(folder)},
+        topics,
+        groups=True,
+        follow=False,
+    )
 
 
 def restore(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics and the offsets of groups from a backup to the root, where they must not exist."""
-    session.store  # noqa: B018 - as above
-    _copy(session, {"bootstrap.servers": str(folder)}, session.conf, topics, groups=True, follow=False)
+    target = {**session.conf, "bootstrap.servers": session.root}
+    _copy(session, {"bootstrap.servers": str(folder)}, target, topics, groups=True, follow=False)
 
 
 def _copy(

@@ -167,7 +167,8 @@ def follow(session: Session, topic: str, positions: dict[int, int], timeout: flo
     """Batches from these offsets on, as they come, until none comes for `timeout` seconds."""
     from deltaq.message import TopicPartition  # noqa: PLC0415 - `deltaq --help` needs no clients
 
-    with session.consumer("deltaq-command-line") as consumer:
+    # Records that retention removes before they are read are skipped, and the others are not.
+    with session.consumer("deltaq-command-line", **{"auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in positions.items()])
         while (batch := _next_batch(consumer, timeout, _ROWS_AT_ONCE)) is not None:
             yield batch

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
@@ -47,6 +47,13 @@ def as_count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def as_rate(value: float | None) -> str:
+    """A number per second with three digits at least: 0.25, 12.5, 1,234."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def counted(count: int, noun: str) -> str:
     """1 partition, 2,000 partitions."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
@@ -64,18 +71,32 @@ def as_size(value: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: the key of its values in the rows, and how it shows them. Numbers are on the right."""
+    """A column of a table: the key of its values in the rows, how it shows them, and its title, by default the key in
+    capital letters. Numbers are on the right."""
 
     key: str
     show: Callable[[Any], str] = as_text
+    title: str = ""
 
     @property
-    def title(self) -> str:
-        return self.key.replace("_", " ").upper()
+    def heading(self) -> str:
+        return self.title or self.key.replace("_", " ").upper()
 
     @property
     def is_number(self) -> bool:
-        return self.show in (as_count, as_size)
+        return self.show in (as_count, as_rate, as_size)
+
+
+Rows: TypeAlias = tuple[Sequence[Column], Sequence[Mapping[str, Any]]]
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(Text(column.heading), justify="right" if column.is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(column.show(row.get(column.key))) for column in columns))
+    return table
 
 
 class Output:
@@ -98,12 +119,31 @@ class Output:
         if self.is_json:
             self.json(list(rows))
             return
-        table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(column.title, justify="right" if column.is_number else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(column.show(row.get(column.key))) for column in columns))
-        self._print(table)
+        self._print(_table(columns, rows))
+
+    @contextmanager
+    def screen(self) -> Iterator[Callable[[Sequence[Rows]], None]]:
+        """Within it, the function shows tables in the place of those before; into a pipe, below them."""
+        if not self.is_terminal:
+
+            def below(tables: Sequence[Rows]) -> None:
+                for columns, rows in tables:
+                    self.rows(columns, rows)
+                self.line()
+                sys.stdout.flush()
+
+            yield below
+            return
+        from rich.console import Group  # noqa: PLC0415 - only `top` needs it
+        from rich.live import Live  # noqa: PLC0415 - as above
+
+        with Live(console=self._console(), screen=True, auto_refresh=False) as live:
+
+            def instead(tables: Sequence[Rows]) -> None:
+                shown = (part for columns, rows in tables for part in (_table(columns, rows), Text()))
+                live.update(Group(*shown), refresh=True)
+
+            yield instead
 
     def fields(self, fields: Iterable[tuple[str, str]]) -> None:
         """Print names and their values, one pair per line, below each other."""
@@ -166,8 +206,11 @@ class Output:
 
             yield show
 
+    def _console(self) -> Console:
+        return Console(width=None if self.is_terminal else _WIDE, highlight=False, emoji=False, markup=False)
+
     def _print(self, table: Table) -> None:
-        console = Console(width=None if self.is_terminal else _WIDE, highlight=False, emoji=False, markup=False)
+        console = self._console()
         if self.is_terminal:
             console.print(table)
             return

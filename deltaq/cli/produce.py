@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
@@ -67,8 +67,12 @@ def produce(
         with sending:  # waits for the deliveries, also of the messages before a line that does not fit
             for path in files or ():
                 load_file(sending, path, schema, key_column=key_column, partition=partition)
-            for message in () if files else lines.messages(sys.stdin.buffer):
-                sending.send(**message)
+            for number, line in enumerate(() if files else sys.stdin.buffer, 1):
+                try:
+                    sending.send(**lines.message(line.removesuffix(b"\n")))
+                except (InvalidValue, TypeError, ValueError, OverflowError) as error:
+                    reason = error.error.str() if isinstance(error, InvalidValue) else str(error)
+                    raise InvalidValue(f"line {number}: {reason}") from None
     finally:
         session.out.note(f"{counted(sending.delivered, 'message')} written to {topic}")
 
@@ -85,15 +89,8 @@ class _Lines:
     empty_as_null: bool
     json: bool
 
-    def messages(self, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-        """The lines as arguments of `Producer.produce`. Raises InvalidValue with the number of the line."""
-        for number, line in enumerate(lines, 1):
-            try:
-                yield self._message(line.removesuffix(b"\n"))
-            except InvalidValue as error:
-                raise InvalidValue(f"line {number}: {error.error.str()}") from None
-
-    def _message(self, line: bytes) -> dict[str, Any]:
+    def message(self, line: bytes) -> dict[str, Any]:
+        """The line as arguments of `Producer.produce`. Raises InvalidValue."""
         from deltaq.tools.files import row_from_json  # noqa: PLC0415 - `deltaq --help` needs no clients
         from deltaq.tools.records import from_json  # noqa: PLC0415 - as above
 
@@ -102,7 +99,9 @@ class _Lines:
             about["headers"] = list(self.headers.items())
         if self.json:
             about |= from_json(line)
-            if self.schema is not None and isinstance(about["value"], dict):
+            if isinstance(about["value"], dict):
+                if self.schema is None:
+                    raise InvalidValue("its value is an object, and the topic has bytes: give it as text")
                 about["value"] = row_from_json(dumps(about["value"]).encode(), self.schema)
             return about
         key = None if self.key is None else self.key.encode()

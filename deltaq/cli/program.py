@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from deltaq.cli import copies, groups, messages, topics
+from deltaq.cli import copies, groups, health, messages, topics
 from deltaq.cli.command import Commands
 from deltaq.cli.produce import produce
+from deltaq.cli.top import top
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig, KafkaException, printable
 
@@ -31,6 +32,8 @@ def program() -> Commands:
     commands.add("produce")(produce)
     messages.add_commands(commands)
     copies.add_commands(commands)
+    health.add_commands(commands)
+    commands.add("top")(top)
     return commands
 
 

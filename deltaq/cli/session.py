@@ -49,15 +49,22 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {sorted(self.conf)}>"
 
+    @property
+    def root(self) -> str:
+        """The root as it was given. Raises InvalidConfig if it was not."""
+        root = self.conf.get(_ROOT)
+        if not root:
+            raise InvalidConfig("no root: give --root or set DELTAQ_ROOT to a folder or URL", key=_ROOT)
+        return root
+
     @cached_property
     def store(self) -> Store:
         """The store of the root. Raises InvalidConfig if there is none."""
         from deltaq.config import AdminConfig, parse_client_config  # noqa: PLC0415 - `deltaq --help` needs no clients
         from deltaq.root import open_root  # noqa: PLC0415 - as above
 
-        if not self.conf.get(_ROOT):
-            raise InvalidConfig("no root: give --root or set DELTAQ_ROOT to a folder or URL", key=_ROOT)
-        return open_root(parse_client_config(AdminConfig, self.conf), self.clock)
+        conf = {**self.conf, _ROOT: self.root}
+        return open_root(parse_client_config(AdminConfig, conf), self.clock)
 
     @cached_property
     def admin(self) -> AdminClient:

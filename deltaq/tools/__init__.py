@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from deltaq.tools.copying import CopyProgress, CopyReport, copy
 from deltaq.tools.differences import Difference, diff
+from deltaq.tools.examination import Finding, examine
 from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
 from deltaq.tools.reading import first, foldl, last, matching, messages
 from deltaq.tools.records import Record, records_of
+from deltaq.tools.sql import sql
 from deltaq.tools.statistics import MessageSize, TopicStats, stats
 from deltaq.tools.writing import Sending, transform
 
@@ -15,6 +17,7 @@ __all__ = [
     "CopyProgress",
     "CopyReport",
     "Difference",
+    "Finding",
     "Last",
     "MessageSize",
     "OffsetReset",
@@ -27,6 +30,7 @@ __all__ = [
     "committed_offsets",
     "copy",
     "diff",
+    "examine",
     "first",
     "foldl",
     "last",
@@ -36,6 +40,7 @@ __all__ = [
     "parse_place",
     "plan_resets",
     "records_of",
+    "sql",
     "stats",
     "transform",
 ]

@@ -26,6 +26,7 @@ from deltaq.metadata import topic_names
 from deltaq.parquet.segment import encode_segment
 from deltaq.root import open_root
 from deltaq.store import Store
+from deltaq.store.parallel import in_parallel
 from deltaq.tools.copy_plan import (
     ORIGIN_PROPERTY,
     CopiedRows,
@@ -97,7 +98,8 @@ def copy(
     `topics` are names or patterns such as `orders*`. A topic gets the settings and the number of partitions of its
     source, and each record its partition, offset, timestamp, key, value and headers. With `groups`, the committed
     offsets of all groups are copied, too; a group must have no members at the target. With `follow`, the call goes on
-    with new records and topics until it is interrupted. Nothing else may write a copy.
+    with new records and topics until it is interrupted. Nothing else may write a copy. `notify` is called after each
+    commit, from several threads if a store is remote.
 
     A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
     (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
@@ -143,20 +145,27 @@ class _CopyRun:
         self.report = CopyReport()
 
     def topics(self) -> None:
-        """Copy what the topics have now."""
-        for name in self._names():
-            if name not in self._copiers:
-                about = self._clock, self._notify, self._bytes_at_once
-                self._copiers[name] = TopicCopier(self._stores[0], self._stores[1], name, *about)
-            try:
-                count = self._copiers[name].run()
-            except KafkaException as error:
-                if isinstance(error, UnknownTopic) and name not in self._patterns:
-                    continue  # a folder may be that of a deleted topic
+        """Copy what the topics have now; several at once between remote stores, whose answers take long."""
+        wanted = self._names()
+        if any(store.is_remote for store in self._stores):
+            in_parallel(self._clock, self._copy_topic, wanted)
+        else:
+            for name in wanted:
+                self._copy_topic(name)
+
+    def _copy_topic(self, name: str) -> None:
+        if name not in self._copiers:
+            about = self._clock, self._notify, self._bytes_at_once
+            self._copiers[name] = TopicCopier(self._stores[0], self._stores[1], name, *about)
+        try:
+            count = self._copiers[name].run()
+        except KafkaException as error:
+            # A folder may be that of a deleted topic.
+            if not isinstance(error, UnknownTopic) or name in self._patterns:
                 self._failed(name, error)
-            else:
-                self.report.failures.pop(name, None)
-                self.report.topics[name] = self.report.topics.get(name, 0) + count
+        else:
+            self.report.failures.pop(name, None)
+            self.report.topics[name] = self.report.topics.get(name, 0) + count
 
     def groups(self) -> None:
         """Copy the committed offsets of all groups."""
@@ -259,9 +268,10 @@ class TopicCopier:
         stores = (self._source_store, self._source), (self._target_store, self._copy)
         ours, theirs = ({part.partition: part.rows for part in read_ranges(store, log, last)} for store, log in stores)
         for partition in ours.keys() & theirs.keys():
-            both = ours[partition], theirs[partition]
+            # As text, in which NaN equals NaN.
+            both = [repr(rows.to_pylist()) for rows in (ours[partition], theirs[partition]) if rows.num_rows]
             # Key compaction may have removed the record on one side.
-            if all(rows.num_rows for rows in both) and not both[0].equals(both[1]):
+            if len(both) == 2 and both[0] != both[1]:
                 place = f"offset {last[partition][0]} of partition {partition} of topic {self._topic!r}"
                 raise not_a_copy(f"{place} holds another message at the target, which another program has written")
 

@@ -29,7 +29,7 @@ class Difference:
         if self.left is None or self.right is None:
             return ()
         pairs = zip(Record._fields, self.left, self.right, strict=True)
-        return tuple(name for name, left, right in pairs if left != right)
+        return tuple(name for name, left, right in pairs if repr(left) != repr(right))
 
 
 def diff(left: Topic, right: Topic, left_ranges: Ranges, right_ranges: Ranges) -> Iterator[Difference]:
@@ -96,5 +96,5 @@ def _by_offset(ours: pa.RecordBatch, theirs: pa.RecordBatch, schema: TopicSchema
     right = {record.offset: record for record in records_of(theirs, schema)}
     for offset in sorted(left.keys() | right.keys()):
         pair = Difference(left.get(offset), right.get(offset))
-        if pair.left != pair.right:
+        if repr(pair.left) != repr(pair.right):  # as text, in which NaN equals NaN, and 0.0 is not -0.0
             yield pair

@@ -101,6 +101,9 @@ def read_resets(path: Path) -> dict[Partition, int]:
 
 
 def write_resets(path: Path, resets: Iterable[OffsetReset]) -> None:
-    """Write the targets of resets as `read_resets` reads them. Raises OSError."""
-    with path.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([r.topic, r.partition, r.target] for r in resets)
+    """Write the targets of resets as `read_resets` reads them. Raises InvalidConfig if the file cannot be written."""
+    try:
+        with path.open("w", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([r.topic, r.partition, r.target] for r in resets)
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error}", key="file") from None

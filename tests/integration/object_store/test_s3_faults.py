@@ -29,6 +29,7 @@ from deltaq.admin import AdminClient, NewTopic
 from deltaq.testing.checker import check_history, report
 from deltaq.testing.history import History
 from deltaq.testing.s3_stub import Effect, HttpRule, S3Stub
+from deltaq.tools import copy
 from tests.doubles.reading import eventually, next_message
 from tests.doubles.s3_root import ENTRY, IMPATIENT_MS, Reports, S3Root, produce, values_read
 
@@ -324,3 +325,22 @@ def test_offsets_are_committed_despite_lost_answers(root: S3Root, fault: Any) ->
     eventually(lambda: sum(root.stub.effects().values()) == 1, "the fault")
     with root.consumer("other") as other:
         assert other.committed([TopicPartition("t", 0)], 20)[0].offset == 5
+
+
+# --- copies ---
+
+
+@pytest.mark.fault("P5", "P6")
+def test_a_copy_to_another_root_survives_lost_answers(root: S3Root) -> None:
+    with root.producer() as producer:
+        for number in range(6):
+            produce(producer, f"value {number}", partition=number % 2)
+    target = root.stub.conf(uuid.uuid4().hex, "deltaq", timeout_ms=root.timeout_ms, retries=1)
+    root.stub.set_rules(
+        HttpRule(fault="error_after", status=503, code="SlowDown", times=3, operation="create", key=ENTRY)
+    )
+    assert copy(root.conf(), target, bytes_at_once=1).failures == {}
+    root.stub.set_rules()
+    copied = Topic("t", conf=target).to_arrow()
+    assert copied.num_rows == 6
+    assert copied.equals(Topic("t", conf=root.conf()).to_arrow())

@@ -15,6 +15,18 @@ from deltaq import AdminClient, Producer, Topic
 from tests.unit.cli.conftest import ROOT, Ended, Shell
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
+WRONG_MESSAGES = (
+    b"[]",
+    b"{",
+    b'{"value": 1}',
+    b'{"value": {}}',
+    b'{"key": 1}',
+    b'{"partition": 9}',
+    b'{"timestamp": "x"}',
+    b'{"timestamp": -1}',
+    b'{"timestamp": 99999999999999999}',
+    b'{"headers": ["x"]}',
+)
 HOSTILE = b"\x1b]0;owned\x07\x1b[2Jred\r\nforged"
 
 
@@ -221,6 +233,9 @@ def test_a_line_that_does_not_fit_is_named_and_those_before_it_are_written(delta
     ]
     assert ended.status == 1
     assert "unknown field 'vale'" in deltaq("produce orders --json", b'{"vale": 1}').errors
+    for wrong in WRONG_MESSAGES:
+        ended = deltaq("produce orders --json", wrong)
+        assert (ended.status, ended.errors.splitlines()[0]) == (1, "deltaq: 0 messages written to orders"), wrong
     assert deltaq("cat orders").printed("1\n")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from deltaq import Producer, Topic
+from deltaq import Producer, Topic, __version__
 from deltaq.store import open_store
 from tests.unit.cli.conftest import ROOT, Shell
 
@@ -148,6 +148,10 @@ def test_a_setting_that_is_refused_is_not_shown(deltaq: Shell, option: str, tmp_
     ended = deltaq(f"topics list {option.format(file=tmp_path / 'client.properties')}")
     assert ended.status == 2
     assert "secret-key" not in ended.errors + ended.output
+
+
+def test_the_version_is_printed(deltaq: Shell) -> None:
+    assert deltaq("--version").printed(f"deltaq {__version__}\n")
 
 
 def test_the_help_names_every_command_and_its_options(deltaq: Shell) -> None:

@@ -1,0 +1,93 @@
+"""`deltaq setup`, `doctor`, `maintain` and `sql`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from deltaq.cli.command import Argument, Commands, Option, fail, finish
+from deltaq.cli.messages import From, Until
+from deltaq.cli.output import Column, as_text
+from deltaq.cli.session import Session
+
+
+def setup(session: Session) -> None:
+    """Prepare the root for use: on S3 and MinIO its bucket, a lifecycle rule and policies. Can be repeated.
+
+    Needs the credentials of an administrator, and the extra [minio] for a bucket.
+    """
+    from deltaq.store.bucket_setup import setup as set_up  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+    try:
+        done = set_up(session.root, session.conf)
+    except ImportError as missing:
+        fail(str(missing))
+    if session.out.is_json:
+        session.out.json(asdict(done))
+    else:
+        session.out.line(str(done))
+
+
+def doctor(session: Session) -> None:
+    """Examine a root: store, permissions, clock, topics, groups, files, maintenance. Says what to do.
+
+    The status is 1 if something is wrong. What is due can wait. Writes a few bytes, to prove that the store is safe.
+    """
+    from deltaq.tools.examination import WRONG, examine  # noqa: PLC0415 - `deltaq --help` needs no clients
+
+    findings = list(examine(session.store, session.clock))
+    columns = [Column("check"), Column("state"), Column("found"), Column("remedy")]
+    session.out.rows(columns, [asdict(finding) for finding in findings])
+    if any(finding.state == WRONG for finding in findings):
+        finish(1)
+
+
+def maintain(
+    session: Session,
+    once: Annotated[bool, Option("--once", help="Run one round, then end: for scheduled jobs.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done first; change nothing.")] = False,
+    interval: Annotated[float, Option("--interval", min=0.001, metavar="S", help="Seconds between rounds.")] = 60.0,
+) -> None:
+    """Maintain all topics and groups: checkpoints, retention, compaction, clean-up. Goes on until Ctrl-C.
+
+    Safe beside producers, consumers and other maintenance. The same as `python -m deltaq.maintenance`.
+    """
+    from deltaq.maintenance.report import FAILURES  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.maintenance.run import run  # noqa: PLC0415 - as above
+
+    about: dict[str, Any] = {"once": once, "dry_run": dry_run, "interval_s": interval, "conf": session.conf}
+    done = run(session.root, **about, store=session.store, clock=session.clock, notify=session.out.done)
+    if session.out.is_json:
+        session.out.json(dict(done))
+    if done[FAILURES]:
+        finish(1)
+
+
+def sql(
+    session: Session,
+    query: Annotated[str, Argument(help="A query in DuckDB's SQL. Topics are its tables.", metavar="QUERY")],
+    start: From = "beginning",
+    until: Until = "end",
+) -> None:
+    """Query topics as tables, with the extra [sql].
+
+    The columns are _partition, _offset, _timestamp, _key, _headers, and value or those of a typed topic. Bytes become
+    text by decode(value), and fields of JSON by decode(value)->>'$.name'.
+    """
+    from deltaq.tools.positions import parse_place  # noqa: PLC0415 - `deltaq --help` needs no clients
+    from deltaq.tools.records import plain  # noqa: PLC0415 - as above
+    from deltaq.tools.sql import sql as queried  # noqa: PLC0415 - as above
+
+    now_ms = session.clock.time_ms()
+    places = parse_place(start, now_ms), parse_place(until, now_ms, end=True)
+    found = queried(session.store, query, *places, clock=session.clock)
+    rows = plain(found.to_pylist())
+    session.out.rows([Column(name, title=as_text(name)) for name in found.column_names], rows)
+
+
+def add_commands(commands: Commands) -> None:
+    """Add these commands to the top level."""
+    functions: Mapping[str, Callable[..., None]] = {"setup": setup, "sql": sql, "doctor": doctor, "maintain": maintain}
+    for name, function in functions.items():
+        commands.add(name)(function)

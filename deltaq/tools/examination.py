@@ -1,0 +1,180 @@
+"""An examination of a root: whether its store keeps its promises, and what is due."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from deltaq import names
+from deltaq.admin.group_calls import GroupCalls
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import KafkaException, UnknownTopic
+from deltaq.maintenance.clock_check import clock_fault, compare_clocks
+from deltaq.maintenance.report import FAILURES
+from deltaq.maintenance.run import Maintenance
+from deltaq.metadata import describe_topics, topic_names
+from deltaq.store import Store, StoreError
+from deltaq.store.parallel import in_parallel
+from deltaq.store.probe import PROBE_FOLDER, UnsafeStore, probe
+from deltaq.topics.log import TopicLog
+from deltaq.version import __version__
+
+OK, DUE, WRONG = "ok", "due", "wrong"
+"""The states of a finding: nothing to do; something to do, and deltaq works without it; something is broken."""
+
+NAMED_AT_ONCE = 5
+"""How many topics, groups or actions a finding names; it counts the others."""
+
+_PACKAGES = ("pyarrow", "obstore", "deltalake", "pydantic")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check: its state, what was found, and what to do about it."""
+
+    check: str
+    state: str
+    found: str
+    remedy: str = ""
+
+
+def examine(store: Store, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
+    """Examine a root: versions, store, permissions, clock, topics, groups, files, maintenance.
+
+    Writes and deletes a few bytes under `_deltaq/`. Raises nothing that a store may answer.
+    """
+    yield _versions()
+    answer = _answers(store, clock)
+    yield answer
+    if answer.state == WRONG:
+        return
+    for name, check in _CHECKS.items():
+        try:
+            yield check(store, clock)
+        except (KafkaException, StoreError) as error:
+            yield Finding(name, WRONG, _reason(error), "see the guarantees and errors in the documentation")
+
+
+def _reason(error: KafkaException | StoreError) -> str:
+    return error.error.str() if isinstance(error, KafkaException) else str(error)
+
+
+def _versions() -> Finding:
+    found = [f"deltaq {__version__}", f"Python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return Finding("versions", OK, ", ".join(found))
+
+
+def _answers(store: Store, clock: Clock) -> Finding:
+    begun = clock.monotonic()
+    try:
+        store.list_folders("")
+    except StoreError as error:
+        return Finding("store", WRONG, str(error), "check the root, the network and the store.* settings")
+    return Finding("store", OK, f"{store.url} answers in {(clock.monotonic() - begun) * 1000:.1f} ms")
+
+
+def _create(store: Store, clock: Clock) -> Finding:
+    name = "create if absent"
+    try:
+        probe(store, clock)
+    except UnsafeStore as error:
+        return Finding(name, WRONG, error.reason, "use a store that honours If-None-Match: *")
+    except StoreError as error:
+        return Finding(name, DUE, f"not proven: {error}", "consumers need no more; producers need permission to write")
+    return Finding(name, OK, "the store refuses a taken key")
+
+
+def _delete(store: Store, clock: Clock) -> Finding:
+    key = PROBE_FOLDER + clock.unique_id()
+    try:
+        store.put(key, b"")
+        store.delete(key)
+    except StoreError as error:
+        remedy = "maintenance needs permission to write and delete; another process with it can maintain the root"
+        return Finding("permissions", DUE, str(error), remedy)
+    return Finding("permissions", OK, "read, write and delete")
+
+
+def _clock(store: Store, clock: Clock) -> Finding:
+    compare_clocks(store, clock)
+    fault = clock_fault(store, clock)
+    if fault is not None:
+        return Finding("clock", WRONG, fault, "set the clock by NTP")
+    return Finding("clock", OK, "this machine and the store agree")
+
+
+def _topics(store: Store, clock: Clock) -> Finding:
+    answers = describe_topics(store, clock, topic_names(store))
+    found = {name: answer for name, answer in answers.items() if not isinstance(answer, UnknownTopic)}
+    broken = [f"{name}: {a.error.str()}" for name, a in found.items() if isinstance(a, KafkaException)]
+    if broken:
+        return Finding("topics", WRONG, _some(broken), "restore the named files from a backup, or delete the topic")
+    return Finding("topics", OK, f"all {len(found)} can be read")
+
+
+def _groups(store: Store, clock: Clock) -> Finding:
+    found = GroupCalls(store, clock, "deltaq-doctor").list_groups(None, None)
+    if found.errors:
+        broken = [error.error.str() for error in found.errors]
+        return Finding("groups", WRONG, _some(broken), "restore the named files from a backup, or delete the group")
+    return Finding("groups", OK, f"all {len(found.valid)} can be read")
+
+
+def _unnamed_files(store: Store, clock: Clock) -> Finding:
+    """Bytes that no topic names: those of uploads under way, of interrupted ones, and of files that were replaced."""
+
+    def unnamed(topic: str) -> tuple[int, int]:
+        log = TopicLog(store, topic, clock)
+        try:
+            log.load()
+        except KafkaException:
+            return 0, 0  # the check of the topics tells
+        folder = names.topic_folder(topic)
+        named = log.copied_state().files
+        sizes = [
+            entry.size
+            for entry in store.list(folder)
+            if names.holds_data(path := entry.key.removeprefix(folder)) and path not in named
+        ]
+        return len(sizes), sum(sizes)
+
+    found = in_parallel(clock, unnamed, topic_names(store))
+    files, size = (sum(numbers) for numbers in zip(*found, strict=True)) if found else (0, 0)
+    about = f"{files:,} with {size:,} bytes are in no topic"
+    if not files:
+        return Finding("files", OK, "all belong to a topic")
+    remedy = "maintenance deletes those that file.delete.delay.ms does not protect"
+    return Finding("files", OK, about, remedy)
+
+
+def _maintenance(store: Store, clock: Clock) -> Finding:
+    lines: list[str] = []
+    counts = Maintenance(store, clock, notify=lines.append).plan()
+    if counts[FAILURES]:
+        return Finding("maintenance", WRONG, _some(lines), "see the lines above, and the log of a maintainer")
+    if lines:
+        return Finding("maintenance", DUE, _some(lines), "run: deltaq maintain --once")
+    return Finding("maintenance", OK, "nothing is due")
+
+
+_CHECKS: Mapping[str, Callable[[Store, Clock], Finding]] = {
+    "create if absent": _create,
+    "permissions": _delete,
+    "clock": _clock,
+    "topics": _topics,
+    "groups": _groups,
+    "files": _unnamed_files,
+    "maintenance": _maintenance,
+}
+
+
+def _some(lines: list[str]) -> str:
+    more = len(lines) - NAMED_AT_ONCE
+    return "; ".join(lines[:NAMED_AT_ONCE]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,87 @@
+"""SQL over topics as tables, by DuckDB. DuckDB is known only here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltaq.clock import SYSTEM_CLOCK, Clock
+from deltaq.errors import InvalidConfig
+from deltaq.metadata import topic_names
+from deltaq.store import Store
+from deltaq.tools.positions import Place, offset_ranges
+from deltaq.tools.reading import read
+from deltaq.topic import Topic
+from deltaq.topics.columns import table_schema
+
+if TYPE_CHECKING:
+    import duckdb
+
+_SOURCE = "_deltaq_source"
+
+
+def sql(store: Store, query: str, start: Place = None, end: Place = None, *, clock: Clock = SYSTEM_CLOCK) -> pa.Table:
+    """The result of a query in DuckDB's SQL, in which topics are tables.
+
+    Their columns are `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`, and `value` or the columns of a typed
+    topic. The records from `start` to `end` are loaded first; DuckDB writes to disk what does not fit into memory.
+
+    Raises InvalidConfig for a query that DuckDB refuses, and where DuckDB is missing; UnknownTopic, Corrupt,
+    Incompatible, Unavailable.
+    """
+    try:
+        import duckdb  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise InvalidConfig("SQL needs the extra [sql]: pip install 'deltaq[sql]'", key="sql") from None
+    with duckdb.connect() as connection:
+        try:
+            for name, topic in _topics(store, _table_names(connection, query)).items():
+                _load(connection, name, Topic(topic, store=store, clock=clock), start, end)
+            return connection.execute(query).to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidConfig(f"DuckDB: {error}", key="sql") from None
+
+
+def _table_names(connection: duckdb.DuckDBPyConnection, query: str) -> set[str]:
+    """The tables that a query names. Raises InvalidConfig for a statement that is no query: topics only are read."""
+    answer = connection.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
+    parsed: dict[str, Any] = {"error": True, "error_message": "no statement"}
+    if answer is not None:
+        parsed = json.loads(answer[0])
+    if parsed["error"]:
+        where = parsed.get("position")
+        place = "" if where is None else f" at character {int(where) + 1}"
+        raise InvalidConfig(f"DuckDB: {parsed['error_message']}{place}", key="sql")
+    return set(_tables(parsed))
+
+
+def _tables(node: object) -> Iterator[str]:
+    """The names of tables in a parsed query."""
+    if isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            yield node["table_name"]
+        for inner in node.values():
+            yield from _tables(inner)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from _tables(inner)
+
+
+def _topics(store: Store, named: set[str]) -> Mapping[str, str]:
+    """The topics that a query names, by the names in the query. DuckDB ignores case."""
+    there = topic_names(store)
+    folded = {topic.lower(): topic for topic in there}
+    return {name: name if name in there else folded[name.lower()] for name in named if name.lower() in folded}
+
+
+def _load(connection: duckdb.DuckDBPyConnection, name: str, topic: Topic, start: Place, end: Place) -> None:
+    columns = table_schema(topic.describe().schema)
+    batches = read(topic, offset_ranges(topic, start, end))
+    connection.register(_SOURCE, pa.RecordBatchReader.from_batches(columns, batches))
+    quoted = '"' + name.replace('"', '""') + '"'
+    # A table and not a view: DuckDB may scan it several times, and batches can be read once.
+    connection.execute(f"create temp table {quoted} as select * from {_SOURCE}")  # noqa: S608 - quoted
+    connection.unregister(_SOURCE)

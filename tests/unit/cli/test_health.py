@@ -1,0 +1,179 @@
+"""`deltaq doctor`, `maintain` and `sql`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from deltaq import Producer, Topic
+from deltaq.store import open_store
+from deltaq.store.memory import MemoryStore
+from deltaq.testing import Fault, FaultyStore, ManualClock, Rule
+from deltaq.tools import Finding, examine
+from deltaq.tools.rates import RootSample, TopicCount, TopicRate, topic_rates
+from tests.unit.cli.conftest import ROOT, Shell
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def orders(deltaq: Shell) -> Shell:
+    """A topic with a message in each of three files."""
+    deltaq("topics create orders -c retention.ms=-1")
+    with Producer(bootstrap_servers=ROOT) as producer:
+        for number in range(3):
+            producer.produce("orders", b'{"amount": %d}' % number, key=b"k%d" % number, timestamp=T0 + number)
+            producer.flush()
+    return deltaq
+
+
+def _findings(shell: Shell) -> dict[str, dict[str, str]]:
+    return {finding["check"]: finding for finding in shell("doctor -o json").json}
+
+
+def test_a_sound_root_is_examined(orders: Shell) -> None:
+    ended = orders("doctor")
+    assert (ended.status, ended.errors) == (0, "")
+    lines = ended.output.splitlines()
+    assert lines[0].split() == ["CHECK", "STATE", "FOUND", "REMEDY"]
+    assert [line.split("  ")[0] for line in lines[1:]] == [
+        "versions", "store", "create if absent", "permissions", "clock", "topics", "groups", "files", "maintenance",
+    ]  # fmt: skip
+    found = _findings(orders)
+    assert {finding["state"] for check, finding in found.items() if check != "maintenance"} == {"ok"}
+    assert found["topics"]["found"] == "all 1 can be read"
+    assert found["files"]["found"] == "all belong to a topic"
+
+
+def test_what_is_broken_ends_with_status_one_and_says_what_to_do(orders: Shell) -> None:
+    store = open_store(ROOT)
+    store.put("topics/bad/_delta_log/00000000000000000000.json", b"{}")
+    store.put("groups/bad/_delta_log/00000000000000000000.json", b"{}")
+    store.put("topics/orders/0123456789abcdef0123456789abcdef.parquet", b"x" * 70)
+    ended = orders("doctor")
+    assert ended.status == 1
+    found = _findings(orders)
+    assert (found["topics"]["state"], found["groups"]["state"]) == ("wrong", "wrong")
+    assert "bad: topics/bad/_delta_log/" in found["topics"]["found"]
+    assert "delete the topic" in found["topics"]["remedy"]
+    assert found["files"]["found"] == "1 with 70 bytes are in no topic"
+
+
+def _examined(*rules: Rule, clock: ManualClock | None = None) -> dict[str, Finding]:
+    manual = clock or ManualClock(auto_advance=True)
+    store = FaultyStore(MemoryStore("faulty", manual), *rules, clock=manual)
+    return {finding.check: finding for finding in examine(store, manual)}
+
+
+def test_a_store_that_ignores_create_if_absent_is_found() -> None:
+    finding = _examined(Rule("create", "*", Fault.ignored_condition(), times=None))["create if absent"]
+    assert (finding.state, "ignores create-if-absent" in finding.found) == ("wrong", True)
+
+
+def test_a_reader_without_permission_to_write_learns_what_it_can_do() -> None:
+    found = _examined(Rule("write", "*", Fault.refused(), times=None))
+    assert (found["create if absent"].state, found["permissions"].state) == ("due", "due")
+    assert "producers need permission to write" in found["create if absent"].remedy
+    assert found["topics"].state == "ok"
+
+
+def test_a_store_that_does_not_answer_is_the_last_finding() -> None:
+    found = _examined(Rule("*", "*", Fault.error_before(), times=None))
+    assert list(found) == ["versions", "store"]
+    assert found["store"].state == "wrong"
+
+
+def test_maintenance_is_planned_and_done(orders: Shell) -> None:
+    assert orders("maintain --dry-run").printed("")
+    orders("topics alter orders --delete-config retention.ms")  # the messages are years old
+    assert "orders: remove" in orders("maintain --dry-run").output
+    assert _findings(orders)["maintenance"]["state"] == "due"
+    assert "run: deltaq maintain --once" in _findings(orders)["maintenance"]["remedy"]
+
+
+def test_a_root_is_set_up(deltaq: Shell, tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    assert deltaq(f"setup --root {root}").printed(
+        f"""
+        file://{root}
+          bucket: made
+          rule for incomplete uploads: not needed
+        """
+    )
+    assert deltaq(f"setup --root {root} -o json").json["bucket"] == "there"
+    assert deltaq("setup --root gs://bucket").status == 2
+
+
+def test_rates_and_lag_are_shown_live(orders: Shell) -> None:
+    orders("groups reset-offsets billing --topic orders --to 1 --execute")
+    orders.clock = ManualClock(auto_advance=True)
+    assert orders("top --rounds 2").printed(
+        """
+        TOPIC   MESSAGES  MESSAGES/S  COMMITS/S
+        orders         3
+        GROUP    LAG  LAG/S
+        billing    2
+
+        TOPIC   MESSAGES  MESSAGES/S  COMMITS/S
+        orders         3           0          0
+        GROUP    LAG  LAG/S
+        billing    2      0
+
+        """
+    )
+    assert orders("top --rounds 1 -o json").json["groups"] == [{"group": "billing", "lag": 2, "lag_per_s": None}]
+
+
+def test_rates_follow_from_two_looks_at_a_root() -> None:
+    before = RootSample(10.0, {"a": TopicCount(5, 5, 1, "x"), "b": TopicCount(9, 9, 9, "x")}, {})
+    now = RootSample(
+        14.0, {"a": TopicCount(7, 13, 3, "x"), "b": TopicCount(1, 1, 11, "y"), "c": TopicCount(0, 0, 0, "z")}, {}
+    )
+    assert topic_rates(before, now) == [
+        TopicRate("a", 7, 2.0, 0.5),
+        TopicRate("b", 1, None, None),  # created again
+        TopicRate("c", 0, None, None),
+    ]
+
+
+def test_topics_are_queried_as_tables(orders: Shell) -> None:
+    query = "select _offset, decode(_key) as k, (decode(value)->>'$.amount')::int * 2 as twice from orders order by 1"
+    assert orders(f'sql "{query}"').printed(
+        """
+        _offset  k   twice
+        0        k0  0
+        1        k1  2
+        2        k2  4
+        """
+    )
+    joined = "select count(*) as n, max(a._timestamp) as t from orders a join orders b using (_offset)"
+    assert orders(f"sql '{joined}' -o json").json == [{"n": 3, "t": "2023-11-14T22:13:20.002000+00:00"}]
+    assert orders("sql 'select count(*) as n from orders' --from -1 -o json").json == [{"n": 1}]
+
+
+def test_columns_of_typed_topics_are_columns_of_tables(deltaq: Shell) -> None:
+    columns = pa.schema({"id": pa.int64(), "tags": pa.list_(pa.string())})
+    trades = Topic("trades.v-2", columns, conf={"bootstrap.servers": ROOT}).create()
+    with Producer(bootstrap_servers=ROOT) as producer:
+        producer.produce(trades, {"id": 7, "tags": ["a", "b"]})
+    found = deltaq("""sql 'select id, tags[1] as tag, _partition from "trades.v-2"' -o json""").json
+    assert found == [{"id": 7, "tag": "a", "_partition": 0}]
+
+
+def test_a_query_that_is_refused_is_explained(orders: Shell) -> None:
+    assert orders("sql 'selec 1'").refused('DuckDB: syntax error at or near "selec" at character 1', 2)
+    assert "Only SELECT statements" in orders("sql 'drop table orders'").errors
+    assert "Table with name nothing does not exist" in orders("sql 'select * from nothing'").errors
+
+
+def test_without_duckdb_the_command_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['duckdb'] = None; from deltaq.cli.program import run; "
+        f"sys.exit(run(['sql', 'select 1', '--root', {str(tmp_path)!r}]))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (2, "deltaq: SQL needs the extra [sql]: pip install 'deltaq[sql]'\n")

@@ -68,8 +68,8 @@ test: lint ## Check format, lint and types, then run the tests; ARGS="-k commit"
 	@java -version >/dev/null 2>&1 || echo "No Java found: the tests that need it will be skipped; the end of the report says how to install it."
 	@$(PY) -m pytest $(PARALLEL) $(ARGS)
 
-test-long: $(INSTALLED) ## Run the tests with all seeds, examples and crash points, and the long ones; 40 minutes
-	@DELTAQ_TESTS=long $(PY) -m pytest $(PARALLEL) $(ARGS)
+test-long: $(INSTALLED) servers ## Run the tests, also those on MinIO, with all seeds, examples and crash points; an hour
+	@DELTAQ_TESTS=long $(PY) -m tests.servers.minio -- $(PY) -m pytest $(PARALLEL) $(ARGS)
 
 test-minio: $(INSTALLED) servers ## Run the object store tests on MinIO, and the store contract tests on versitygw
 	@$(PY) -m tests.servers.minio -- $(PY) -m pytest $(PARALLEL) -m s3_server $(ARGS)

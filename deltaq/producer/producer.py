@@ -492,7 +492,8 @@ class Producer(RefusedTransactions):
         """Wait up to `message.timeout.ms` for messages not delivered or reported when the process ends, then close."""
         if self._closed:
             return
-        waiting = len(self)
+        # A clock that the program controls stands still at its exit: the wait would have no end.
+        waiting = len(self) if self._clock is SYSTEM_CLOCK else 0
         timeout_s = min(EXIT_WAIT_S, self._buffer_settings.timeout_s)
         if waiting:
             advice = "call flush() or close() before the end"

@@ -16,6 +16,7 @@ import pytest
 from examples.replicas.layout import Settings
 from examples.replicas.postgres import Postgres
 from examples.replicas.service import POINTS
+from tests.depth import depth
 from tests.examples.replica_harness import Events, Running, Victim, table, until, value
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
@@ -81,7 +82,7 @@ def rounds(count: int, root: str, postgres: Postgres, admin: psycopg.Connection)
 
 @pytest.mark.timeout(120)
 def test_replicas_killed_at_each_point_count_each_record_once(local_root, postgres, admin):
-    rounds(2, local_root, postgres, admin)
+    rounds(depth(1, 2), local_root, postgres, admin)
 
 
 @pytest.mark.soak

@@ -38,7 +38,7 @@ def outputs(printed: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("spark")
 def test_the_notebook_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from deltaq.topics.log import CommittedByPeer, TopicLog
 from deltaq.topics.maintenance_log import MaintenanceLog
 from deltaq.topics.rewrites import renewed, rewritten
 from deltaq.topics.shared_files import SharedFileTracker
+from tests.depth import third
 from tests.simulation.noticing import expect_notice
 from tests.simulation.scenario import Scenario, scenario_of
 
@@ -261,21 +262,23 @@ def commits_its_own_file_twice(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "kind", "last"),
-    [
-        (ignores_files_committed_by_peers, "no faults", 3),
-        (commits_shared_files_from_before_its_first_entry, "suspensions", 5),
-        (commits_revoked_shared_files, "lossy network", 3),
-        (commits_shared_files_out_of_order, "lossy network", 24),
-        (commits_voided_shared_files, "maintenance", 21),
-        (commits_shared_files_of_a_deleted_topic, "mixed", 17),
-        (reports_an_open_shared_file_as_failure, "lossy network", 2),
-        (reports_a_failure_without_revoking, "lossy network", 2),
-        (reports_a_failure_though_a_peer_committed, "lossy network", 6),
-        (revokes_under_another_writer, "lossy network", 3),
-        (shares_a_file_without_its_predecessor, "lossy network", 24),
-        (shares_a_file_behind_an_unshared_one, "lossy network", 32),
-        (commits_its_own_file_twice, "no faults", 4),
-    ],
+    third(
+        [
+            (ignores_files_committed_by_peers, "no faults", 3),
+            (commits_shared_files_from_before_its_first_entry, "suspensions", 5),
+            (commits_revoked_shared_files, "lossy network", 3),
+            (commits_shared_files_out_of_order, "lossy network", 24),
+            (commits_voided_shared_files, "maintenance", 21),
+            (commits_shared_files_of_a_deleted_topic, "mixed", 17),
+            (reports_an_open_shared_file_as_failure, "lossy network", 2),
+            (reports_a_failure_without_revoking, "lossy network", 2),
+            (reports_a_failure_though_a_peer_committed, "lossy network", 6),
+            (revokes_under_another_writer, "lossy network", 3),
+            (shares_a_file_without_its_predecessor, "lossy network", 24),
+            (shares_a_file_behind_an_unshared_one, "lossy network", 32),
+            (commits_its_own_file_twice, "no faults", 4),
+        ]
+    ),
 )
 def test_a_broken_group_commit_is_noticed(mutation, kind, last, monkeypatch):
     expect_notice(mutation, last, lambda seed: contended(seed, kind, eager_group_commit=True), monkeypatch)
@@ -284,16 +287,18 @@ def test_a_broken_group_commit_is_noticed(mutation, kind, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
-    [
-        (removes_orphans_without_voiding, 16),
-        (merges_files_already_merged, 3),
-        (cleans_up_the_log_without_grace, 1),
-        (starts_partitions_after_a_file_that_stays, 0),
-        (loses_a_record_of_each_merge, 0),
-        (leaves_a_batch_out_of_each_merge, 3),
-        (merges_in_the_wrong_order, 4),
-        (keeps_the_oldest_record_of_each_key, 1),
-    ],
+    third(
+        [
+            (removes_orphans_without_voiding, 16),
+            (merges_files_already_merged, 3),
+            (cleans_up_the_log_without_grace, 1),
+            (starts_partitions_after_a_file_that_stays, 0),
+            (loses_a_record_of_each_merge, 0),
+            (leaves_a_batch_out_of_each_merge, 3),
+            (merges_in_the_wrong_order, 4),
+            (keeps_the_oldest_record_of_each_key, 1),
+        ]
+    ),
 )
 def test_broken_maintenance_is_noticed(mutation, last, monkeypatch):
     expect_notice(mutation, last, lambda seed: contended(seed, "maintenance"), monkeypatch)
@@ -302,11 +307,13 @@ def test_broken_maintenance_is_noticed(mutation, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "kind", "last"),
-    [
-        (does_not_recognise_its_own_entry, "lossy network", 11),
-        (reports_an_unknown_outcome_as_failure, "lossy network", 16),
-        (trusts_slots_reopened_by_clean_up, "suspensions", 0),
-    ],
+    third(
+        [
+            (does_not_recognise_its_own_entry, "lossy network", 11),
+            (reports_an_unknown_outcome_as_failure, "lossy network", 16),
+            (trusts_slots_reopened_by_clean_up, "suspensions", 0),
+        ]
+    ),
 )
 def test_a_broken_client_is_noticed(mutation, kind, last, monkeypatch):
     expect_notice(mutation, last, lambda seed: contended(seed, kind), monkeypatch)
@@ -315,7 +322,7 @@ def test_a_broken_client_is_noticed(mutation, kind, last, monkeypatch):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("mutation", "last"),
-    [(drops_a_record_of_each_file, 4), (shares_an_index_without_the_files_of_the_newest_entry, 42)],
+    third([(drops_a_record_of_each_file, 4), (shares_an_index_without_the_files_of_the_newest_entry, 42)]),
 )
 def test_a_broken_reader_is_noticed(mutation, last, monkeypatch):
     expect_notice(mutation, last, lambda seed: replace(contended(seed, "no faults"), readers=4), monkeypatch)

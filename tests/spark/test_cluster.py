@@ -21,7 +21,7 @@ from tests.servers.spark import SparkMaster, SparkWorker
 from tests.spark.cluster_job import COPY, TOTALS
 from tests.spark.maven_central import need_jar
 
-pytestmark = [pytest.mark.spark, pytest.mark.s3_server, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.s3_server, pytest.mark.long, pytest.mark.timeout(400)]
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/spark-cluster.md"
 ROWS = 20_000

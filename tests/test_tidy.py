@@ -50,6 +50,8 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("deltaq/serde/",),
     "avro": ("deltaq/schema_registry/avro_format.py",),
     "fastavro": ("deltaq/schema_registry/avro_format.py",),
+    "google": ("deltaq/schema_registry/protobuf_format.py",),
+    "proto_schema_parser": ("deltaq/schema_registry/protobuf_text.py",),
     "jsonschema": ("deltaq/schema_registry/json_format.py",),
     "referencing": ("deltaq/schema_registry/json_format.py",),
     "duckdb": ("deltaq/tools/sql.py",),

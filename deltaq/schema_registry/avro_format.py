@@ -38,6 +38,11 @@ def _loaded(text: str) -> Any:
     return text.strip() if text.strip() in _PRIMITIVES else json.loads(text)
 
 
+def identity(text: str, references: Sequence[NamedText]) -> str:
+    """The canonical text itself."""
+    return text
+
+
 def parse(text: str, references: Sequence[NamedText]) -> avro.schema.Schema:
     """The schema for a comparison. Raises ValueError."""
     try:
@@ -55,13 +60,17 @@ def parse(text: str, references: Sequence[NamedText]) -> avro.schema.Schema:
 def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) -> list[str]:
     """Why records of the writer's schema cannot be read with the reader's, by the rules of the Avro specification,
     "Schema Resolution"."""
-    checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
-    found = checker.get_compatibility(reader, writer)
+    found = _compared(reader, writer)
     if found.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
         return []
     places = ", ".join(sorted(found.locations, key=len, reverse=True)[:1])
     reasons = zip(found.incompatibilities, sorted(found.messages) or [""], strict=False)
     return [f"{kind.value.replace('_', ' ')} at {places or '/'}: {message}" for kind, message in reasons]
+
+
+def _compared(reader: avro.schema.Schema, writer: avro.schema.Schema) -> Any:
+    checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
+    return checker.get_compatibility(reader, writer)
 
 
 # --- records ---

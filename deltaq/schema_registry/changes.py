@@ -100,9 +100,9 @@ def candidate(registry: Registry, schema: Schema, *, normalize: bool) -> Candida
             raise registry_error(INVALID_SCHEMA, f"reference {reference.name!r}: there is no {where}")
     try:
         parsed = _parsed(registry, found)
+        return Candidate(found, schema_guid(found, registry.resolved(found)), parsed)
     except ValueError as error:
         raise _invalid(schema, error) from error
-    return Candidate(found, schema_guid(found), parsed)
 
 
 def _invalid(schema: Schema, error: Exception) -> Exception:
@@ -191,7 +191,13 @@ def find_version(registry: Registry, name: str, version: int | str, *, deleted: 
 def find_schema(registry: Registry, name: str, schema: Schema, *, normalize: bool, deleted: bool) -> RegisteredSchema:
     """The newest version with this schema. Raises SchemaRegistryError (40401, 40403)."""
     subject = live_subject(registry, name, deleted=deleted)
-    known_id = registry.id_of(schema_guid(canonical_schema(schema, normalize=normalize)))
+    found = canonical_schema(schema, normalize=normalize)
+    try:
+        known_id = registry.id_of(schema_guid(found, registry.resolved(found)))
+    except ValueError as error:
+        raise _invalid(schema, error) from error
+    except KeyError:  # it refers to what does not exist
+        known_id = None
     for version in reversed(subject.versions if deleted else subject.live):
         if version.schema_id == known_id:
             return registry.registered(name, version)

@@ -29,6 +29,9 @@ class Format(Protocol):
     def normalized(self, text: str) -> str:
         """The text with everything in a fixed order whose order has no meaning. Raises ValueError."""
 
+    def identity(self, text: str, references: Sequence[NamedText]) -> str:
+        """What all canonical texts of one schema have in common. Raises ValueError."""
+
     def parse(self, text: str, references: Sequence[NamedText]) -> Any:
         """The schema, for `incompatibilities`. `references` precede what refers to them. Raises ValueError."""
 
@@ -50,6 +53,7 @@ class _Place(NamedTuple):
 _FORMATS: Mapping[str, _Place] = {
     "AVRO": _Place("avro_format", ("avro", "fastavro"), "avro"),
     "JSON": _Place("json_format", ("jsonschema", "referencing"), "json"),
+    "PROTOBUF": _Place("protobuf_format", ("antlr4", "google", "proto_schema_parser"), "protobuf"),
 }
 SCHEMA_TYPES = tuple(_FORMATS)
 
@@ -68,8 +72,9 @@ def load_format(schema_type: str) -> Any:
         raise
 
 
-def schema_guid(schema: Schema) -> str:
-    """A UUID of the content: equal schemas, with equal references and metadata, have the same."""
-    body = json.dumps(schema.to_dict(), sort_keys=True, ensure_ascii=True)
+def schema_guid(schema: Schema, references: Sequence[NamedText]) -> str:
+    """A UUID of the content: equal schemas, with equal references and metadata, have the same. Raises ValueError."""
+    text = load_format(schema.schema_type).identity(schema.schema_str, references)
+    body = json.dumps({**schema.to_dict(), "schema": text}, sort_keys=True, ensure_ascii=True)
     digits = hashlib.sha256(body.encode()).hexdigest()
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))

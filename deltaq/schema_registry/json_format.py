@@ -43,6 +43,11 @@ def normalized(text: str) -> str:
     return json.dumps(strict_json(text), separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
+def identity(text: str, references: Sequence[NamedText]) -> str:
+    """The canonical text itself."""
+    return text
+
+
 def parse(text: str, references: Sequence[NamedText]) -> SchemaNode:
     """The root of a schema. Raises ValueError for a schema that its draft does not allow, a reference to nothing, and a
     regular expression that Python does not know."""

@@ -70,7 +70,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Schema:
-    """A schema before it is registered. `schema_type` is `AVRO` or `JSON`.
+    """A schema before it is registered. `schema_type` is `AVRO`, `JSON` or `PROTOBUF`.
 
     Rules (`rule_set`) are not supported: registering a schema with some is refused.
     """

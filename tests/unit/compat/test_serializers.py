@@ -11,14 +11,18 @@ from typing import Any
 import confluent_kafka.schema_registry as theirs
 import confluent_kafka.schema_registry.avro as their_avro
 import confluent_kafka.schema_registry.json_schema as their_json
+import confluent_kafka.schema_registry.protobuf as their_protobuf
 import confluent_kafka.schema_registry.serde
 import confluent_kafka.serialization
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 import deltaq.schema_registry as ours
 import deltaq.schema_registry.avro as our_avro
 import deltaq.schema_registry.json_schema as our_json
+import deltaq.schema_registry.protobuf as our_protobuf
 from deltaq.errors import InvalidConfig
+from deltaq.schema_registry.protobuf_format import parse
 from deltaq.serde.serializers import MessageField, SerializationContext
 from deltaq.store import MemoryStore
 
@@ -147,6 +151,25 @@ def test_json_bytes_and_values_are_those_of_confluent_kafka(pair, draft, value):
         assert found == value
         expected = their_json.JSONDeserializer(theirs_reads, schema_registry_client=pair.theirs)(data, their_context)
         assert found == expected
+
+
+@pytest.mark.parametrize("path", [["First"], ["Order"], ["Order", "Line"]])
+def test_protobuf_bytes_and_messages_are_those_of_confluent_kafka(pair, path):
+    their_context, our_context = contexts()
+    text = (
+        'syntax = "proto3"; package shop; message First { int32 x = 1; } '
+        "message Order { message Note { } message Line { int32 x = 1; } optional string id = 1; int32 x = 2; }"
+    )
+    descriptor = parse(text, ()).message_types_by_name[path[0]]
+    for name in path[1:]:
+        descriptor = descriptor.nested_types_by_name[name]
+    kind = GetMessageClass(descriptor)
+    data = our_protobuf.ProtobufSerializer(kind, pair.ours)(kind(x=7), our_context)
+    assert data == their_protobuf.ProtobufSerializer(kind, pair.theirs)(kind(x=7), their_context)
+    assert data is not None
+    conf: dict[str, Any] = {}
+    expected = their_protobuf.ProtobufDeserializer(kind, conf, pair.theirs)(data, their_context)
+    assert our_protobuf.ProtobufDeserializer(kind, conf, pair.ours)(data, our_context) == expected == kind(x=7)
 
 
 @pytest.mark.parametrize(

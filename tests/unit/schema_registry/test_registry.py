@@ -105,7 +105,7 @@ def test_normalisation_ignores_the_order_of_attributes(client):
         (Schema("{"), "invalid AVRO schema"),
         (Schema('{"type":"record","name":"r"}'), "invalid AVRO schema"),
         (Schema('{"type":"record","name":"r","fields":[{"name":"x","type":"nosuch"}]}'), "nosuch"),
-        (Schema('"string"', schema_type="XML"), "invalid schema type 'XML': use AVRO, JSON"),
+        (Schema('"string"', schema_type="XML"), "invalid schema type 'XML': use AVRO, JSON, PROTOBUF"),
         (Schema('"string"', rule_set=object()), "rules are not supported"),
         (Schema("[" * 100_000), "invalid AVRO schema"),
         (record(("id", "int", "text")), "invalid AVRO schema"),

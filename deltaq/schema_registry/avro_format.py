@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from fastavro.validation import ValidationError
 from deltaq.schema_registry.formats import NamedText
 from deltaq.serde.errors import SerializationError
 
+_DECIMALS = (avro.schema.BytesDecimalSchema, avro.schema.FixedDecimalSchema)
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
 
@@ -62,7 +63,7 @@ def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) ->
     "Schema Resolution"."""
     found = _compared(reader, writer)
     if found.compatibility is avro.compatibility.SchemaCompatibilityType.compatible:
-        return []
+        return list(_decimals(reader, writer, "", set()))
     places = ", ".join(sorted(found.locations, key=len, reverse=True)[:1])
     reasons = zip(found.incompatibilities, sorted(found.messages) or [""], strict=False)
     return [f"{kind.value.replace('_', ' ')} at {places or '/'}: {message}" for kind, message in reasons]
@@ -71,6 +72,38 @@ def incompatibilities(reader: avro.schema.Schema, writer: avro.schema.Schema) ->
 def _compared(reader: avro.schema.Schema, writer: avro.schema.Schema) -> Any:
     checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call]
     return checker.get_compatibility(reader, writer)
+
+
+def _decimals(reader: Any, writer: Any, path: str, seen: set[tuple[int, int]]) -> Iterator[str]:
+    """The decimals whose precision or scale differs, in two schemas that are compatible apart from that: `avro` does
+    not compare them, and the specification lets two decimals match only if both are equal."""
+    if (id(reader), id(writer)) in seen:
+        return
+    seen.add((id(reader), id(writer)))
+    if isinstance(writer, avro.schema.UnionSchema):
+        for branch in writer.schemas:
+            yield from _decimals(reader, branch, path, seen)
+    elif isinstance(reader, avro.schema.UnionSchema):
+        compatible = avro.compatibility.SchemaCompatibilityType.compatible
+        branches = [each for each in reader.schemas if _compared(each, writer).compatibility is compatible]
+        found = [list(_decimals(branch, writer, path, set(seen))) for branch in branches]
+        yield from min(found, key=len, default=[])
+    elif isinstance(writer, _DECIMALS) and isinstance(reader, _DECIMALS):
+        ours, theirs = (f"decimal({each.precision}, {each.scale})" for each in (reader, writer))
+        if ours != theirs:
+            yield f"decimal mismatch at {path or '/'}: reader {ours}, writer {theirs}"
+    elif isinstance(writer, avro.schema.RecordSchema) and isinstance(reader, avro.schema.RecordSchema):
+        written = {field.name: field for field in writer.fields}
+        for field in reader.fields:
+            there = next(
+                (written[name] for name in (field.name, *(field.get_prop("aliases") or ())) if name in written), None
+            )
+            if there is not None:
+                yield from _decimals(field.type, there.type, f"{path}/{field.name}", seen)
+    elif isinstance(writer, avro.schema.ArraySchema) and isinstance(reader, avro.schema.ArraySchema):
+        yield from _decimals(reader.items, writer.items, f"{path}/items", seen)
+    elif isinstance(writer, avro.schema.MapSchema) and isinstance(reader, avro.schema.MapSchema):
+        yield from _decimals(reader.values, writer.values, f"{path}/values", seen)
 
 
 # --- records ---

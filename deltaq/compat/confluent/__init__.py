@@ -21,7 +21,7 @@ from deltaq.admin import (
     TopicPartitionInfo,
 )
 from deltaq.compat.confluent.events import ThrottleEvent
-from deltaq.compat.confluent.producer import Producer
+from deltaq.compat.confluent.producer import Producer, SerializingProducer
 from deltaq.compat.confluent.share import DeserializingShareConsumer, ShareConsumer
 from deltaq.compat.confluent.types import (
     AcknowledgeType,
@@ -35,7 +35,7 @@ from deltaq.compat.confluent.types import (
     murmur2,
     version,
 )
-from deltaq.consumer import Consumer
+from deltaq.consumer import Consumer, DeserializingConsumer
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import (
     OFFSET_BEGINNING,
@@ -65,6 +65,7 @@ __all__ = [
     "ConsumerGroupState",
     "ConsumerGroupTopicPartitions",
     "ConsumerGroupType",
+    "DeserializingConsumer",
     "DeserializingShareConsumer",
     "ElectionType",
     "IllegalStateException",
@@ -74,6 +75,7 @@ __all__ = [
     "Message",
     "Node",
     "Producer",
+    "SerializingProducer",
     "ShareConsumer",
     "ThrottleEvent",
     "TopicCollection",
@@ -89,9 +91,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """`confluent_kafka.admin` and `confluent_kafka.aio` need no import of their own."""
-    if name == "admin":
-        return importlib.import_module("deltaq.compat.confluent.admin")
-    if name == "aio":
-        return importlib.import_module("deltaq.compat.confluent.aio")
+    """`confluent_kafka.admin` and the other modules need no import of their own."""
+    if name in ("admin", "aio", "error", "schema_registry", "serialization"):
+        return importlib.import_module("deltaq.compat.confluent." + name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

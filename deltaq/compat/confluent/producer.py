@@ -18,6 +18,7 @@ from deltaq.errors import (
     UnknownTopic,
 )
 from deltaq.producer import Producer as NativeProducer
+from deltaq.producer import SerializingProducer as NativeSerializingProducer
 from deltaq.producer.accumulator import BatchResult, RowBlock
 from deltaq.producer.callbacks import PendingCallbacks, log_failure
 from deltaq.producer.producer import DeliveryCallback
@@ -85,6 +86,10 @@ class Producer(NativeProducer):
         deliveries.finish_futures()
         with self._callbacks.changed:
             self._callbacks.reported(deliveries)
+
+
+class SerializingProducer(NativeSerializingProducer, Producer):  # type: ignore[misc]  # the key comes first here
+    """`deltaq.SerializingProducer`, with the errors of `produce` where `confluent_kafka` has them."""
 
 
 def _bytes(data: Any) -> Any:

@@ -6,8 +6,16 @@ from typing import Any
 import pytest
 
 from deltaq import KafkaError, KafkaException, Topic
-from deltaq.compat.confluent import Consumer, Producer, TopicCollection, Uuid
+from deltaq.compat.confluent import (
+    Consumer,
+    DeserializingConsumer,
+    Producer,
+    SerializingProducer,
+    TopicCollection,
+    Uuid,
+)
 from deltaq.compat.confluent.admin import AdminClient, NewTopic
+from deltaq.compat.confluent.serialization import StringDeserializer, StringSerializer
 
 
 @pytest.fixture
@@ -124,3 +132,18 @@ def test_topics_are_described_with_a_uuid(memory_root):
     topic_id = admin.describe_topics(TopicCollection(["t"]))["t"].result(10).topic_id
     assert isinstance(topic_id, Uuid)
     assert topic_id == Uuid.from_hex(native)
+
+
+def test_errors_of_a_broker_are_reported_also_after_a_serializer(memory_root, reports):
+    Topic("t", conf={"bootstrap.servers": memory_root}, config={"max.message.bytes": 100}).create()
+    conf = {"bootstrap.servers": memory_root, "value.serializer": StringSerializer()}
+    with SerializingProducer(conf) as producer:
+        for value in ("x" * 101, "small"):
+            producer.produce("t", "key", value, on_delivery=lambda error, message: reports.append((error, message)))
+    assert sorted(codes(reports), key=str) == [KafkaError.MSG_SIZE_TOO_LARGE, None]
+    reading = {"bootstrap.servers": memory_root, "group.id": "g", "auto.offset.reset": "earliest"}
+    with DeserializingConsumer(reading, value_deserializer=StringDeserializer()) as consumer:
+        consumer.subscribe(["t"])
+        message = consumer.poll(10)
+    assert message is not None
+    assert (message.key(), message.value()) == (b"key", "small")

@@ -1,0 +1,7 @@
+"""The names of `confluent_kafka.schema_registry.error`."""
+
+from __future__ import annotations
+
+from deltaq.schema_registry.errors import SchemaRegistryError
+
+__all__ = ["SchemaRegistryError"]

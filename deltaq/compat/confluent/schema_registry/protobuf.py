@@ -1,0 +1,7 @@
+"""The names of `confluent_kafka.schema_registry.protobuf`."""
+
+from __future__ import annotations
+
+from deltaq.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+
+__all__ = ["ProtobufDeserializer", "ProtobufSerializer"]

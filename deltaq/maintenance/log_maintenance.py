@@ -1,4 +1,5 @@
-"""Keeps the log of one topic or group short: checkpoints, and clean-up of what they replace."""
+"""Keeps the log of one topic or group, or of the schema registry, short: checkpoints, and clean-up of what they
+replace."""
 
 from __future__ import annotations
 

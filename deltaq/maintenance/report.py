@@ -17,7 +17,7 @@ Notify: TypeAlias = Callable[[str], None]
 
 
 class Report:
-    """The report of one topic or group; `kind` is `topic` or `group`."""
+    """The report of one topic or group, or of the schema registry; `kind` is `topic`, `group` or `registry`."""
 
     def __init__(self, kind: str, name: str, notify: Notify | None) -> None:
         self.counts: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Maintenance of all topics and groups under a root, as a service or a scheduled job."""
+"""Maintenance of all topics, groups and schemas under a root, as a service or a scheduled job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
@@ -17,6 +17,7 @@ from deltaq.maintenance.checkpoint import CheckpointFailed
 from deltaq.maintenance.clock_check import clock_fault, compare_clocks, expiry_ms
 from deltaq.maintenance.groups import GroupPass
 from deltaq.maintenance.report import FAILURES, Notify
+from deltaq.maintenance.schemas import SCHEMAS, SchemasPass
 from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Stopped, Throttle
 from deltaq.maintenance.topic_pass import TopicPass
@@ -26,6 +27,7 @@ from deltaq.store import Store, left_probes, remove_left_probes
 _log = logging.getLogger("deltaq.maintenance")
 
 P = TypeVar("P")
+Pass: TypeAlias = TopicPass | GroupPass | SchemasPass
 
 _ROOT_SETTINGS = ("bootstrap.servers", "metadata.broker.list")
 
@@ -58,12 +60,13 @@ class Maintenance:
         self._offsets_retention_ms = offsets_retention_ms
         self._topics: dict[str, TopicPass] = {}
         self._groups: dict[str, GroupPass] = {}
+        self._schemas: SchemasPass | None = None
         self._unfinished_at = float("-inf")  # when the root was last searched for unfinished files
 
     @property
     def is_of_use(self) -> bool:
-        """Whether the last round found a topic or a group."""
-        return bool(self._topics or self._groups)
+        """Whether the last round found a topic, a group or a schema registry."""
+        return bool(self._topics or self._groups or self._schemas)
 
     def plan(self) -> Counter[str]:
         """Report the first action of each kind that a round would take. Changes nothing. Raises Unavailable."""
@@ -90,7 +93,8 @@ class Maintenance:
         Log entries and heartbeats are removed only if the same instance has seen them twice. Raises Stopped.
         """
         done: Counter[str] = Counter()
-        passes: list[tuple[str, TopicPass | GroupPass]] = [*self._topics.items(), *self._groups.items()]
+        passes: list[tuple[str, Pass]] = [*self._topics.items(), *self._groups.items()]
+        passes += [] if self._schemas is None else [(SCHEMAS, self._schemas)]
         waiting = [(name, work) for name, work in passes if work.is_waiting()]
         if waiting:
             self._notify(f"waiting {self._settings.clean_up_grace_s:g} s before what others may still use is removed")
@@ -99,9 +103,15 @@ class Maintenance:
             done += self._attempt(name, work.finish)
         return done
 
-    def _passes(self) -> Iterator[tuple[str, TopicPass | GroupPass]]:
+    def _passes(self) -> Iterator[tuple[str, Pass]]:
         yield from self._kept(names.TOPICS_FOLDER, self._topics, self._topic_pass)
         yield from self._kept(names.GROUPS_FOLDER, self._groups, self._group_pass)
+        with raising_unavailable():
+            has_schemas = bool(self._store.list_folders(names.SCHEMAS_FOLDER))
+        if has_schemas and self._schemas is None:
+            self._schemas = SchemasPass(self._store, self._clock, self._settings, self._notify)
+        if self._schemas is not None:
+            yield SCHEMAS, self._schemas
 
     def _kept(self, folder: str, passes: dict[str, P], begun: Callable[[str], P]) -> Iterator[tuple[str, P]]:
         """The passes of the names in a folder. Those of the previous round are reused: they remember what they saw."""
@@ -171,7 +181,8 @@ def run(
     clock: Clock = SYSTEM_CLOCK,
     settings: MaintenanceSettings = DEFAULT_SETTINGS,
 ) -> Counter[str]:
-    """Maintain all topics and groups under `root`: one round every `interval_s` seconds for ever, or one with `once`.
+    """Maintain all topics, groups and schemas under `root`: one round every `interval_s` seconds for ever, or one with
+    `once`.
 
     With `dry_run`, report what would be done first and change nothing. `conf` is a producer's configuration, of which
     `store.*` and `offsets.retention.minutes` are used; use the same values wherever the root is maintained. A `conf`

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from deltaq.names import GROUPS_FOLDER, LOG_FOLDER, TOPICS_FOLDER, last_checkpoint
+from deltaq.names import GROUPS_FOLDER, LOG_FOLDER, SCHEMAS_FOLDER, TOPICS_FOLDER, last_checkpoint
 from deltaq.store.probe import PROBE_FOLDER
 
 Role: TypeAlias = Literal["reader", "producer", "maintainer"]
@@ -45,6 +45,7 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
         place.allow("ProveStore", _WRITE + _DELETE, f"{PROBE_FOLDER}*"),
     ]
     pointer = last_checkpoint(f"*/{LOG_FOLDER}")
+    schemas = SCHEMAS_FOLDER + LOG_FOLDER
     statements: dict[Role, list[Document]] = {
         "reader": [
             *every,
@@ -63,6 +64,9 @@ def role_policies(root: str, bucket: str, prefix: str, dialect: Dialect, region:
             # Includes checkpoints, which have the same suffix as data files.
             place.allow("UploadDataFiles", _WRITE + _PARTS, f"{TOPICS_FOLDER}*.parquet"),
             place.allow("PointToCheckpoints", _WRITE, f"{TOPICS_FOLDER}{pointer}"),
+            # Serializers register the schemas of what a producer writes, unless `auto.register.schemas` is False.
+            place.allow("RegisterSchemas", _WRITE, f"{schemas}*.json", creates=True),
+            place.allow("WriteSchemaCheckpoints", _WRITE, f"{schemas}*.checkpoint.parquet", last_checkpoint(schemas)),
         ],
         "maintainer": [every[0], place.allow("MaintainRoot", _READ + _WRITE + _DELETE + _PARTS, "*")],
     }

@@ -2,7 +2,7 @@
 SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka
+.PHONY: help demo demo-minio replicas shop examples examples-spark minio servers fast format lint check test test-long test-minio test-lowest crash docs bench bench-age bench-minio bench-peers bench-spark clean simulate fidelity fidelity-kafka side-by-side
 
 # The tests start hundreds of processes; without bytecode each of them would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -96,6 +96,9 @@ fidelity: $(INSTALLED) ## Compare the answers of deltaq.compat.confluent with wh
 
 fidelity-kafka: $(INSTALLED) ## Play the same programs with confluent-kafka and a broker, to check the programs; needs Java and Maven
 	@$(PY) -m tests.servers.kafka -- bash -c '$(PY) -m tests.fidelity --kafka "$$DELTAQ_BENCH_KAFKA" $(ARGS)'
+
+side-by-side: $(INSTALLED) ## Run the programs of examples/kafka_migration with Kafka and with deltaq, and compare; needs Java and Maven
+	@$(PY) -m tests.servers.kafka -- bash -c '$(PY) -m examples.kafka_migration.side_by_side --kafka "$$DELTAQ_BENCH_KAFKA"'
 
 bench: $(INSTALLED) ## Measure latency and throughput, or with ARGS="--only contention" how many clients share a topic
 	@$(PY) -m benchmarks $(ARGS)

@@ -1,0 +1,1 @@
+"""Programs for Kafka that run on deltaq after one line was changed."""

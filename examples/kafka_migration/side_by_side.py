@@ -1,0 +1,68 @@
+"""Runs the programs of this folder with deltaq on a folder and, with `--kafka`, unchanged with a broker, and compares.
+
+`make side-by-side` starts a broker for it. For deltaq, one line of each program is changed: its import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = ("manage_topics.py", "produce_orders.py", "consume_orders.py")
+TIMEOUT_S = 120
+
+
+def for_deltaq(source: str) -> str:
+    """The program with the import of deltaq in the place of that of Kafka's client."""
+    return source.replace("import confluent_kafka", "import deltaq.compat.confluent")
+
+
+def changes(source: str) -> list[tuple[str, str]]:
+    """The lines that deltaq needs changed, each with what takes its place."""
+    pairs = zip(source.splitlines(), for_deltaq(source).splitlines(), strict=True)
+    return [(before, after) for before, after in pairs if before != after]
+
+
+def output(source: str, servers: str) -> str:
+    """What a program prints. Raises RuntimeError if it fails."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    done = subprocess.run(  # noqa: S603 - a program of this folder
+        [sys.executable, "-c", source, servers],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=environment,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the program failed:\n{done.stderr}")
+    return done.stdout
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run and compare. Exit status 1 if an output differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="a broker without topics, for the unchanged programs")
+    given = parser.parse_args(arguments)
+    different = 0
+    with tempfile.TemporaryDirectory() as root:
+        for name in PROGRAMS:
+            source = (HERE / name).read_text()
+            ours = output(for_deltaq(source), root)
+            print(f"== {name}", *(f"-{before}\n+{after}" for before, after in changes(source)), sep="\n")
+            print(ours, end="")
+            if given.kafka is not None:
+                theirs = output(source, given.kafka)
+                different += theirs != ours
+                print("-- with Kafka: the same output" if theirs == ours else f"-- with Kafka, different:\n{theirs}")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""The programs with the import of deltaq. `make side-by-side` runs them unchanged, with a broker."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deltaq import AdminClient, Consumer, Producer, Topic, TopicPartition
+from deltaq.admin import ConsumerGroupTopicPartitions
+from examples.kafka_migration.side_by_side import HERE, PROGRAMS, changes, for_deltaq
+
+
+def load(name: str, folder: Path) -> dict[str, Any]:
+    """The names in a program whose import is that of deltaq."""
+    changed = folder / name
+    changed.write_text(for_deltaq((HERE / name).read_text()))
+    return runpy.run_path(str(changed))
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, "copy_topic.py"])
+def test_one_line_of_each_program_changes(name):
+    (change,) = changes((HERE / name).read_text())
+    shown = (HERE / "README.md").read_text()
+    assert "-{}\n+{}\n".format(*change) in shown
+
+
+def test_the_programs_print_with_deltaq_what_they_print_with_kafka(memory_root, tmp_path, capsys):
+    for name in PROGRAMS:
+        load(name, tmp_path)["main"](memory_root)
+    assert capsys.readouterr().out.splitlines() == [
+        "creating it again: TOPIC_ALREADY_EXISTS",
+        "partitions: [0, 1, 2]",
+        "retention.ms = 172800000",
+        "cleanup.policy = delete",
+        "a topic that does not exist: UNKNOWN_TOPIC_OR_PART",
+        "not delivered: 0",
+        "delivered by partition: [(0, 120), (1, 90), (2, 90)]",
+        "refused: ['too large: MSG_SIZE_TOO_LARGE']",
+        "assigned [0, 1, 2], read 150",
+        "assigned [0, 1, 2], read 160",
+        "read twice: 10",
+        "orders: 300",
+        "the first orders of customer-7, in order: ['order 7', 'order 17', 'order 27']",
+    ]
+
+
+def test_a_copied_topic_has_all_records_and_the_group_goes_on_where_it_was(memory_root, local_root, tmp_path):
+    source = {"bootstrap.servers": memory_root}
+    Topic("t", partitions=3, conf=source).create()
+    with Producer(source) as producer:
+        for number in range(20):
+            headers = [("h", b"%d" % number)]
+            producer.produce("t", b"%d" % number, b"k", number % 2, timestamp=1000 + number, headers=headers)
+    admin = AdminClient(source)
+    admin.delete_records([TopicPartition("t", 0, 4)])[TopicPartition("t", 0)].result(20)
+    offsets = [TopicPartition("t", 0, 6), TopicPartition("t", 1, 3)]
+    admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions("g", offsets)])["g"].result(20)
+
+    assert load("copy_topic.py", tmp_path)["copy"](memory_root, local_root, "t", "g") == 16
+
+    rows = Topic("t", conf={"bootstrap.servers": local_root}).to_arrow()
+    of_first = rows.filter([partition == 0 for partition in rows["_partition"].to_pylist()])
+    assert of_first["_offset"].to_pylist() == list(range(6))
+    assert of_first["value"].to_pylist() == [b"%d" % number for number in range(8, 20, 2)]
+    with Consumer(bootstrap_servers=local_root, group_id="g", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        next_of = {message.partition(): message for message in reversed(consumer.consume(11, 20))}
+    assert {partition: message.value() for partition, message in next_of.items()} == {0: b"12", 1: b"7"}
+    assert next_of[0].timestamp()[1] == 1012
+    assert next_of[0].headers() == [("h", b"12")]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeAlias
 
 import typer
 
@@ -108,6 +108,13 @@ class Commands:
             context_settings={"help_option_names": ["-h", "--help"]},
         )
 
+    def register(self, name: str, command: Command) -> None:
+        """Make a function, or a group of commands, the command `name` of this group."""
+        if isinstance(command, Commands):
+            self._typer.add_typer(command._typer, name=name)
+        else:
+            self.add(name)(command)
+
     def add(self, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """A decorator that makes a function the command `name` of this group."""
 
@@ -117,15 +124,14 @@ class Commands:
 
         return add
 
-    def add_group(self, name: str, group: Commands) -> None:
-        """Make `group` a command with commands of its own."""
-        self._typer.add_typer(group._typer, name=name)
-
     def run(self, arguments: Sequence[str] | None, clock: Clock = SYSTEM_CLOCK) -> None:
         """Run the command that the arguments name; None for those of the process. Always raises: SystemExit, or what
         the command raises."""
         self._typer.callback()(_program)
         self._typer(arguments, prog_name="deltaq", obj=clock)
+
+
+Command: TypeAlias = Commands | Callable[..., None]
 
 
 def _with_session(function: Callable[..., None]) -> Callable[..., None]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from deltaq.cli.command import Argument, Commands, Option, fail
+from deltaq.cli.command import Argument, Command, Option, fail
 from deltaq.cli.output import Column, as_count
 from deltaq.cli.session import Session, settings_of_file
 
@@ -94,8 +94,4 @@ def _copy(
         fail("; ".join(f"{name}: {error.error.str()}" for name, error in report.failures.items()))
 
 
-def add_commands(commands: Commands) -> None:
-    """Add these commands to the top level."""
-    functions: Mapping[str, Callable[..., None]] = {"copy": copy, "backup": backup, "restore": restore}
-    for name, function in functions.items():
-        commands.add(name)(function)
+COMMANDS: Mapping[str, Command] = {"copy": copy, "backup": backup, "restore": restore}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import complete_group, complete_topic
-from deltaq.cli.command import Argument, Commands, Option, UsageError, Yes, confirm, fail
+from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
 from deltaq.cli.output import Column, as_count
 from deltaq.cli.session import Session
 from deltaq.errors import KafkaException
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from deltaq.tools.offset_resets import Shift
     from deltaq.tools.positions import Place
 
-COMMANDS = Commands("List, describe and delete consumer groups, and reset their offsets.")
+_VERBS = Commands("List, describe and delete consumer groups, and reset their offsets.")
 
 Group = Annotated[str, Argument(help="The id of the group.", metavar="GROUP", autocompletion=complete_group)]
 
 
-@COMMANDS.add("list")
+@_VERBS.add("list")
 def list_groups(session: Session) -> None:
     """List groups with their state and how far they are behind.
 
@@ -40,7 +41,7 @@ def list_groups(session: Session) -> None:
         fail("; ".join(error.error.str() for error in found.errors))
 
 
-@COMMANDS.add("describe")
+@_VERBS.add("describe")
 def describe_group(session: Session, group: Group) -> None:
     """Describe a group: its members, and for each partition what is committed and how far the group is behind."""
     about = session.admin.describe_consumer_groups([group])[group].result()
@@ -90,7 +91,7 @@ def describe_group(session: Session, group: Group) -> None:
         session.out.rows([*texts, Column("partitions", ", ".join)], members)
 
 
-@COMMANDS.add("delete")
+@_VERBS.add("delete")
 def delete_groups(
     session: Session,
     groups: Annotated[list[str], Argument(help="Ids of groups.", metavar="GROUP...", autocompletion=complete_group)],
@@ -110,7 +111,7 @@ def delete_groups(
         fail("; ".join(failures))
 
 
-@COMMANDS.add("reset-offsets")
+@_VERBS.add("reset-offsets")
 def reset_offsets(
     session: Session,
     group: Group,
@@ -180,3 +181,6 @@ def _target(
     if shift_by is not None:
         return Shift(shift_by)
     return parse_place(places[0], session.clock.time_ms())
+
+
+COMMANDS: Mapping[str, Command] = {"groups": _VERBS}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from deltaq.cli.command import Argument, Commands, Option, fail, finish
+from deltaq.cli.command import Argument, Command, Option, fail, finish
 from deltaq.cli.messages import From, Until
 from deltaq.cli.output import Column, as_text
 from deltaq.cli.session import Session
@@ -86,8 +86,4 @@ def sql(
     session.out.rows([Column(name, title=as_text(name)) for name in found.column_names], rows)
 
 
-def add_commands(commands: Commands) -> None:
-    """Add these commands to the top level."""
-    functions: Mapping[str, Callable[..., None]] = {"setup": setup, "sql": sql, "doctor": doctor, "maintain": maintain}
-    for name, function in functions.items():
-        commands.add(name)(function)
+COMMANDS: Mapping[str, Command] = {"setup": setup, "sql": sql, "doctor": doctor, "maintain": maintain}

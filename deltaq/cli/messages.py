@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, Topics, complete_group, complete_topic
-from deltaq.cli.command import Argument, Commands, Option, UsageError, fail, finish
+from deltaq.cli.command import Argument, Command, Option, UsageError, fail, finish
 from deltaq.cli.output import Column, Form, as_count, as_size, as_text, counted
 from deltaq.cli.printing import MessagePrinter, as_time
 from deltaq.cli.session import Session
@@ -50,12 +50,6 @@ def _ranges(session: Session, topic: str, start: str, end: str, partitions: Iter
 
 def _printer(session: Session, topic: str, form: str | None, *, table: bool = False) -> MessagePrinter:
     return MessagePrinter(session.out, topic, session.topic(topic).describe().schema, form, table=table)
-
-
-def add_commands(commands: Commands) -> None:
-    """Add these commands to the top level."""
-    for name, function in _COMMANDS.items():
-        commands.add(name)(function)
 
 
 # --- consume ---
@@ -371,7 +365,7 @@ def _print_difference(session: Session, left: str, right: str, ours: Record | No
             session.out.line(" ".join([mark, *about, as_text(headers), as_text(record.value)]))
 
 
-_COMMANDS: Mapping[str, Callable[..., None]] = {
+COMMANDS: Mapping[str, Command] = {
     "consume": consume,
     "cat": cat,
     "head": head,

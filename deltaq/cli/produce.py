@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, pairs
-from deltaq.cli.command import Argument, Option, UsageError
+from deltaq.cli.command import Argument, Command, Option, UsageError
 from deltaq.cli.output import counted
 from deltaq.cli.session import Session
 from deltaq.errors import InvalidValue
@@ -119,3 +119,6 @@ class _Lines:
         if self.empty_as_null and not line:
             return None
         return line if self.schema is None else row_from_json(line, self.schema)
+
+
+COMMANDS: Mapping[str, Command] = {"produce": produce}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 
-from deltaq.cli import copies, groups, health, messages, topics
-from deltaq.cli.command import Commands
-from deltaq.cli.produce import produce
-from deltaq.cli.top import top
+from deltaq.cli.command import Command, Commands
 from deltaq.clock import SYSTEM_CLOCK, Clock
 from deltaq.errors import InvalidConfig, KafkaException, printable
 
@@ -24,23 +22,39 @@ REFUSED, USAGE = 1, 2
 """Exit statuses."""
 
 
-def program() -> Commands:
-    """All commands."""
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "topics": ("topics",),
+    "produce": ("produce",),
+    "messages": ("consume", "cat", "head", "tail", "grep", "wc", "stat", "diff"),
+    "groups": ("groups",),
+    "copies": ("copy", "backup", "restore"),
+    "health": ("sql", "doctor", "maintain", "setup"),
+    "top": ("top",),
+}
+"""The modules of commands, and the commands of each in the order of the help."""
+
+
+def program(arguments: Sequence[str]) -> Commands:
+    """The commands that the arguments may name; all of them only for help, completion and unknown names.
+
+    Importing and building those that are not used would delay every command.
+    """
     commands = Commands(_HELP)
-    commands.add_group("topics", topics.COMMANDS)
-    commands.add_group("groups", groups.COMMANDS)
-    commands.add("produce")(produce)
-    messages.add_commands(commands)
-    copies.add_commands(commands)
-    health.add_commands(commands)
-    commands.add("top")(top)
+    is_named = not {name for names in _MODULES.values() for name in names}.isdisjoint(arguments)
+    for module, names in _MODULES.items():
+        wanted = [name for name in names if name in arguments or not is_named]
+        if wanted:
+            found: Mapping[str, Command] = import_module("deltaq.cli." + module).COMMANDS
+            for name in wanted:
+                commands.register(name, found[name])
     return commands
 
 
 def run(arguments: Sequence[str] | None = None, clock: Clock = SYSTEM_CLOCK) -> int:
     """Run the command that the arguments name, and return its exit status. None: the arguments of the process."""
     try:
-        program().run(arguments, clock)
+        given = sys.argv[1:] if arguments is None else arguments
+        program(given).run(given, clock)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else REFUSED
     except BrokenPipeError:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from deltaq.cli.command import Option
+from deltaq.cli.command import Command, Option
 from deltaq.cli.output import Column, Rows, as_count, as_rate
 from deltaq.cli.session import Session
 
@@ -74,3 +75,6 @@ def _rows(before: RootSample | None, now: RootSample) -> tuple[list[dict[str, ob
         rate = None if before is None or earlier is None else (lag - earlier) / max(now.at_s - before.at_s, 1e-9)
         groups.append({"group": group, "lag": lag, "lag_per_s": rate})
     return topics, groups
+
+
+COMMANDS: Mapping[str, Command] = {"top": top}

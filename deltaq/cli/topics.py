@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
-from deltaq.cli.command import Argument, Commands, Option, UsageError, Yes, confirm, fail
+from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
 from deltaq.cli.output import Column, as_count, as_size, counted
 from deltaq.cli.session import Session
 from deltaq.errors import KafkaException, UnknownTopic
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deltaq.admin import ConfigEntry, ConfigResource
     from deltaq.metadata import TopicDescription
 
-COMMANDS = Commands("List, create, describe, alter and delete topics.")
+_VERBS = Commands("List, create, describe, alter and delete topics.")
 
 _Config = Annotated[
     list[str] | None, Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topic. May be repeated.")
@@ -27,7 +27,7 @@ _DryRun = Annotated[bool, Option("--dry-run", help="Check the request, change no
 # --- list and describe ---
 
 
-@COMMANDS.add("list")
+@_VERBS.add("list")
 def list_topics(
     session: Session,
     pattern: Annotated[
@@ -67,7 +67,7 @@ def _row(name: str, answer: TopicDescription | KafkaException) -> dict[str, Any]
     return {"topic": name, "partitions": len(answer.partitions), "messages": messages, "bytes": answer.bytes}
 
 
-@COMMANDS.add("describe")
+@_VERBS.add("describe")
 def describe_topic(session: Session, topic: Topic) -> None:
     """Describe a topic: its offsets by partition, its size, its columns, and the settings that were changed."""
     from deltaq.metadata import describe_topic as described  # noqa: PLC0415 - as above
@@ -105,7 +105,7 @@ def describe_topic(session: Session, topic: Topic) -> None:
     session.out.rows([Column("partition"), *(Column(number, as_count) for number in numbers)], partitions)
 
 
-@COMMANDS.add("configs")
+@_VERBS.add("configs")
 def describe_configs(session: Session, topic: Topic) -> None:
     """Show all settings of a topic, and which of them were changed."""
     rows = [
@@ -131,7 +131,7 @@ def _settings(session: Session, topic: str) -> Mapping[str, ConfigEntry]:
 # --- create, alter, delete ---
 
 
-@COMMANDS.add("create")
+@_VERBS.add("create")
 def create_topic(
     session: Session,
     topic: Topic,
@@ -157,7 +157,7 @@ def create_topic(
         )
 
 
-@COMMANDS.add("alter")
+@_VERBS.add("alter")
 def alter_topic(
     session: Session,
     topic: Topic,
@@ -193,7 +193,7 @@ def alter_topic(
     session.out.done(f"topic {topic} {'can be' if dry_run else 'was'} altered")
 
 
-@COMMANDS.add("delete")
+@_VERBS.add("delete")
 def delete_topics(session: Session, topics: Topics, yes: Yes = False) -> None:
     """Delete topics and their messages. They cannot be restored."""
     confirm(f"Delete {', '.join(topics)} under {session.store.url}?", yes=yes)
@@ -207,3 +207,6 @@ def delete_topics(session: Session, topics: Topics, yes: Yes = False) -> None:
             session.out.done(f"topic {topic} was deleted")
     if failures:
         fail("; ".join(failures))
+
+
+COMMANDS: Mapping[str, Command] = {"topics": _VERBS}

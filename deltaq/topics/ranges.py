@@ -3,34 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+
+import pyarrow as pa
 
 from deltaq.errors import Corrupt, OffsetOutOfRange, UnknownTopic
 from deltaq.store import Store
+from deltaq.store.parallel import REQUESTS_MAX, in_parallel
 from deltaq.topics.metadata import definition_of
-from deltaq.topics.scan import Fetched, FileGone, next_read, read_file
+from deltaq.topics.offset_index import OffsetIndex
+from deltaq.topics.scan import Fetched, FileGone, FileRead, next_read, read_file
 from deltaq.topics.snapshot import ReadableTopic
+
+BYTES_AT_ONCE = 32 * 1024 * 1024
+"""Bytes of the files that are requested in parallel from a remote store. Larger ones are read one after the other."""
 
 
 def read_ranges(store: Store, log: ReadableTopic, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Fetched]:
     """The records in `ranges` (partition -> [start, end) offsets), each file read once, the oldest first.
 
-    Every partition's records come in offset order; the partitions of a file come together. `log` must keep an index
-    and is reloaded when a file has been compacted away. Raises OffsetOutOfRange if records of a range were removed
-    before they were read, UnknownTopic if the topic ended, and what `read_file` raises except FileGone.
+    Every partition's records come in offset order; the partitions of a file come together. From a remote store, several
+    small files are requested in parallel. `log` must keep an index and is reloaded when a file has been compacted away.
+    Raises OffsetOutOfRange if records of a range were removed before they were read, UnknownTopic if the topic ended,
+    and what `read_file` raises except FileGone.
     """
     positions = {partition: start for partition, (start, end) in ranges.items() if start < end}
     ends = {partition: ranges[partition][1] for partition in positions}
     topic_id = log.live_head.topic_id
-    while (read := next_read(log.index, positions, ends)) is not None:
-        try:
-            parts = read_file(store, read, definition_of(log).columns)
-        except FileGone as gone:
-            load_again(log, gone, topic_id)
-            _check_not_removed(log, positions, ends)
-            continue
-        for part in parts:
-            positions[part.partition] = part.next_offset
-            yield part
+    while reads := _next_reads(log.index, positions, ends, 1 if not store.is_remote else REQUESTS_MAX):
+        parts_of = partial(_parts, store, definition_of(log).columns)
+        for found in in_parallel(log.clock, parts_of, reads):
+            if isinstance(found, FileGone):
+                load_again(log, found, topic_id)
+                _check_not_removed(log, positions, ends)
+                break  # what was read of later files is read again, from where it is now
+            for part in found:
+                positions[part.partition] = part.next_offset
+                yield part
+
+
+def _next_reads(
+    index: OffsetIndex, positions: Mapping[int, int], ends: Mapping[int, int], files_max: int
+) -> list[FileRead]:
+    """The next files to read, in this order, for partitions at `positions`."""
+    ahead = dict(positions)
+    reads: list[FileRead] = []
+    size = 0
+    while len(reads) < files_max and (read := next_read(index, ahead, ends)) is not None:
+        size += read.file.segment.size
+        if reads and size > BYTES_AT_ONCE:
+            break
+        reads.append(read)
+        for batch, _, end in read.wanted:
+            ahead[batch.partition] = max(end, batch.next_offset)
+    return reads
+
+
+def _parts(store: Store, columns: pa.Schema, read: FileRead) -> list[Fetched] | FileGone:
+    try:
+        return read_file(store, read, columns)
+    except FileGone as gone:
+        return gone
 
 
 def load_again(log: ReadableTopic, gone: FileGone, topic_id: str) -> None:

@@ -42,6 +42,11 @@ class ReadableTopic(ABC):
         self._settings: tuple[Metadata, TopicSettings] | None = None
 
     @property
+    def clock(self) -> Clock:
+        """The clock of this reader."""
+        return self._clock
+
+    @property
     @abstractmethod
     def last_head(self) -> TopicHead | None:
         """The newest head read, also of a deleted topic; None before the first."""

@@ -1,0 +1,103 @@
+"""Reading ranges of offsets from a remote store: several files at once, in order, also while they are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from deltaq import Producer, Topic
+from deltaq.errors import Corrupt
+from deltaq.maintenance.run import Maintenance
+from deltaq.maintenance.settings import MaintenanceSettings
+from deltaq.store import MemoryStore
+from deltaq.store.parallel import REQUESTS_MAX
+from deltaq.topics import ranges
+
+FILES = 40
+
+
+class RemoteStore(MemoryStore):
+    """A store in memory whose answers seem to take long."""
+
+    is_remote = True
+
+    def __init__(self) -> None:
+        super().__init__("remote")
+        self.fetched: list[str] = []
+
+    def get(self, key: str) -> bytes:
+        if key.endswith(".parquet"):
+            self.fetched.append(key)
+        return super().get(key)
+
+
+@pytest.fixture
+def store() -> RemoteStore:
+    return RemoteStore()
+
+
+@pytest.fixture
+def topic(store: RemoteStore) -> Topic:
+    """A topic of two partitions in forty files."""
+    topic = Topic("t", partitions=2, config={"retention.ms": -1}, store=store).create()
+    with Producer(bootstrap_servers="memory://remote", store=store, maintenance_enable=False) as producer:
+        for number in range(FILES):
+            for partition in (0, 1):
+                producer.produce(topic, b"%d" % number, partition=partition)
+            producer.flush()
+    store.fetched.clear()
+    return topic
+
+
+def _values(batches: Iterator[pa.RecordBatch]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {0: [], 1: []}
+    for batch in batches:
+        for row in batch.to_pylist():
+            assert row["_offset"] == len(found[row["_partition"]])
+            found[row["_partition"]].append(int(row["value"]))
+    return found
+
+
+EXPECTED = {0: list(range(FILES)), 1: list(range(FILES))}
+
+
+def test_each_file_is_fetched_once_and_in_order(topic: Topic, store: RemoteStore) -> None:
+    assert _values(topic.to_batches()) == EXPECTED
+    assert len(store.fetched) == len(set(store.fetched)) == FILES
+
+
+def test_no_more_files_are_requested_than_are_allowed_at_once(
+    topic: Topic, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = topic.to_batches()
+    next(batches)
+    assert len(store.fetched) == REQUESTS_MAX
+    store.fetched.clear()
+    monkeypatch.setattr(ranges, "BYTES_AT_ONCE", 1)
+    one_by_one = topic.to_batches()
+    next(one_by_one)
+    assert len(store.fetched) == 1
+    assert _values(topic.to_batches()) == EXPECTED
+
+
+def test_files_that_are_merged_meanwhile_are_read_in_their_new_places(topic: Topic, store: RemoteStore) -> None:
+    batches = topic.to_batches()
+    found = _values(iter([next(batches)]))
+    before = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
+    Maintenance(store, settings=MaintenanceSettings(clean_up_grace_s=0)).round()
+    for key in before:
+        store.delete(key)
+    for batch in batches:
+        for row in batch.to_pylist():
+            assert row["_offset"] == len(found[row["_partition"]])
+            found[row["_partition"]].append(int(row["value"]))
+    assert found == EXPECTED
+
+
+def test_a_lost_file_ends_the_reading_where_it_was(topic: Topic, store: RemoteStore) -> None:
+    keys = [entry.key for entry in store.list("topics/t/") if entry.key.endswith(".parquet")]
+    store.delete(keys[0])
+    with pytest.raises(Corrupt, match="data file is missing"):
+        _values(topic.to_batches())

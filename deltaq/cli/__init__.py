@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -14,4 +15,7 @@ def main() -> int:
             raise
         sys.stderr.write("deltaq: the command needs the extra [cli]: pip install 'deltaq[cli]'\n")
         return 1
+    # End at SIGTERM as at Ctrl-C, so that unfinished work is cleaned up. As PID 1 in a container, a process without a
+    # handler would ignore SIGTERM.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run()

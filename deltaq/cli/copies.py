@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from deltaq.cli.command import Argument, Command, Option, fail
-from deltaq.cli.output import Column, as_count
+from deltaq.cli.output import Column, as_count, counted
 from deltaq.cli.session import Session, settings_of_file
 
 Topics = Annotated[
@@ -23,6 +23,7 @@ def copy(
     target: Annotated[str, Argument(help="Folder or URL of the root to copy to.", metavar="TARGET")],
     topics: Topics = None,
     groups: Annotated[bool, Option("--groups", help="Copy the committed offsets of all groups, too.")] = False,
+    schemas: Annotated[bool, Option("--schemas", help="Copy the schema registry, too, with its ids.")] = False,
     follow: Annotated[bool, Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
     source_config: Annotated[
         Path | None, Option("--source-config", metavar="FILE", help="Settings for SOURCE, as in --command-config.")
@@ -40,11 +41,11 @@ def copy(
     for root, path in ((source, source_config), (target, target_config)):
         own = {} if path is None else settings_of_file(path, "--source-config" if root == source else "--target-config")
         confs.append({**session.conf, **own, "bootstrap.servers": root})
-    _copy(session, confs[0], confs[1], topics, groups=groups, follow=follow)
+    _copy(session, confs[0], confs[1], topics, groups=groups, schemas=schemas, follow=follow)
 
 
 def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
-    """Copy topics and the offsets of groups to a folder. Run again, it adds what is new."""
+    """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds what is new."""
     _copy(
         session,
         {**session.conf, "bootstrap.servers": session.root},
@@ -56,9 +57,9 @@ def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
 
 
 def restore(session: Session, folder: Folder, topics: Topics = None) -> None:
-    """Copy topics and the offsets of groups from a backup to the root, where they must not exist."""
+    """Copy topics, the offsets of groups and the schema registry from a backup. The root must not have them."""
     target = {**session.conf, "bootstrap.servers": session.root}
-    _copy(session, {"bootstrap.servers": str(folder)}, target, topics, groups=True, follow=False)
+    _copy(session, {"bootstrap.servers": str(folder)}, target, topics)
 
 
 def _copy(
@@ -67,8 +68,9 @@ def _copy(
     target: Mapping[str, str],
     topics: list[str] | None,
     *,
-    groups: bool,
-    follow: bool,
+    groups: bool = True,
+    schemas: bool = True,
+    follow: bool = False,
 ) -> None:
     from deltaq.tools.copying import copy as copy_topics  # noqa: PLC0415 - `deltaq --help` needs no clients
 
@@ -78,18 +80,22 @@ def _copy(
             target,
             topics or ("*",),
             groups=groups,
+            schemas=schemas,
             follow=follow,
             notify=lambda found: progress(found.topic, found.copied, found.total),
             clock=session.clock,
         )
     if session.out.is_json:
         failures = {name: error.error.str() for name, error in report.failures.items()}
-        session.out.json({"topics": report.topics, "groups": sorted(report.groups), "failures": failures})
+        about = {"topics": report.topics, "groups": sorted(report.groups), "schemas": report.schemas}
+        session.out.json({**about, "failures": failures})
     else:
         rows = [{"topic": topic, "copied": count} for topic, count in report.topics.items()]
         session.out.rows([Column("topic"), Column("copied", as_count)], rows)
         for group in sorted(report.groups):
             session.out.line(f"group {group}: offsets copied")
+        if report.schemas:
+            session.out.line(f"schema registry: {counted(report.schemas, 'change')} copied")
     if report.failures:
         fail("; ".join(f"{name}: {error.error.str()}" for name, error in report.failures.items()))
 

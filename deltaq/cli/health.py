@@ -57,7 +57,10 @@ def maintain(
     from deltaq.maintenance.run import run  # noqa: PLC0415 - as above
 
     about: dict[str, Any] = {"once": once, "dry_run": dry_run, "interval_s": interval, "conf": session.conf}
-    done = run(session.root, **about, store=session.store, clock=session.clock, notify=session.out.done)
+    try:
+        done = run(session.root, **about, store=session.store, clock=session.clock, notify=session.out.done)
+    except KeyboardInterrupt:
+        finish(int(once))  # a service ends only by an interrupt; a job that was interrupted is incomplete
     if session.out.is_json:
         session.out.json(dict(done))
     if done[FAILURES]:

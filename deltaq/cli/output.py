@@ -161,6 +161,7 @@ class Output:
     def json_line(self, value: object) -> None:
         """Print a value as JSON on one line, as one of many."""
         sys.stdout.write(json.dumps(value, ensure_ascii=self.is_terminal) + "\n")
+        sys.stdout.flush()
 
     def line(self, text: str = "") -> None:
         """Print a line of text that comes from the command itself."""
@@ -170,6 +171,7 @@ class Output:
         """Say that a change was made; programs learn it by the exit status."""
         if not self.is_json:
             self.line(text)
+            sys.stdout.flush()  # a service's lines are read as they come
 
     def note(self, text: str) -> None:
         """Print a remark for people, apart from the output."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from deltaq.tools.copying import CopyProgress, CopyReport, copy
 from deltaq.tools.differences import Difference, diff
 from deltaq.tools.examination import Finding, examine
+from deltaq.tools.files import load_file
 from deltaq.tools.offset_resets import OffsetReset, Shift, commit_resets, committed_offsets, plan_resets
 from deltaq.tools.positions import Last, Place, offset_ranges, parse_place
 from deltaq.tools.reading import first, foldl, last, matching, messages
@@ -34,6 +35,7 @@ __all__ = [
     "first",
     "foldl",
     "last",
+    "load_file",
     "matching",
     "messages",
     "offset_ranges",

@@ -25,6 +25,7 @@ from deltaq.maintenance.retention import plan_deletion
 from deltaq.metadata import topic_names
 from deltaq.parquet.segment import encode_segment
 from deltaq.root import open_root
+from deltaq.schema_registry.mirror import copy_registry
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.tools.copy_plan import (
@@ -75,10 +76,12 @@ Notify = Callable[[CopyProgress], None]
 
 @dataclass(slots=True)
 class CopyReport:
-    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, and what failed, by name."""
+    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, entries of the schema registry
+    copied, and what failed, by name."""
 
     topics: dict[str, int] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
+    schemas: int = 0
     failures: dict[str, KafkaException] = field(default_factory=dict)
 
 
@@ -88,6 +91,7 @@ def copy(
     topics: Iterable[str] = ("*",),
     *,
     groups: bool = False,
+    schemas: bool = False,
     follow: bool = False,
     notify: Notify = lambda _: None,
     clock: Clock = SYSTEM_CLOCK,
@@ -97,9 +101,10 @@ def copy(
 
     `topics` are names or patterns such as `orders*`. A topic gets the settings and the number of partitions of its
     source, and each record its partition, offset, timestamp, key, value and headers. With `groups`, the committed
-    offsets of all groups are copied, too; a group must have no members at the target. With `follow`, the call goes on
-    with new records and topics until it is interrupted. Nothing else may write a copy. `notify` is called after each
-    commit, from several threads if a store is remote.
+    offsets of all groups are copied, too; a group must have no members at the target. With `schemas`, the schema
+    registry is copied first, with its ids; that of the target must be empty or an earlier copy. With `follow`, the call
+    goes on with new records and topics until it is interrupted. Nothing else may write a copy. `notify` is called after
+    each commit, from several threads if a store is remote.
 
     A topic or group that fails is in the report's `failures`, and the others are copied: KafkaException
     (_INCONSISTENT) for a topic of the target that is no copy of the source, UnknownTopic for a name without a topic,
@@ -109,6 +114,8 @@ def copy(
     run = _CopyRun(source, target, list(topics), clock, notify, bytes_at_once)
     groups_at = float("-inf")
     while True:
+        if schemas:
+            run.schemas()
         run.topics()
         if groups and clock.monotonic() >= groups_at + (GROUPS_PAUSE_S if follow else 0):
             run.groups()
@@ -130,7 +137,9 @@ class _CopyRun:
         notify: Notify,
         bytes_at_once: int,
     ) -> None:
-        self._stores = [open_root(parse_client_config(AdminConfig, conf), clock) for conf in (source, target)]
+        configs = (parse_client_config(AdminConfig, conf) for conf in (source, target))
+        first, second = (open_root(config, clock) for config in configs)
+        self._stores = first, second
         self._admins = [
             AdminClient(conf, store=store, clock=clock)
             for conf, store in zip((source, target), self._stores, strict=True)
@@ -166,6 +175,15 @@ class _CopyRun:
         else:
             self.report.failures.pop(name, None)
             self.report.topics[name] = self.report.topics.get(name, 0) + count
+
+    def schemas(self) -> None:
+        """Copy the schema registry."""
+        try:
+            self.report.schemas += copy_registry(*self._stores, self._clock)
+        except KafkaException as error:
+            self._failed("schema registry", error)
+        else:
+            self.report.failures.pop("schema registry", None)
 
     def groups(self) -> None:
         """Copy the committed offsets of all groups."""

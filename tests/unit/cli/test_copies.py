@@ -35,6 +35,7 @@ def test_topics_and_groups_are_copied_and_continued(orders: Shell) -> None:
     assert orders(f"{command} -t 'ord*' -o json").json == {
         "topics": {"orders": 1},
         "groups": ["billing"],
+        "schemas": 0,
         "failures": {},
     }
     assert orders("diff orders orders --right-root memory://mirror").printed("")

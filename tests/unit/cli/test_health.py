@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,16 @@ def test_maintenance_is_planned_and_done(orders: Shell) -> None:
     assert "orders: remove" in orders("maintain --dry-run").output
     assert _findings(orders)["maintenance"]["state"] == "due"
     assert "run: deltaq maintain --once" in _findings(orders)["maintenance"]["remedy"]
+
+
+def test_a_maintainer_ends_at_sigterm_as_a_service_does(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "deltaq.cli", "maintain", "--root", str(tmp_path)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("there are no topics")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
 
 
 def test_a_root_is_set_up(deltaq: Shell, tmp_path: Path) -> None:

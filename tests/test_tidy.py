@@ -56,7 +56,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "referencing": ("deltaq/schema_registry/json_format.py",),
     "duckdb": ("deltaq/tools/sql.py",),
     "typer": ("deltaq/cli/command.py",),
-    "rich": ("deltaq/cli/output.py",),
+    "rich": ("deltaq/cli/live.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),
     "delta": ("deltaq/spark/",),
     "pandas": ("deltaq/spark/",),

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from deltaq.cli.command import Argument, Command, Option, fail
-from deltaq.cli.output import Column, as_count, counted
 from deltaq.cli.session import Session, settings_of_file
+from deltaq.cli.table import Column, as_count, counted
 
 Topics = Annotated[
     list[str] | None,

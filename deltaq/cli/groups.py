@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import complete_group, complete_topic
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
-from deltaq.cli.output import Column, as_count
 from deltaq.cli.session import Session
+from deltaq.cli.table import Column, as_count
 from deltaq.errors import KafkaException
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltaq.cli.command import UsageError
-from deltaq.cli.output import Column, Output, as_count, as_text
+from deltaq.cli.output import Output
+from deltaq.cli.table import Column, as_count, as_text
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, pairs
 from deltaq.cli.command import Argument, Command, Option, UsageError
-from deltaq.cli.output import counted
 from deltaq.cli.session import Session
+from deltaq.cli.table import counted
 from deltaq.errors import InvalidValue
 
 if TYPE_CHECKING:

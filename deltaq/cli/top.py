@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 from deltaq.cli.command import Command, Option
-from deltaq.cli.output import Column, Rows, as_count, as_rate
 from deltaq.cli.session import Session
+from deltaq.cli.table import Column, Rows, as_count, as_rate
 
 if TYPE_CHECKING:
     from deltaq.tools.rates import RootSample

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from deltaq.cli.arguments import Topic, Topics, complete_topic, pairs
 from deltaq.cli.command import Argument, Command, Commands, Option, UsageError, Yes, confirm, fail
-from deltaq.cli.output import Column, as_count, as_size, counted
 from deltaq.cli.session import Session
+from deltaq.cli.table import Column, as_count, as_size, counted
 from deltaq.errors import KafkaException, UnknownTopic
 
 if TYPE_CHECKING:

@@ -1,0 +1,101 @@
+"""Tables as lines of text, and how values stand in their cells. Pure.
+
+Text from topics may hold anything. In cells it is escaped, so that a message cannot move the cursor, recolour the
+screen or forge lines of a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from unicodedata import combining, east_asian_width
+
+from deltaq.errors import printable
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_BETWEEN = "  "
+_BOLD, _NOT_BOLD = "\x1b[1m", "\x1b[0m"
+
+
+def as_text(value: object) -> str:
+    """A value in a cell: bytes as text, None as nothing, anything that a terminal would act on escaped."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return printable(value.decode("utf-8", "backslashreplace"))
+    return printable(value if isinstance(value, str) else str(value))
+
+
+def as_count(value: int | None) -> str:
+    """1234567 -> 1,234,567."""
+    return "" if value is None else f"{value:,}"
+
+
+def as_rate(value: float | None) -> str:
+    """A number per second with three digits at least: 0.25, 12.5, 1,234."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def as_size(value: float | None) -> str:
+    """A number of bytes with three digits: 1.21 MiB."""
+    if value is None:
+        return ""
+    unit = 0
+    while value >= 1000 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """1 partition, 2,000 partitions."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: the key of its values in the rows, how it shows them, and its title, by default the key in
+    capital letters. Numbers are on the right."""
+
+    key: str
+    show: Callable[[Any], str] = as_text
+    title: str = ""
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.key.replace("_", " ").upper()
+
+    @property
+    def is_number(self) -> bool:
+        return self.show in (as_count, as_rate, as_size)
+
+
+Rows: TypeAlias = tuple[Sequence[Column], Sequence[Mapping[str, Any]]]
+
+
+def table_lines(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, bold: bool = False) -> list[str]:
+    """A heading, `bold` for a terminal, and a line for each row. Columns are as wide as their widest cell."""
+    cells = [[column.show(row.get(column.key)) for column in columns] for row in rows]
+    heading, *lines = aligned([[column.heading for column in columns], *cells], [c.is_number for c in columns])
+    return [f"{_BOLD}{heading}{_NOT_BOLD}" if bold else heading, *lines]
+
+
+def aligned(rows: Sequence[Sequence[str]], on_the_right: Sequence[bool]) -> list[str]:
+    """Rows of cells as lines, in columns."""
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    return [
+        _BETWEEN.join(
+            " " * (wide - width(cell)) + cell if right else cell + " " * (wide - width(cell))
+            for cell, wide, right in zip(row, widths, on_the_right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def width(text: str) -> int:
+    """The columns that a text takes on a terminal: two for a wide character, none for one that is put on another."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(char) else 1 + (east_asian_width(char) in "WF") for char in text)

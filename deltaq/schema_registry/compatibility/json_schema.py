@@ -226,7 +226,7 @@ class _Comparison:
                 fact.node.keywords["multipleOf"] for fact in facts if fact.holds and "multipleOf" in fact.node.keywords
             ]
             known += [] if "number" in types else [1]
-            if divisor is not None and not any(_exact(number) % _exact(divisor) == 0 for number in known):
+            if divisor is not None and not any(_is_multiple(number, divisor) for number in known):
                 return [f"{path}: multipleOf is stricter"]
         if "string" in types:
             if found := _sizes(keywords, facts, "Length", path):
@@ -422,8 +422,15 @@ def _values(facts: Facts) -> list[Any] | None:
 
 
 def _exact(number: Any) -> Fraction:
-    """The number as it is written: 0.3 is a multiple of 0.1."""
+    """The number as it is written, for comparisons."""
     return Fraction(str(number))
+
+
+def _is_multiple(number: Any, divisor: Any) -> bool:
+    """Whether all multiples of a number are multiples of the divisor. Fractions must be equal: to a validator, which
+    divides floats, 0.3 is no multiple of 0.1."""
+    are_whole = isinstance(number, int) and isinstance(divisor, int)
+    return bool(number == divisor or (are_whole and number % divisor == 0))
 
 
 def _bound(keywords: Mapping[str, Any], limit: str) -> tuple[Fraction, bool] | None:

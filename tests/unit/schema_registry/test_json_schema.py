@@ -93,7 +93,8 @@ CASES = [
     ("a constant joins an enumeration", {"const": 1}, {"enum": [1, 2]}, True, False),
     ("a maximum grows", {**INT, "maximum": 5}, {**INT, "maximum": 6}, True, False),
     ("a minimum is excluded", {**NUM, "minimum": 5}, {**NUM, "exclusiveMinimum": 5}, False, True),
-    ("multipleOf is reduced", {**NUM, "multipleOf": 0.3}, {**NUM, "multipleOf": 0.1}, True, False),
+    ("multipleOf is reduced", {**NUM, "multipleOf": 4}, {**NUM, "multipleOf": 2}, True, False),
+    ("a fraction of multipleOf changes", {**NUM, "multipleOf": 0.3}, {**NUM, "multipleOf": 0.1}, False, False),
     ("a pattern is removed", {**STR, "pattern": "^a"}, STR, True, False),
     ("a pattern changes", {**STR, "pattern": "^a"}, {**STR, "pattern": "^b"}, False, False),
     ("maxLength shrinks", {**STR, "maxLength": 5}, {**STR, "maxLength": 4}, False, True),
@@ -139,6 +140,40 @@ CASES = [
 @pytest.mark.parametrize(("old", "new", "backward", "forward"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_schema_may_follow_another_one_if_values_stay_valid(old, new, backward, forward):
     assert (can_read(new, old), can_read(old, new)) == (backward, forward)
+
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 5, 6, 0.5, 0.1, 0.3, "", "a", "ab", "abc", "bcd", "aaaaaa", "x"),
+    *([], [1], [1, 1], [""], ["a", "b"], [0.5], [1, "a"], [None], {}, {"a": 1}, {"a": "1"}, {"a": 0.5}, {"a": None}),
+    *({"b": "x"}, {"a": 1, "b": "x"}, {"a": 1, "b": 2}, {"x": 1}, {"x1": 0.5}, {"long name": 1}, {"kind": "cat"}),
+    *(
+        {"kind": "cat", "lives": 9},
+        {"kind": "dog", "name": ""},
+        {"kind": "dog", "lives": "x"},
+        {"v": 1, "sub": [{"v": 2}]},
+    ),
+    *({"v": 0.5, "sub": []}, {"v": 1, "sub": [{"v": 0.5}]}, {"v": "x"}, {"a": 1, "c": "x"}, {"a": 1, "c": 2}),
+]
+
+
+def test_no_value_contradicts_a_verdict():
+    """Whatever pair of schemas is accepted: each value that the old one admits, the new one admits."""
+    texts = {json.dumps(schema): schema for case in CASES for schema in case[1:3] if "default" not in str(schema)}
+    nodes = [parse(text, ()) for text in texts]
+    admitted = [{number for number, value in enumerate(VALUES) if node.admits(value)} for node in nodes]
+    accepted = [
+        (reader, writer)
+        for reader in range(len(nodes))
+        for writer in range(len(nodes))
+        if not incompatibilities(nodes[reader], nodes[writer])
+    ]
+    assert len(accepted) > 2 * len(nodes)
+    wrong = [
+        (nodes[reader].schema, nodes[writer].schema, VALUES[min(admitted[writer] - admitted[reader])])
+        for reader, writer in accepted
+        if admitted[writer] - admitted[reader]
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

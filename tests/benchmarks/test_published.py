@@ -345,6 +345,7 @@ def test_delta_rs_finds_its_store_by_the_usual_variables():
     assert storage_options("s3://b", {**keys, **far, "AWS_ALLOW_HTTP": "1"})["AWS_ALLOW_HTTP"] == "1"
 
 
+@pytest.mark.long
 @pytest.mark.s3_server
 @pytest.mark.parametrize("way", [MESSAGES, TABLES, DELTA_RS, DELTA_RS_KEPT])
 def test_each_way_runs_on_an_object_store_too(way, s3_server_root):

@@ -30,6 +30,7 @@ def test_killed_writers_and_reader_lose_double_and_skip_nothing(local_root, tmp_
     assert findings.kills, "no kill found anything on its way"
 
 
+@pytest.mark.long
 @pytest.mark.s3_server
 @pytest.mark.fault("P1", "P3")
 def test_killed_writers_and_reader_on_a_server_lose_double_and_skip_nothing(s3_server_root, tmp_path):
@@ -65,6 +66,7 @@ def test_killed_group_commit_writers_lose_double_and_misplace_nothing(local_root
     assert findings.kills, "no kill found anything on its way"
 
 
+@pytest.mark.long
 @pytest.mark.s3_server
 @pytest.mark.fault("P1", "P3")
 def test_killed_group_commit_writers_on_a_server_lose_double_and_misplace_nothing(s3_server_root, tmp_path):

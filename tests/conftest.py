@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Options of Java for programs that end soon: they would spend a third of their time in the optimizing compiler."""
+
 # How long one example takes says something about the machine, not about deltaq.
 settings.register_profile(
     "deltaq",
@@ -151,7 +154,7 @@ def local_root(tmp_path: Path) -> str:
 def child_environment() -> dict[str, str]:
     """The environment of processes that must find deltaq and pyspark_deltaq, such as Spark's workers."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from tests.conftest import QUICK_JAVA
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 FOLDERS = (ROOT / "docs", ROOT / "examples")
@@ -93,7 +95,7 @@ def _run(page: Path, program: str, folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "JDK_JAVA_OPTIONS": QUICK_JAVA},
         timeout=DEADLINE_S,
         check=False,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,13 +15,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS = ("manage_topics.py", "produce_orders.py", "consume_orders.py")
+PROGRAMS = (
+    "manage_topics.py",
+    "produce_orders.py",
+    "consume_orders.py",
+    "transform_orders.py",
+    "report_lag.py",
+    "replay_readings.py",
+    "share_work.py",
+    "publish_states.py",
+    "async_service.py",
+)
+"""In the order in which they run: some read what others have written."""
+
 TIMEOUT_S = 120
 
 
 def for_deltaq(source: str) -> str:
     """The program with the import of deltaq in the place of that of Kafka's client."""
-    return source.replace("import confluent_kafka", "import deltaq.compat.confluent")
+    return re.sub(r"^(import|from) confluent_kafka\b", r"\1 deltaq.compat.confluent", source, flags=re.MULTILINE)
 
 
 def changes(source: str) -> list[tuple[str, str]]:

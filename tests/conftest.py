@@ -111,7 +111,7 @@ NEEDS = (
     ),
     Need(
         "long",
-        "tens of seconds each",
+        "ten seconds and more each",
         "make test-long",
         lambda config: LONG or "long" in config.option.markexpr,
     ),

@@ -432,6 +432,7 @@ def test_an_old_topic_is_judged_by_ratios_of_medians_and_by_its_bytes():
     assert "data" in as_text(_report(age))
 
 
+@pytest.mark.long
 def test_trials_with_and_without_maintenance_alternate_and_lose_nothing(tmp_path):
     plan = MaintenancePlan(Load(rate=2_000, linger_ms=1.0, seconds=0.8, warmup_s=0.2), pairs=2, window_s=0.2)
     findings = run({"maintenance": plan}, str(tmp_path))
@@ -493,6 +494,7 @@ def test_live_files_are_counted_entry_by_entry(tmp_path):
 # --- next to Kafka ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_both_clients_get_the_same_loads_and_ways_in_turns(tmp_path, monkeypatch):
     """deltaq stands in for the broker: the program text is the same."""
     ways = KAFKA_WAYS[:: depth(4, 2)]  # each run is a process of its own, which takes its time to start

@@ -92,6 +92,7 @@ def test_every_message_of_a_steady_load_is_sent_once_and_none_before_it_is_due()
     assert polls[-1] == 50
 
 
+@pytest.mark.long
 def test_a_small_plan_loses_nothing_and_every_part_of_it_is_shown(tmp_path):
     lines: list[str] = []
     outcome = measure_contention(str(tmp_path), PLAN, lines.append)

@@ -199,6 +199,7 @@ def test_the_entries_of_a_short_time_are_all_kept():
 # --- all of it ---
 
 
+@pytest.mark.long
 def test_a_small_plan_measures_every_part(tmp_path):
     lines: list[str] = []
     (outcome,) = measure_groups(TINY, Place(str(tmp_path), "", lines.append))

@@ -76,6 +76,7 @@ def test_killed_group_commit_writers_on_a_server_lose_double_and_misplace_nothin
     assert findings.kills, "no kill found anything on its way"
 
 
+@pytest.mark.long
 @pytest.mark.fault("C2", "C3")
 def test_writers_and_readers_paused_past_their_timeouts_lose_double_and_skip_nothing(local_root, tmp_path):
     with Harness(local_root, tmp_path, seed=2) as harness:
@@ -110,12 +111,13 @@ def test_a_killed_and_restarted_server_loses_nothing_and_all_clients_go_on(own_s
 
 
 @pytest.mark.fault("C3", "R1", "R4")
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", depth(["cooperative-sticky"], ["range", "cooperative-sticky"]))
 def test_members_killed_stopped_and_closed_in_a_few_rounds_lose_and_skip_nothing(local_root, tmp_path, strategy):
     run = run_group(local_root, tmp_path, 7, depth(3, 6), CRASHES, strategy)
     assert run.findings.commits["ok"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.fault("R7")
 def test_members_that_join_and_leave_in_a_few_rounds_read_each_record_once(local_root, tmp_path):
     run = run_group(local_root, tmp_path, 7, depth(3, 6), NO_CRASHES, "cooperative-sticky")

@@ -109,6 +109,7 @@ def test_a_query_started_on_a_busy_topic_reads_each_later_record(
     assert before <= copied[0] <= after
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_query_killed_in_its_first_micro_batch_begins_where_it_did_before(
     spark: SparkSession,

@@ -16,12 +16,11 @@ import pytest
 from benchmarks.ageing import BackdatedStore
 from deltaq import AdminClient, TopicPartition
 from deltaq.testing import ManualClock
-from tests.depth import depth
 from tests.doubles.written_topic import SMALL, Row, WrittenTopic
 from tests.integration.test_maintenance_model import HOUR_MS, PARTITIONS, POLICIES, YEAR_2262_MS, Model
 from tests.spark.native_spark import NativeSpark
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
 
 class RandomRun:
@@ -81,7 +80,7 @@ class RandomRun:
 
 
 @pytest.mark.fault("W2")
-@pytest.mark.parametrize("policy", depth(POLICIES[-1:], POLICIES))
+@pytest.mark.parametrize("policy", POLICIES)
 def test_native_delta_agrees_with_the_model_after_each_step(native: NativeSpark, policy: str) -> None:
     story = RandomRun(native, policy, seed=1)
     story.play(steps=9)

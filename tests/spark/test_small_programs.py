@@ -74,6 +74,7 @@ def test_words_are_counted_by_key(spark: SparkSession, tmp_path: Path) -> None:
     assert found == Counter(word for line in word_count.LINES for word in line.split())
 
 
+@pytest.mark.long
 def test_views_are_counted_in_windows(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     windowed_counts.main(spark, str(tmp_path))
     views = in_time(windowed_counts.VIEWS)
@@ -85,6 +86,7 @@ def test_views_are_counted_in_windows(spark: SparkSession, tmp_path: Path, capsy
     assert capsys.readouterr().out.count(f"{late} late views") == 2
 
 
+@pytest.mark.long
 def test_each_session_is_written_once(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sessions.main(spark, str(tmp_path))
     clicks = in_time(sessions.CLICKS)
@@ -101,6 +103,7 @@ def test_each_session_is_written_once(spark: SparkSession, tmp_path: Path, capsy
     assert f"{late} late clicks" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_orders_are_joined_with_their_payments(spark: SparkSession, tmp_path: Path) -> None:
     join_topics.main(spark, str(tmp_path))
     expected = [
@@ -112,6 +115,7 @@ def test_orders_are_joined_with_their_payments(spark: SparkSession, tmp_path: Pa
     assert sorted((row["_key"], row["value"]) for row in rows(tmp_path, "paid")) == sorted(expected)
 
 
+@pytest.mark.long
 def test_a_database_counts_each_micro_batch_once(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,6 +139,7 @@ def test_a_stopped_query_continues_where_it_was(
     assert "120 squares, each once: True" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_history_has_each_version(native: NativeSpark, tmp_path: Path) -> None:
     assert native.history_example(tmp_path).splitlines() == [
         "version 0: CREATE TABLE, 0 visits, the latest is None",

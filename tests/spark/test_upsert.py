@@ -74,6 +74,7 @@ def test_the_newest_records_are_the_result_of_a_batch_whatever_is_repeated(
     assert Topic("sold", bootstrap_servers=root).describe().settings.cleanup_policy == ("compact",)
 
 
+@pytest.mark.long
 def test_one_column_is_a_key_as_text_and_a_typed_topic_has_the_columns(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_rows_that_cannot_be_upserted_are_refused(
         upsert(spark.createDataFrame([("tea", 1)], "item string, sold int"), 0)
 
 
+@pytest.mark.long
 def test_a_topic_that_turns_out_not_to_be_compacted_ends_the_query(
     spark: SparkSession, root: str, produce: Produce, tmp_path: Path
 ) -> None:

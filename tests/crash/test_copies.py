@@ -21,7 +21,8 @@ PARTITIONS = 4
 def _write_source(root: str, messages: int, rows: int) -> None:
     """A topic with headers, tombstones and missing keys, trimmed at its beginning."""
     Topic("orders", partitions=PARTITIONS, conf={"bootstrap.servers": root}, config={"retention.ms": -1}).create()
-    with Producer(bootstrap_servers=root, linger_ms=5) as producer:
+    # Without maintenance: merged files would be copied in fewer commits than there are kills.
+    with Producer(bootstrap_servers=root, linger_ms=5, maintenance_enable=False) as producer:
         for first in range(0, messages, rows):
             numbers = range(first, min(first + rows, messages))
             pairs = [[{"key": "trace", "value": b"%d" % n}] if n % 3 == 0 else None for n in numbers]

@@ -6,7 +6,7 @@ import logging
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing.queues import SimpleQueue
@@ -110,6 +110,8 @@ def run_seed(seed: int, kind: str | None = None) -> Result:
         verdict = simulate(seed, scenario_of(seed, kind))
     except (SimulationError, AssertionError) as error:
         return seed, str(error), Counter()
+    finally:
+        logging.disable(logging.NOTSET)
     return seed, verdict.problems, verdict.happened
 
 
@@ -118,7 +120,7 @@ def missing(happened: Counter[str], kind: str | None = None) -> list[str]:
     return [event for event in SOMETIMES.get(kind, ()) if not happened[event]]
 
 
-def results(seeds: Sequence[int], kind: str | None = None) -> Iterator[Result]:
+def results(seeds: range, kind: str | None = None) -> Iterator[Result]:
     """The results of many seeds, in their order, from as many processes as there are cores."""
     if len(seeds) == 1:
         yield run_seed(seeds[0], kind)

@@ -19,8 +19,8 @@ from tests.simulation.seeds import missing, results
 SEEDS_MAX = 640
 STEP = 20
 """The rarest events occur in one of a hundred runs; so, if any is missing, more seeds follow, as many at a time."""
-RARE: dict[str | None, tuple[int, ...]] = {None: (22, 41), "groups": (25, 50, 131)}
-"""Seeds with the rarest events, tried before the others that may follow."""
+MISSING_MAX = depth(8, 0)
+"""How many of the events that should occur may be missing; with few seeds, the rarest are."""
 
 
 def seed_with_all_maintenance() -> int:
@@ -44,14 +44,13 @@ def test_no_guarantee_of_groups_is_broken_under_injected_faults():
 
 def run_seeds(count: int, kind: str | None) -> None:
     happened: Counter[str] = Counter()
-    more = (range(first, first + STEP) for first in range(count, SEEDS_MAX, STEP))
-    for seeds in (range(count), RARE[kind], *more):
+    for seeds in (range(count), *(range(first, first + STEP) for first in range(count, SEEDS_MAX, STEP))):
         for seed, problems, events in results(seeds, kind):
             assert not problems, f"make simulate SEED={seed} KIND={kind or ''}\n{problems}"
             happened += events
-        if not missing(happened, kind):
+        if len(missing(happened, kind)) <= MISSING_MAX:
             break
-    assert not missing(happened, kind)
+    assert len(missing(happened, kind)) <= MISSING_MAX
 
 
 @settings(max_examples=depth(2, 5))

@@ -1,55 +1,72 @@
-"""Copies of the registry in other roots: the same entries in the same slots of the log, so every id is the same."""
+"""Copies of the registry in other roots, with the same ids, versions and settings.
+
+What the registry says is copied, and not the entries of its log, of which clean-up removes the older ones. A copy keeps
+a digest of itself, so that one with changes of its own is noticed and left alone.
+"""
 
 from __future__ import annotations
 
-from deltaq import names
+from dataclasses import replace
+
 from deltaq.clock import Clock
-from deltaq.delta.entries import LogEntries
-from deltaq.delta.store_errors import raising_unavailable
-from deltaq.errors import KafkaError, KafkaException, UnsafeStore
-from deltaq.store import ObjectExists, Store, probed
-from deltaq.store import UnsafeStore as NoCreateIfAbsent
+from deltaq.errors import KafkaError, KafkaException
+from deltaq.schema_registry.changes import Change
+from deltaq.schema_registry.log import RegistryLog
+from deltaq.schema_registry.state import Registry, RegistryHead, copy_mark
+from deltaq.store import Store
+
+COMMIT_TIMEOUT_S = 60.0
+
+DOMAINS_AT_ONCE = 1000
+"""Schemas and subjects in one entry of the copy's log."""
 
 
-def copy_registry(source: Store, target: Store, clock: Clock) -> int:
-    """Copy the entries of the registry's log that the target lacks; their number.
+class RegistryCopier:
+    """Copies the registry of one root to another. It keeps both as last read, and reads only what is new."""
 
-    An interrupted copy is continued. Raises KafkaException (_INCONSISTENT) if the registry of the target has entries of
-    its own, Corrupt, Incompatible, Unavailable, UnsafeStore.
-    """
-    here, there = (LogEntries(store, names.SCHEMAS_FOLDER, clock) for store in (source, target))
-    with raising_unavailable():
-        known = there.versions()
-        copied = 0
-        version = 0
-        while (found := here.fetch(version)) is not None:
-            if version not in known:
-                copied += _copy_entry(there, version, found[1], clock)
-            elif version + 1 not in known:
-                _check_equal(there, version, found[1])  # the last one that is there: it follows from all before it
-            version += 1
-        if any(other >= version for other in known):
-            raise _other(target)
-    return copied
+    def __init__(self, source: Store, target: Store, clock: Clock) -> None:
+        self._source = RegistryLog(source, clock)
+        self._target = RegistryLog(target, clock)
+        self._target_url = target.url
 
+    def run(self) -> int:
+        """Copy what the target lacks; the number of schemas and subjects that were changed there.
 
-def _copy_entry(there: LogEntries, version: int, data: bytes, clock: Clock) -> int:
-    try:
-        probed(there.store, clock)
-        there.store.create(there.key(version), data)
-    except NoCreateIfAbsent as error:
-        raise UnsafeStore(str(error)) from error
-    except ObjectExists:
-        _check_equal(there, version, data)  # by an earlier attempt whose answer was lost, or by another copy
-    return 1
+        An interrupted copy is continued. Raises KafkaException (_INCONSISTENT) if the registry of the target is no copy
+        of this source or has changes of its own, Corrupt, Incompatible, Unavailable, OutcomeUnknown, UnsafeStore.
+        """
+        source = self._source.read()
+        changed = 0
+        while step := self._target.change("COPY REGISTRY", lambda target: self._plan(source, target), COMMIT_TIMEOUT_S):
+            changed += step
+        return changed
+
+    def _plan(self, source: Registry, target: Registry) -> Change[int]:
+        if not may_continue(source, target):
+            reason = f"the schema registry of {self._target_url} has entries of its own: copy to another root"
+            raise KafkaException(KafkaError(KafkaError._INCONSISTENT, reason))
+        return plan_copy(source, target)
 
 
-def _check_equal(there: LogEntries, version: int, data: bytes) -> None:
-    found = there.fetch(version)
-    if found is None or found[1] != data:
-        raise _other(there.store)
+def may_continue(source: Registry, target: Registry) -> bool:
+    """Whether the target is empty, or an earlier copy of this source without changes of its own."""
+    if not target.domains():
+        return True
+    same = all(source.schemas.get(number, stored).guid == stored.guid for number, stored in target.schemas.items())
+    return target.copied_digest == target.digest() and target.head.next_id <= source.head.next_id and same
 
 
-def _other(target: Store) -> KafkaException:
-    reason = f"the schema registry of {target.url} has entries of its own: copy to another root"
-    return KafkaException(KafkaError(KafkaError._INCONSISTENT, reason))
+def plan_copy(source: Registry, target: Registry, at_once: int = DOMAINS_AT_ONCE) -> Change[int]:
+    """The next step that makes the target equal to the source, and how many schemas and subjects it changes."""
+    wanted, there = source.domains(), target.domains()
+    steps = [action for domain, action in wanted.items() if action != there.get(domain)]
+    # Backwards: no schema goes before the subjects that name it.
+    gone = [action for domain, action in reversed(there.items()) if domain not in wanted]
+    steps += [replace(action, configuration="{}", removed=True) for action in gone]
+    steps = steps[:at_once]
+    if not steps:
+        return Change(0)
+    head = RegistryHead().action()  # a log gets it with its first entry, if the step has none
+    after = {head.domain: head} | there | {step.domain: step for step in steps}
+    mark = copy_mark(action for action in after.values() if not action.removed)
+    return Change(sum(step.domain != head.domain for step in steps), [*steps, mark])

@@ -6,7 +6,8 @@ table's domain metadata, so that an entry holds only what it changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,7 @@ REGISTRY_FORMAT = 1
 
 _SCHEMA_DOMAIN = "deltaq.schema."
 _SUBJECT_DOMAIN = "deltaq.subject."
+_COPY_DOMAIN = "deltaq.copy"
 
 MODES = ("READWRITE", "READONLY")
 
@@ -107,11 +109,26 @@ class RegistryHead:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The registry at one version of its log. Never changed."""
+    """The registry at one version of its log. Never changed. `copied_digest` is the digest that it had when it was last
+    copied from another root; None if it never was."""
 
     head: RegistryHead = RegistryHead()
     schemas: Mapping[int, StoredSchema] = field(default_factory=dict)
     subjects: Mapping[str, Subject] = field(default_factory=dict)
+    copied_digest: str | None = None
+
+    def domains(self) -> dict[str, DomainMetadata]:
+        """All that the registry says, by domain: schemas, then the subjects that name them, then the head. Nothing for
+        a registry without any of it."""
+        if self == Registry(copied_digest=self.copied_digest):
+            return {}
+        actions = [stored.action() for _, stored in sorted(self.schemas.items())]
+        actions += [subject.action() for _, subject in sorted(self.subjects.items())]
+        return {action.domain: action for action in (*actions, self.head.action())}
+
+    def digest(self) -> str:
+        """A digest of all that the registry says."""
+        return _digest(self.domains().values())
 
     def subject(self, name: str) -> Subject:
         """The subject; an empty one if there is none."""
@@ -162,6 +179,16 @@ class Registry:
         found[reference.name] = NamedText(reference.name, target.schema_str)
 
 
+def _digest(actions: Iterable[DomainMetadata]) -> str:
+    lines = sorted(f"{action.domain} {action.configuration}\n" for action in actions)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def copy_mark(actions: Iterable[DomainMetadata]) -> DomainMetadata:
+    """The action that marks a registry as a copy which says no more than these domains."""
+    return DomainMetadata(_COPY_DOMAIN, compact_json({"digest": _digest(actions)}))
+
+
 def registry_of(state: TableState, path: str) -> Registry:
     """The registry in a table state; an empty one if there is none. Raises Corrupt, Incompatible."""
     if state.version < 0:
@@ -173,10 +200,12 @@ def registry_of(state: TableState, path: str) -> Registry:
         for subject in subjects.values():
             for version in subject.versions:
                 _ = schemas[version.schema_id]
+        mark = state.domains.get(_COPY_DOMAIN)
+        copied_digest = None if mark is None else str(_object(mark)["digest"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"the schema registry cannot be parsed: {type(error).__name__} {error}"
         raise Corrupt(reason, path=path, version=state.version) from error
-    return Registry(head, schemas, subjects)
+    return Registry(head, schemas, subjects, copied_digest)
 
 
 def _of(state: TableState, prefix: str, parse: Any) -> Iterator[Any]:

@@ -25,7 +25,7 @@ from deltaq.maintenance.retention import plan_deletion
 from deltaq.metadata import topic_names
 from deltaq.parquet.segment import encode_segment
 from deltaq.root import open_root
-from deltaq.schema_registry.mirror import copy_registry
+from deltaq.schema_registry.mirror import RegistryCopier
 from deltaq.store import Store
 from deltaq.store.parallel import in_parallel
 from deltaq.tools.copy_plan import (
@@ -76,8 +76,8 @@ Notify = Callable[[CopyProgress], None]
 
 @dataclass(slots=True)
 class CopyReport:
-    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, entries of the schema registry
-    copied, and what failed, by name."""
+    """What `copy` has done: offsets copied by topic, groups whose offsets were copied, how many schemas and subjects of
+    the registry were changed at the target, and what failed, by name."""
 
     topics: dict[str, int] = field(default_factory=dict)
     groups: list[str] = field(default_factory=list)
@@ -151,6 +151,7 @@ class _CopyRun:
         self._notify = notify
         self._bytes_at_once = bytes_at_once
         self._copiers: dict[str, TopicCopier] = {}
+        self._registry = RegistryCopier(*self._stores, clock)
         self.report = CopyReport()
 
     def topics(self) -> None:
@@ -179,7 +180,7 @@ class _CopyRun:
     def schemas(self) -> None:
         """Copy the schema registry."""
         try:
-            self.report.schemas += copy_registry(*self._stores, self._clock)
+            self.report.schemas += self._registry.run()
         except KafkaException as error:
             self._failed("schema registry", error)
         else:
@@ -231,6 +232,7 @@ class TopicCopier:
         self._source = TopicLog(source, topic, clock, indexed=True)
         self._copy = CopyLog(target, topic, clock, client_id="deltaq-copy")
         self._bytes = 0
+        self._written_version = -1  # of the copy, whose newest entry this copier has written
 
     def run(self) -> int:
         """Copy what the source has now; the number of offsets. Raises as `copy` reports."""
@@ -260,7 +262,7 @@ class TopicCopier:
         if not self._copy.catch_up():
             self._create(source)
         plan = plan_copy(self._topic, source, _image(self._copy))
-        if plan.ranges:
+        if plan.ranges and self._copy.version != self._written_version:
             self._check_last_records()
         if plan.change is not None:
             change = plan.change
@@ -304,6 +306,7 @@ class TopicCopier:
             topic_id = self._copy.live_head.topic_id
             if self._copy.append_copied(topic_id, segment, self._deadline()) is not None:
                 break  # the next plan tells why
+            self._written_version = self._copy.version
             copied += sum(end - base for base, end in rows.ranges)
             self._bytes += segment.size
             self._notify(CopyProgress(self._topic, copied, total, self._bytes))

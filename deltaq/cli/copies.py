@@ -38,22 +38,16 @@ def copy(
     the target.
     """
     confs = []
-    for root, path in ((source, source_config), (target, target_config)):
-        own = {} if path is None else settings_of_file(path, "--source-config" if root == source else "--target-config")
+    for root, path, option in ((source, source_config, "--source-config"), (target, target_config, "--target-config")):
+        own = {} if path is None else settings_of_file(path, option)
         confs.append({**session.conf, **own, "bootstrap.servers": root})
     _copy(session, confs[0], confs[1], topics, groups=groups, schemas=schemas, follow=follow)
 
 
 def backup(session: Session, folder: Folder, topics: Topics = None) -> None:
     """Copy topics, the offsets of groups and the schema registry to a folder. Run again, it adds what is new."""
-    _copy(
-        session,
-        {**session.conf, "bootstrap.servers": session.root},
-        {"bootstrap.servers": str(folder)},
-        topics,
-        groups=True,
-        follow=False,
-    )
+    source = {**session.conf, "bootstrap.servers": session.root}
+    _copy(session, source, {"bootstrap.servers": str(folder)}, topics)
 
 
 def restore(session: Session, folder: Folder, topics: Topics = None) -> None:

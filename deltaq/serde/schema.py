@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -67,15 +67,22 @@ class TopicSchema(ABC):
         missing = [name for name in self.arrow.names if name not in batch.schema.names]
         if missing:
             raise unreadable(f"the topic has no column {missing[0]!r}; {_REMEDY}")
-        try:
-            rows = batch.select(self.arrow.names).to_pylist(maps_as_pydicts="strict")
-        except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
-            raise unreadable(str(error)) from error
+        rows = python_values(batch.select(self.arrow.names))
         return [row if any(value is not None for value in row.values()) else None for row in rows]
 
     def __reduce__(self) -> tuple[Callable[..., TopicSchema], tuple[object]]:
         # The conversions are closures, which cannot be pickled: the other process creates its own.
         return schema_of, (self.model or self.arrow,)
+
+
+def python_values(data: pa.RecordBatch | pa.Array) -> list[Any]:
+    """Rows or values as Python's, maps as dicts. Raises KafkaException (_VALUE_DESERIALIZATION) as
+    `TopicSchema.to_python`."""
+    try:
+        found: list[Any] = data.to_pylist(maps_as_pydicts="strict")
+    except (ValueError, OverflowError, KeyError) as error:  # KeyError: a map with one key twice
+        raise unreadable(str(error)) from error
+    return found
 
 
 def schema_of(source: SchemaSource) -> TopicSchema:

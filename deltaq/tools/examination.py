@@ -147,11 +147,10 @@ def _unnamed_files(store: Store, clock: Clock) -> Finding:
 
     found = in_parallel(clock, unnamed, topic_names(store))
     files, size = (sum(numbers) for numbers in zip(*found, strict=True)) if found else (0, 0)
-    about = f"{files:,} with {size:,} bytes are in no topic"
     if not files:
         return Finding("files", OK, "all belong to a topic")
     remedy = "maintenance deletes those that file.delete.delay.ms does not protect"
-    return Finding("files", OK, about, remedy)
+    return Finding("files", OK, f"{files:,} with {size:,} bytes are in no topic", remedy)
 
 
 def _maintenance(store: Store, clock: Clock) -> Finding:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidConfig
+from deltaq.serde.schema import python_values
 from deltaq.tools.positions import Place, Ranges, offset_ranges
-from deltaq.tools.records import Record, records_of
+from deltaq.tools.records import Record, json_text, records_of
 from deltaq.topic import Topic
 from deltaq.topics.columns import table_schema
 
@@ -58,25 +59,25 @@ def last(topic: Topic, ranges: Ranges, count: int) -> pa.Table:
 def matching(batch: pa.RecordBatch, pattern: str, *, ignore_case: bool = False, invert: bool = False) -> pa.RecordBatch:
     """The rows whose key or value has a match of the regular expression `pattern` (syntax of RE2).
 
-    The columns of a typed topic are searched as text. Raises InvalidConfig for a wrong pattern.
+    The columns of a typed topic are searched as text: lists, structs and maps as the JSON that stands for them. Raises
+    InvalidConfig for a wrong pattern, KafkaException (_VALUE_DESERIALIZATION) for such values without an equal in
+    Python.
     """
     found = pa.repeat(False, batch.num_rows)
     for name in batch.schema.names:
         if name in ("_key", "value") or not name.startswith("_"):
-            column = _searchable(batch.column(name))
-            if column is not None:
-                hits = _matches(column, pattern, ignore_case=ignore_case)
-                found = pc.or_(found, pc.fill_null(hits, False))
+            hits = _matches(_as_text(batch.column(name)), pattern, ignore_case=ignore_case)
+            found = pc.or_(found, pc.fill_null(hits, False))
     return batch.filter(pc.invert(found) if invert else found)
 
 
-def _searchable(column: pa.Array) -> pa.Array | None:
+def _as_text(column: pa.Array) -> pa.Array:
     if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
         return column
-    try:
+    if not pa.types.is_nested(column.type):
         return column.cast(pa.string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        return None  # lists, structs and maps have no text
+    values = python_values(column)
+    return pa.array([None if value is None else json_text(value) for value in values], pa.string())
 
 
 def _matches(column: pa.Array, pattern: str, *, ignore_case: bool) -> pa.Array:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Mapping
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import date, datetime, time
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -36,9 +36,9 @@ def records_of(batch: pa.RecordBatch, schema: TopicSchema | None) -> Iterator[Re
     times = batch.column("_timestamp").cast(pa.int64()).to_pylist()
     headers = batch.column("_headers").to_pylist()
     columns = (batch.column(name).to_pylist() for name in ("_partition", "_offset", "_key"))
-    for partition, offset, key, time, pairs, value in zip(*columns, times, headers, values, strict=True):
+    for partition, offset, key, microseconds, pairs, value in zip(*columns, times, headers, values, strict=True):
         named = [(pair["key"], pair["value"]) for pair in pairs or ()]
-        yield Record(partition, offset, time // 1000, key, named, value)
+        yield Record(partition, offset, microseconds // 1000, key, named, value)
 
 
 def as_json(record: Record, topic: str) -> dict[str, Any]:
@@ -60,16 +60,22 @@ def _named(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def plain(value: Any) -> Any:
-    """A value of a typed topic in JSON's types: times as ISO 8601, decimals as text, bytes as text or base64."""
+    """A value of a typed topic or a query in JSON's types: times as ISO 8601, bytes as text or base64, and others that
+    JSON does not have, such as decimals, as text."""
     if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
+        return {name if isinstance(name, str) else str(plain(name)): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    if isinstance(value, datetime | date):
+    if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, bytes):
         return next(iter(_named("", value).values()))
-    return str(value) if isinstance(value, Decimal) else value
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def json_text(value: Any) -> str:
+    """A value of a typed topic as JSON."""
+    return json.dumps(plain(value), ensure_ascii=False)
 
 
 def from_json(text: str | bytes) -> dict[str, Any]:

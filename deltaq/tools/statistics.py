@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -67,18 +66,15 @@ class TopicStats:
         if self.largest is None or largest.bytes > self.largest.bytes:
             self.largest = largest
         earliest, latest = times["min"].as_py() // 1000, times["max"].as_py() // 1000
-        self.first_timestamp = min(self.first_timestamp or earliest, earliest)
-        self.last_timestamp = max(self.last_timestamp or latest, latest)
+        # 0 is a timestamp.
+        self.first_timestamp = earliest if self.first_timestamp is None else min(self.first_timestamp, earliest)
+        self.last_timestamp = latest if self.last_timestamp is None else max(self.last_timestamp, latest)
         self.by_partition[partition] = self.by_partition.get(partition, 0) + batch.num_rows
 
 
 def stats(topic: Topic, ranges: Ranges) -> TopicStats:
     """The statistics of the records in `ranges`. Reads all of them. Raises as `Topic.to_batches`."""
-    return _of(read(topic, ranges))
-
-
-def _of(batches: Iterable[pa.RecordBatch]) -> TopicStats:
     found = TopicStats()
-    for batch in batches:
+    for batch in read(topic, ranges):
         found.add(batch)
     return found

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from deltaq.errors import KafkaError, KafkaException, QueueFull
+from deltaq.config.declare import INT32_MAX
+from deltaq.errors import KafkaError, KafkaException
 from deltaq.message import Message
 from deltaq.producer.producer import Producer
 from deltaq.tools.positions import Place
 from deltaq.tools.reading import messages
 from deltaq.tools.records import Record
 from deltaq.topic import Topic
-
-_ROOM_S = 1.0
-"""How long a full queue is waited for, before it is tried again."""
 
 
 class Sending:
@@ -31,7 +29,7 @@ class Sending:
         self._topic = topic
         # Without a schema of its own, a handle finds that of the topic.
         self._name = topic.name
-        settings = {**(conf or {}), "bootstrap.servers": topic.store.url}
+        settings = {"max.block.ms": INT32_MAX, **(conf or {}), "bootstrap.servers": topic.store.url}
         self._producer = Producer(settings, store=topic.store, clock=topic.clock)
 
     def send(self, **message: Any) -> None:
@@ -50,15 +48,9 @@ class Sending:
         self._queue(lambda: self._producer.produce_arrow(self._name, data, reported))
 
     def _queue(self, queue: Callable[[], object]) -> None:
-        while True:
-            self._producer.poll(0)
-            self._check()
-            try:
-                queue()
-            except QueueFull:
-                self._producer.poll(_ROOM_S)
-            else:
-                return
+        self._producer.poll(0)
+        self._check()
+        queue()
 
     def _reported(self, error: KafkaError | None, _: Message) -> None:
         self._failure = self._failure or error

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from deltaq import Producer, Topic
-from deltaq.errors import InvalidConfig, KafkaException
+from deltaq.errors import InvalidConfig, KafkaError, KafkaException
 from deltaq.maintenance import run
 from deltaq.maintenance.settings import MaintenanceSettings
 from deltaq.store import forget_memory_store, open_store
-from deltaq.tools import Last, Place, Record, first, foldl, last, offset_ranges, parse_place, records_of, transform
+from deltaq.tools import (
+    Last,
+    Place,
+    Record,
+    TopicStats,
+    first,
+    foldl,
+    last,
+    matching,
+    offset_ranges,
+    parse_place,
+    records_of,
+    transform,
+)
+from deltaq.tools.records import plain
 
 ROOT = "memory://tools"
 NOW_MS = 1_795_600_000_000
@@ -112,3 +130,92 @@ def test_a_record_that_is_refused_ends_the_transfer(root: str) -> None:
     with pytest.raises(KafkaException, match="more than the limit"):
         transform(source, target, lambda record: record)
     assert open_store(root).url == ROOT
+
+
+SHIPMENT = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("items", pa.list_(pa.string())),
+        ("to", pa.struct([("city", pa.string()), ("day", pa.date32())])),
+        ("counts", pa.map_(pa.string(), pa.int64())),
+        ("price", pa.decimal128(9, 2)),
+        ("seal", pa.binary()),
+    ]
+)
+
+
+@pytest.fixture
+def shipments(root: str) -> list[pa.RecordBatch]:
+    topic = Topic("shipments", SHIPMENT, conf={"bootstrap.servers": root}).create()
+    rows: list[dict[str, object]] = [
+        {"id": 1, "items": ["tea", "cup"], "to": {"city": "Łódź", "day": date(2026, 1, 2)}, "seal": b"\xfftea"},
+        {"id": 2, "items": [], "to": None, "counts": {"tea": 12}, "price": Decimal("12.50"), "seal": None},
+        {"id": 3, "items": None, "to": {"city": None, "day": None}, "counts": {}, "price": None, "seal": b"x"},
+    ]
+    with Producer(bootstrap_servers=root) as producer:
+        for row in rows:
+            producer.produce(topic, {name: row.get(name) for name in SHIPMENT.names}, key=b"k")
+    return list(topic.to_batches())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ids"),
+    [
+        ("cup", [1]),
+        ("tea", [1, 2]),
+        ('"tea": 12\\b', [2]),
+        ("Łódź", [1]),
+        ("2026-01-02", [1]),
+        (r"^12\.50$", [2]),
+        ("^x$", [3]),
+        ("^k$", [1, 2, 3]),
+        ("nothing", []),
+    ],
+)
+def test_columns_of_every_kind_are_searched(shipments: list[pa.RecordBatch], pattern: str, ids: list[int]) -> None:
+    def found(*, invert: bool) -> list[int]:
+        return [number for b in shipments for number in matching(b, pattern, invert=invert)["id"].to_pylist()]
+
+    assert found(invert=False) == ids
+    assert found(invert=True) == [number for number in (1, 2, 3) if number not in ids]
+
+
+def test_a_map_with_a_repeated_key_is_an_error_and_no_miss(root: str) -> None:
+    topic = Topic("shipments", SHIPMENT, conf={"bootstrap.servers": root}).create()
+    columns = {name: pa.nulls(1, SHIPMENT.field(name).type) for name in SHIPMENT.names}
+    columns["counts"] = pa.array([[("a", 1), ("a", 2)]], SHIPMENT.field("counts").type)
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce_arrow(topic, pa.table(columns))
+    (batch,) = topic.to_batches()
+    with pytest.raises(KafkaException) as refused:
+        matching(batch, "a")
+    assert refused.value.error == KafkaError._VALUE_DESERIALIZATION
+
+
+def test_statistics_know_the_first_millisecond_of_all_times(root: str) -> None:
+    """Producers take 0 for the present. Another writer may write it."""
+    topic = Topic("old", conf={"bootstrap.servers": root}).create()
+    with Producer(bootstrap_servers=root) as producer:
+        producer.produce(topic, b"v", timestamp=7)
+    (batch,) = topic.to_batches()
+    at = batch.schema.get_field_index("_timestamp")
+    earliest = batch.set_column(at, batch.schema.field(at), pa.array([0]).cast(batch.schema.field(at).type))
+    found = TopicStats()
+    for each in (batch, earliest, batch):
+        found.add(each)
+    assert (found.messages, found.first_timestamp, found.last_timestamp) == (3, 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (time(9, 30), "09:30:00"),
+        (timedelta(hours=1), "1:00:00"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        ([("a", date(2026, 1, 2))], [["a", "2026-01-02"]]),
+        ({date(2026, 1, 2): Decimal("1.0")}, {"2026-01-02": "1.0"}),
+        ((1, 2.5, True, None), [1, 2.5, True, None]),
+    ],
+)
+def test_values_of_queries_become_those_of_json(value: object, expected: object) -> None:
+    assert json.loads(json.dumps(plain(value))) == expected

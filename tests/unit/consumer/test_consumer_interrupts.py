@@ -349,7 +349,12 @@ def slow_commit(filled: str) -> Iterator[tuple[Consumer, FaultyStore]]:
 def with_a_signal(store: FaultyStore, handler: Callable[[], object], call: Callable[[], Any]) -> Any:
     """What `call` returns, in which the process gets a signal while it waits for the store."""
 
+    begun = threading.Event()
+
     def handle(*_: object) -> None:
+        if begun.is_set():
+            return
+        begun.set()
         try:
             handler()
         finally:
@@ -357,7 +362,10 @@ def with_a_signal(store: FaultyStore, handler: Callable[[], object], call: Calla
 
     def send() -> None:
         eventually(lambda: store.blocked)
-        os.kill(os.getpid(), signal.SIGUSR1)
+        # Python runs no handler for a signal that comes just before the main thread blocks, until there is another one.
+        while not begun.is_set():
+            os.kill(os.getpid(), signal.SIGUSR1)
+            begun.wait(0.1)
 
     before = signal.signal(signal.SIGUSR1, handle)
     sending = threading.Thread(target=send)

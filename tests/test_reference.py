@@ -18,6 +18,8 @@ import pytest
 from deltaq import Producer, Topic, errors, metrics
 from deltaq.config import CLIENT_SETTINGS, TOPIC_SETTINGS, Setting
 from deltaq.maintenance import run
+from deltaq.metrics import catalogue
+from deltaq.telemetry import otel_name
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs/reference"
@@ -369,38 +371,32 @@ def _shown(value: int | float, unit: str) -> str:
 # --- metrics ---
 
 METRICS = """\
-What clients count about themselves. The names are those of OpenMetrics. `deltaq.metrics.listening`
-passes each event to a function of the program; `deltaq.metrics.Totals` is one that adds them up.
-Nothing is counted while no function listens.
+What clients count about themselves, and gauges that are read when metrics are exported: see
+[Metrics](../guides/metrics.md). The names follow those of Kafka's clients, and in OpenTelemetry its
+conventions for messaging. Nothing is counted while no function listens.
 
-```python
-from deltaq import metrics
-
-totals = metrics.Totals()
-with metrics.listening(totals):
-    ...
-    print(totals.read()["deltaq_producer_expired_uploads_total"])
-```
-
-| Metric | Unit | Labels | Counted when |
-|---|---|---|---|
+| Metric in Prometheus | Kind | Unit | Labels | In OpenTelemetry | Counted when |
+|---|---|---|---|---|---|
 """
 
 
 def metrics_page() -> str:
-    """All counters."""
+    """All metrics."""
     rows = (
-        f"| `{counter.name}` | {counter.unit} | {' '.join(f'`{label}`' for label in counter.labels)} | {counter.when} |"
-        for counter in metrics.COUNTERS
+        f"| `{metric.name}` | {metric.kind} | {metric.unit} | {' '.join(f'`{label}`' for label in metric.labels)} "
+        f"| `{otel_name(metric)}` | {metric.when} |"
+        for metric in metrics.METRICS
     )
     return "\n".join(["# Metrics\n", GENERATED, METRICS + "\n".join(rows)]) + "\n"
 
 
-def test_every_counter_is_on_the_page_and_added_to() -> None:
-    defined = {name: value for name, value in vars(metrics).items() if isinstance(value, metrics.Counter)}
-    code = "".join(path.read_text() for path in (ROOT / "deltaq").rglob("*.py"))
-    assert set(defined.values()) == set(metrics.COUNTERS)
-    assert [name for name in defined if f"metrics.{name}.add(" not in code] == []
+def test_every_metric_is_on_the_page_and_has_values() -> None:
+    defined = {name: value for name, value in vars(catalogue).items() if isinstance(value, metrics.Metric)}
+    modules = [path for path in (ROOT / "deltaq").rglob("*.py") if path.name not in ("__init__.py", "catalogue.py")]
+    code = "".join(path.read_text() for path in modules)
+    assert tuple(defined.values()) == metrics.METRICS
+    values = {"counter": "metrics.{}.add(", "histogram": "metrics.{}.observe(", "gauge": "({}, "}
+    assert [name for name, metric in defined.items() if values[metric.kind].format(name) not in code] == []
 
 
 # --- the pages ---

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Lowest first. What stands in `deltaq/` belongs to exactly one level and imports only from its own and lower ones.
 LEVELS = (
     {"clock", "config", "errors", "log_forwarding", "message", "metrics", "names", "partitioner", "serde"}
-    | {"statistics", "version", "weak", "work"},
+    | {"statistics", "telemetry", "version", "weak", "work"},
     {"root", "store"},
     {"parquet"},
     {"delta"},
@@ -55,6 +55,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "jsonschema": ("deltaq/schema_registry/json_format.py",),
     "referencing": ("deltaq/schema_registry/json_format.py",),
     "duckdb": ("deltaq/tools/sql.py",),
+    "opentelemetry": ("deltaq/telemetry.py",),
     "typer": ("deltaq/cli/command.py",),
     "rich": ("deltaq/cli/live.py",),
     "pyspark": ("deltaq/spark/", "pyspark_deltaq/"),

@@ -204,6 +204,7 @@ class TopicFetcher:
             if not cursor.paused and cursor.state is not CursorState.STOPPED
             if partition in ends and 0 <= cursor.offset <= ends[partition]
         }
+        begun_at = self._clock.monotonic()
         reads = self._reads.plan(self.tail.log.index, cursors, self._queue.room)
         for read, outcome in self._reads.read(reads, live.definition.columns):
             if isinstance(outcome, FileGone):
@@ -213,6 +214,8 @@ class TopicFetcher:
                 self._damaged(cursors, read, outcome)
             else:
                 self._hand_over(live, cursors, outcome)
+        if reads:
+            metrics.FETCH_LATENCY.observe(self._clock.monotonic() - begun_at, topic=self._topic)
         if self._report_end and self.tail.end.is_known:
             for partition, cursor in cursors.items():
                 self._report_end_of(partition, cursor, ends[partition])
@@ -226,6 +229,8 @@ class TopicFetcher:
                 if fetched.rows.num_rows:
                     self._fetched_at = self._clock.monotonic()
                     size = fetched.rows.nbytes
+                    metrics.RECORDS_CONSUMED.add(fetched.rows.num_rows, topic=self._topic)
+                    metrics.BYTES_CONSUMED.add(size, topic=self._topic)
                     self._queue.put(PartitionRecords(self._topic, cursor.epoch, fetched, live.definition, size))
 
     def _gone(self, cursors: Mapping[int, Cursor], read: FileRead) -> None:

@@ -321,6 +321,8 @@ class GroupLog:
             raise
         if committed is None:
             return
+        if operation == OFFSET_COMMIT:
+            metrics.OFFSET_COMMIT_LATENCY.observe(committed.seconds, group=self.group)
         if self._turns is not None and takes_turns:
             self._turns.committed(committed.entry.version, committed.seconds / (committed.lost_races + 1))
         if self._maintenance is not None and committed.entry.version == self._log.state.version:

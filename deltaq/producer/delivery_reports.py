@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable
 from deltaq.producer.accumulator import BatchResult, RecordAccumulator, RowBlock
@@ -34,6 +35,7 @@ class DeliveryReports:
         files = {file.path: file for file in committed}
         now = self._clock.monotonic()
         for batch in batches:
+            metrics.REQUEST_LATENCY.observe(now - batch.taken_at, topic=self._topic)
             self._delivered(batch, [files[segment.path] for segment in batch.segments], now)
         with self._batches.changed:
             self._batches.finished(batches)
@@ -104,4 +106,10 @@ class DeliveryReports:
             part.is_reported = True
             self._batches.under_way.pop(part, None)
             about = append_time_ms, error, now, self._topic, part.bytes, part.epoch_ms
-            return BatchResult(part.records, part.partitions, part.columns, next_offsets, *about)
+            result = BatchResult(part.records, part.partitions, part.columns, next_offsets, *about)
+        if error is None:
+            metrics.RECORDS_SENT.add(len(result), topic=self._topic)
+            metrics.BYTES_SENT.add(result.bytes, topic=self._topic)
+        else:
+            metrics.RECORD_ERRORS.add(len(result), topic=self._topic, error=error.error.name())
+        return result

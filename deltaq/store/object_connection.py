@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import obstore
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from deltaq import metrics
 from deltaq.store.contract import StoreError, StoreRefused
 from deltaq.store.object_errors import CLIENT_ERRORS, is_past_the_end, outcome, scrub
 from deltaq.store.object_options import ObjectSettings, object_settings
@@ -51,6 +52,7 @@ class Connection:
     def attempt(self, operation: str, key: str, call: Callable[[], _T]) -> _T:
         """Run one call of the client and convert its errors to those of the contract."""
         self._refuse_in_forked_child(operation, key)
+        metrics.STORE_REQUESTS.add(operation=operation)
         try:
             return call()
         except CLIENT_ERRORS as error:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Protocol
 
 from deltaq import ConsumerHealth
-from deltaq.metrics import Totals
+from deltaq.metrics import CONTENT_TYPE, Sample, prometheus_text
 
 
 class Observed(Protocol):
@@ -29,8 +29,7 @@ class Observed(Protocol):
     def counts(self) -> Mapping[str, int]:
         """What the service has done, by name."""
 
-    @property
-    def clients(self) -> Totals:
+    def metrics(self) -> Iterator[Sample]:
         """The metrics of the clients."""
 
     def health(self) -> ConsumerHealth:
@@ -103,7 +102,7 @@ def answer(service: Observed, path: str) -> tuple[int, str, str]:
     if path == "/health":
         return 200, "application/json", json.dumps(dataclasses.asdict(service.health()))
     if path == "/metrics":
-        return 200, "text/plain; version=0.0.4", "".join(f"{line}\n" for line in _metrics(service))
+        return 200, CONTENT_TYPE, prometheus_text(service.metrics()) + "".join(_own_metrics(service))
     return 404, "text/plain", "/live /ready /health /metrics\n"
 
 
@@ -111,14 +110,6 @@ def _probe(is_ok: bool) -> tuple[int, str, str]:
     return (200, "text/plain", "ok\n") if is_ok else (503, "text/plain", "no\n")
 
 
-def _metrics(service: Observed) -> Iterator[str]:
+def _own_metrics(service: Observed) -> Iterator[str]:
     for name, count in service.counts.items():
-        yield f"# TYPE service_{name}_total counter"
-        yield f"service_{name}_total {count}"
-    for name, total in service.clients.read().items():
-        yield f"# TYPE {name} counter"
-        yield f"{name} {total}"
-    yield "# TYPE service_lag gauge"
-    for partition in service.health().partitions:
-        if partition.lag is not None:
-            yield f'service_lag{{topic="{partition.topic}",partition="{partition.partition}"}} {partition.lag}'
+        yield f"# TYPE service_{name}_total counter\nservice_{name}_total {count}\n"

@@ -11,12 +11,12 @@ import os
 import signal
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from deltaq import Consumer, ConsumerHealth, Fenced, KafkaError, KafkaException, Message, Producer, Topic
 from deltaq.consumer import MembershipState
-from deltaq.metrics import Totals, listening
+from deltaq.metrics import Sample, Totals, consumer_samples, listening
 from examples.service.billing import Invoice, Rejected, bill
 from examples.service.endpoints import Endpoints
 
@@ -59,7 +59,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.counts = Counter(dict.fromkeys(COUNTED, 0))
-        self.clients = Totals()
+        self._totals = Totals()
         self._stopping = threading.Event()
         self._failures: list[KafkaError] = []
         conf = {"bootstrap.servers": settings.root}
@@ -85,6 +85,11 @@ class Service:
         """What the consumer knows of itself."""
         return self._consumer.health()
 
+    def metrics(self) -> Iterator[Sample]:
+        """What the clients have counted, and how far the consumer is behind."""
+        yield from self._totals.samples()
+        yield from consumer_samples(self._consumer)
+
     def is_alive(self) -> bool:
         """Whether to leave the instance alone. False: restart it."""
         since_poll_s = self.health().since_poll_s
@@ -100,7 +105,7 @@ class Service:
     def run(self) -> None:
         """Process orders until `stop` is called. Raises NotWritten, and KafkaException for damaged data."""
         try:
-            with listening(self.clients):
+            with listening(self._totals):
                 self._consumer.subscribe([ORDERS])
                 while not self._stopping.is_set():
                     self._process(self._next_batch())

@@ -167,10 +167,15 @@ def test_probes_and_metrics_follow_the_life_of_an_instance(deltaq_root: str) -> 
         with running(service):
             until(lambda: get(endpoints, "/ready")[0] == 200)
             until(lambda: "service_rejected_total 1\n" in get(endpoints, "/metrics")[1])
-            until(lambda: 'service_lag{topic="orders",partition="0"} 0\n' in get(endpoints, "/metrics")[1])
+            until(
+                lambda: (
+                    'deltaq_consumer_records_lag{group="billing",topic="orders",partition="0"} 0\n'
+                    in get(endpoints, "/metrics")[1]
+                )
+            )
             text = get(endpoints, "/metrics")[1]
             assert "service_invoices_total 1\n" in text
-            assert "deltaq_group_joins_total 1\n" in text
+            assert 'deltaq_group_joins_total{group="billing"} 1\n' in text
             assert json.loads(get(endpoints, "/health")[1])["membership"] == "stable"
             service.stop()
             assert get(endpoints, "/ready")[0] == 503

@@ -80,7 +80,7 @@ def _maintenance(harness: Harness, machine: Machine, *, is_strict: bool) -> Call
     return work
 
 
-_HAPPENED = {
+_HAPPENED: dict[metrics.Metric, str] = {
     metrics.PIPELINED_BATCHES: "a shared file followed another",
     metrics.UNKNOWN_OUTCOMES: "a shared file had an unknown outcome",
     metrics.EXPIRED_UPLOADS: "uploads expired",
@@ -102,13 +102,13 @@ _LOST = {
 
 
 def _named(event: metrics.Event) -> str | None:
-    if event.counter is metrics.REVOCATIONS:
+    if event.metric is metrics.REVOCATIONS:
         return _REVOKED[event.labels["outcome"]]
-    if event.counter is metrics.COMMITS_REFUSED:
+    if event.metric is metrics.COMMITS_REFUSED:
         return _REFUSED[event.labels["reason"]]
-    if event.counter is metrics.SESSIONS_LOST:
+    if event.metric is metrics.SESSIONS_LOST:
         return _LOST.get(event.labels["reason"])
-    return _HAPPENED.get(event.counter)
+    return _HAPPENED.get(event.metric)
 
 
 @contextmanager

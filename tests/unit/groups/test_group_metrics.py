@@ -29,9 +29,9 @@ class Counted:
         self.amounts: Counter[tuple[str, ...]] = Counter()
 
     def __call__(self, event: Event) -> None:
-        name = event.counter.name.removeprefix("deltaq_group_").removesuffix("_total")
-        key = (name, *event.labels.values())
-        self.amounts[key] += event.amount
+        if event.metric.name.startswith("deltaq_group_"):
+            name = event.metric.name.removeprefix("deltaq_group_").removesuffix("_total")
+            self.amounts[name, *event.labels.values()] += int(event.amount)
 
 
 @pytest.fixture

@@ -1,0 +1,77 @@
+"""Metrics: what clients count about themselves, added up, and as text for Prometheus.
+
+totals = Totals()
+with listening(totals):
+    ...  # produce, consume
+    print(prometheus_text(totals.samples()))
+"""
+
+from __future__ import annotations
+
+from deltaq.metrics.catalogue import (
+    BYTES_CONSUMED,
+    BYTES_SENT,
+    COMMITS_REFUSED,
+    EXPIRED_UPLOADS,
+    FETCH_LATENCY,
+    HEARTBEATS_FAILED,
+    JOINS,
+    MEMBERS_REMOVED,
+    METRICS,
+    MISSING_FILES,
+    OFFSET_COMMIT_LATENCY,
+    PIPELINED_BATCHES,
+    REBALANCES,
+    RECORD_ERRORS,
+    RECORDS_CONSUMED,
+    RECORDS_SENT,
+    REQUEST_LATENCY,
+    REVOCATIONS,
+    SESSIONS_LOST,
+    STALE_REWRITES,
+    STORE_REQUESTS,
+    UNKNOWN_OUTCOMES,
+)
+from deltaq.metrics.consumers import ObservedConsumer, consumer_samples
+from deltaq.metrics.events import Counter, Event, Gauge, Histogram, Listener, Metric, listening
+from deltaq.metrics.prometheus import CONTENT_TYPE, prometheus_text
+from deltaq.metrics.totals import Distribution, Sample, Totals
+
+__all__ = [
+    "BYTES_CONSUMED",
+    "BYTES_SENT",
+    "COMMITS_REFUSED",
+    "CONTENT_TYPE",
+    "EXPIRED_UPLOADS",
+    "FETCH_LATENCY",
+    "HEARTBEATS_FAILED",
+    "JOINS",
+    "MEMBERS_REMOVED",
+    "METRICS",
+    "MISSING_FILES",
+    "OFFSET_COMMIT_LATENCY",
+    "PIPELINED_BATCHES",
+    "REBALANCES",
+    "RECORDS_CONSUMED",
+    "RECORDS_SENT",
+    "RECORD_ERRORS",
+    "REQUEST_LATENCY",
+    "REVOCATIONS",
+    "SESSIONS_LOST",
+    "STALE_REWRITES",
+    "STORE_REQUESTS",
+    "UNKNOWN_OUTCOMES",
+    "Counter",
+    "Distribution",
+    "Event",
+    "Gauge",
+    "Histogram",
+    "Listener",
+    "Metric",
+    "ObservedConsumer",
+    "Sample",
+    "Totals",
+    "consumer_samples",
+    "listening",
+    "prometheus_text",
+]

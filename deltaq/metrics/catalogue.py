@@ -1,0 +1,172 @@
+"""All metrics: of clients, which count events, and of roots, which the console reads.
+
+Names follow Kafka's metrics of clients where Kafka has one (`record-send-total`, `records-lag`), and in OpenTelemetry
+the conventions for messaging.
+"""
+
+from __future__ import annotations
+
+from deltaq.metrics.events import Convention, Counter, Gauge, Histogram, Metric
+
+_SENT = "messaging.client.sent.messages"
+_CONSUMED = "messaging.client.consumed.messages"
+_DURATION = "messaging.client.operation.duration"
+
+
+def _operation(name: str, kind: str) -> dict[str, str]:
+    return {"messaging.operation.name": name, "messaging.operation.type": kind}
+
+
+# --- the work of clients ---
+
+RECORDS_SENT = Counter(
+    "deltaq_producer_record_send_total",
+    "records",
+    "Records are committed to a topic.",
+    convention=Convention(_SENT, _operation("produce", "send")),
+)
+BYTES_SENT = Counter(
+    "deltaq_producer_byte_total",
+    "bytes",
+    "Records are committed: the bytes of their keys, values and headers before compression.",
+)
+RECORD_ERRORS = Counter(
+    "deltaq_producer_record_error_total",
+    "records",
+    "Records are reported as failed. `error` is the name of the error.",
+    labels=("topic", "error"),
+    convention=Convention(_SENT, _operation("produce", "send")),
+)
+REQUEST_LATENCY = Histogram(
+    "deltaq_producer_request_latency_seconds",
+    "seconds",
+    "A batch is committed: the time since its records were taken for upload. Its count is the number of batches.",
+    convention=Convention(_DURATION, _operation("produce", "send")),
+)
+RECORDS_CONSUMED = Counter(
+    "deltaq_consumer_records_consumed_total",
+    "records",
+    "Records are fetched, and ready for `poll`.",
+    convention=Convention(_CONSUMED, _operation("consume", "receive")),
+)
+BYTES_CONSUMED = Counter("deltaq_consumer_bytes_consumed_total", "bytes", "Records are fetched: their bytes in memory.")
+FETCH_LATENCY = Histogram(
+    "deltaq_consumer_fetch_latency_seconds",
+    "seconds",
+    "Files with records are read from the store, decoded, and queued for `poll`: the time that takes.",
+    convention=Convention(_DURATION, _operation("consume", "receive")),
+)
+OFFSET_COMMIT_LATENCY = Histogram(
+    "deltaq_consumer_commit_latency_seconds",
+    "seconds",
+    "Offsets are committed to the group's log: the time of the commit.",
+    labels=("group",),
+    convention=Convention(_DURATION, _operation("commit", "settle")),
+)
+STORE_REQUESTS = Counter(
+    "deltaq_store_requests_total",
+    "requests",
+    "A request is sent to an object store, without the retries of its HTTP client. A large object is one `put`.",
+    labels=("operation",),
+)
+
+# --- what goes wrong ---
+
+PIPELINED_BATCHES = Counter(
+    "deltaq_producer_pipelined_batches_total",
+    "batches",
+    "A batch is to be shared with other writers before the batch ahead of it is committed.",
+    labels=(),
+)
+UNKNOWN_OUTCOMES = Counter(
+    "deltaq_producer_unknown_outcomes_total",
+    "batches",
+    "A batch is reported with `OutcomeUnknown`, since another writer may still commit its shared file.",
+)
+REVOCATIONS = Counter(
+    "deltaq_producer_revocations_total",
+    "commits",
+    "Shared files of failed batches are revoked. `outcome` is `committed` if another writer had committed one of them "
+    "before, otherwise `revoked`.",
+    labels=("topic", "outcome"),
+)
+EXPIRED_UPLOADS = Counter(
+    "deltaq_producer_expired_uploads_total",
+    "files",
+    "Uploaded files waited so long for their commit that they may have been removed as orphans; they are uploaded "
+    "again.",
+)
+MISSING_FILES = Counter(
+    "deltaq_consumer_missing_files_total",
+    "files",
+    "A data file is missing when a consumer reads it, usually because it was compacted meanwhile.",
+)
+STALE_REWRITES = Counter(
+    "deltaq_maintenance_stale_rewrites_total",
+    "rewrites",
+    "Maintenance gives up a rewrite of files, since the topic has changed since it was planned.",
+)
+
+JOINS = Counter(
+    "deltaq_group_joins_total",
+    "members",
+    "A consumer joins its group, for the first time or again.",
+    labels=("group",),
+)
+REBALANCES = Counter(
+    "deltaq_group_rebalances_total",
+    "generations",
+    "A member sees that its group has a new generation: members have come or gone, or the partitions of a topic.",
+    labels=("group",),
+)
+MEMBERS_REMOVED = Counter(
+    "deltaq_group_members_removed_total",
+    "members",
+    "Members are removed from their group because they sent no heartbeat for their `session.timeout.ms`. Clients that "
+    "find this out at the same time count it each.",
+    labels=("group",),
+)
+SESSIONS_LOST = Counter(
+    "deltaq_group_sessions_lost_total",
+    "sessions",
+    "A member loses its membership without leaving. `reason` is the name of an error: `_TIMED_OUT` if it could not "
+    "send heartbeats, `UNKNOWN_MEMBER_ID` if others have removed it, `FENCED_INSTANCE_ID` if another consumer has "
+    "taken its place, `_MAX_POLL_EXCEEDED` if the application did not poll.",
+    labels=("group", "reason"),
+)
+HEARTBEATS_FAILED = Counter(
+    "deltaq_group_heartbeats_failed_total",
+    "heartbeats",
+    "The store does not accept a heartbeat.",
+    labels=("group",),
+)
+COMMITS_REFUSED = Counter(
+    "deltaq_group_commits_refused_total",
+    "commits",
+    "A group refuses an offset commit. `reason` is the name of the error.",
+    labels=("group", "reason"),
+)
+
+# --- read when metrics are exported, of consumers ---
+
+RECORDS_LAG = Gauge(
+    "deltaq_consumer_records_lag",
+    "records",
+    "The records of an assigned partition behind the consumer's position, as far as it knows.",
+    labels=("group", "topic", "partition"),
+)
+ASSIGNED_PARTITIONS = Gauge(
+    "deltaq_consumer_assigned_partitions", "partitions", "The partitions that are assigned.", labels=("group",)
+)
+LAST_POLL = Gauge(
+    "deltaq_consumer_last_poll_seconds_ago", "seconds", "The time since the last `poll` or `consume`.", ("group",)
+)
+LAST_HEARTBEAT = Gauge(
+    "deltaq_consumer_last_heartbeat_seconds_ago",
+    "seconds",
+    "The time since the store accepted the last heartbeat.",
+    labels=("group",),
+)
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""All metrics, in the order of their definition."""

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Protocol
 
@@ -132,13 +133,12 @@ class SystemClock:
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    # Bound to the C function without a Python frame: it is called once per produced message.
+    # Bound to C functions without a Python frame: they are called for each message.
     monotonic = staticmethod(time.monotonic)
-
-    def uptime(self) -> float:
-        # CLOCK_MONOTONIC stops while the machine sleeps, and a writer must notice how long it was suspended.
-        boottime = getattr(time, "CLOCK_BOOTTIME", None)
-        return time.monotonic() if boottime is None else time.clock_gettime(boottime)
+    # CLOCK_MONOTONIC stops while the machine sleeps, and a writer must notice how long it was suspended.
+    uptime = staticmethod(
+        partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+    )
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from functools import total_ordering
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from deltaq.errors import KafkaError, printable
@@ -195,11 +196,13 @@ class Message(Generic[K, V]):
 
 
 class FetchedRecords(Protocol):
-    """Records of one partition that were fetched together, decoded on access."""
+    """Records of one partition that were fetched together, decoded on access. `plain_values` are their values, once
+    they are decoded, unless a value is made anew for each access."""
 
     topic: str
     topic_id: str
     partition: int
+    plain_values: list[Any] | None
 
     def offset_at(self, row: int) -> int: ...
     def value_at(self, row: int) -> Any: ...
@@ -213,9 +216,18 @@ class FetchedMessage(Message[Any, Any]):
 
     __slots__ = ("_records", "_row")
 
-    def __init__(self, records: FetchedRecords, row: int) -> None:
-        self._records: FetchedRecords | None = records
-        self._row = row
+    _records: FetchedRecords | None
+    _row: int
+
+    @staticmethod
+    def of(records: FetchedRecords, rows: range) -> list[Message[Any, Any]]:
+        """The messages of these rows."""
+        # Without `__init__`, whose call takes as long as all the rest.
+        messages: list[Any] = list(map(object.__new__, repeat(FetchedMessage, len(rows))))
+        for message, row in zip(messages, rows, strict=True):
+            message._records = records
+            message._row = row
+        return messages
 
     def topic(self) -> str | None:
         return self._topic if self._records is None else self._records.topic
@@ -227,7 +239,11 @@ class FetchedMessage(Message[Any, Any]):
         return self._offset if self._records is None else self._records.offset_at(self._row)
 
     def value(self) -> Any:
-        return self._value if self._records is None else self._records.value_at(self._row)
+        records = self._records
+        if records is None:
+            return self._value
+        values = records.plain_values
+        return records.value_at(self._row) if values is None else values[self._row]
 
     def key(self) -> Any:
         return self._key if self._records is None else self._records.key_at(self._row)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, TypeAlias
 
 from deltaq.consumer.decoding import DecodedRecords
@@ -87,10 +87,10 @@ class RecordBatch(AcceptedBatch):
     records: DecodedRecords
 
     def message(self, row: int) -> Message:
-        return FetchedMessage(self.records, row)
+        return self.messages(row, row + 1)[0]
 
     def messages(self, first: int, end: int) -> list[Message]:
-        return list(map(FetchedMessage, repeat(self.records), range(first, end)))
+        return FetchedMessage.of(self.records, range(first, end))
 
     def place(self) -> Place | None:
         """The place after the last record that a call has returned; None if none was returned."""

@@ -5,9 +5,22 @@ from __future__ import annotations
 from deltaq.errors import InvalidConfig
 from deltaq.message import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, OFFSET_TAIL_BASE, TopicPartition
 from deltaq.names import check_topic
+from deltaq.topic import Topic
 
 _CONSUME_MAX = 1_000_000
 _LOGICAL = (OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, OFFSET_INVALID)
+
+
+def topic_name(topic: object, *, deserializes: bool) -> str:
+    """The name of a topic that is given by name or handle. Raises TypeError, and InvalidConfig for a handle with
+    deserializers unless the consumer `deserializes`."""
+    if isinstance(topic, str):
+        return topic
+    if not isinstance(topic, Topic):
+        raise TypeError(f"a topic must be str or Topic, not {type(topic).__name__}")
+    if topic.deserializers and not deserializes:
+        raise InvalidConfig(f"{topic!r} has deserializers: use a DeserializingConsumer", key="value_deserializer")
+    return topic.name
 
 
 def check_count(num_messages: int) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import ConsumerConfig, parse_client_config
 from deltaq.consumer.accepted import AcceptedBatch, AcceptedBatches, RecordBatch, Taking
-from deltaq.consumer.arguments import assignable, check_count, check_place, partition_list
+from deltaq.consumer.arguments import assignable, check_count, check_place, partition_list, topic_name
 from deltaq.consumer.calls import CallGuard, PendingEvents, exclusive
 from deltaq.consumer.health import ConsumerHealth, HealthCheck, closed_health
 from deltaq.consumer.lifecycle import Lifecycle
@@ -76,6 +76,7 @@ class Consumer(Generic[K, V]):
         config = parse_client_config(ConsumerConfig, conf, keywords)
         self._config = config
         self._clock = clock
+        self._uptime = clock.uptime
         self._store = open_root(config, clock) if store is None else store
         self._group = check_group(config.group_id)
         self._strategies = strategies(config.partition_assignment_strategy)
@@ -218,15 +219,17 @@ class Consumer(Generic[K, V]):
         batch = self._current_batch()
         if batch is not None and batch.row < batch.count:
             row = batch.row
-            message: Message[K, V] = FetchedMessage(batch.records, row)
+            message = object.__new__(FetchedMessage)  # as `FetchedMessage.of`
+            message._records = batch.records
+            message._row = row
             batch.row = row + 1  # marks the message as returned
             return message
         found = self._wait_for_one(timeout)
         if found is None or self._calls.is_closed:
             return None
-        message = found.message(found.row)
+        first: Message[K, V] = found.message(found.row)
         found.row += 1
-        return message
+        return first
 
     def _current_batch(self) -> RecordBatch | None:
         """The batch that `poll` may return from directly; None if callbacks or group changes have to be handled first.
@@ -234,9 +237,13 @@ class Consumer(Generic[K, V]):
         Takes no lock.
         """
         reader, subscription = self._reader, self._subscription
-        if reader is None or self._events.pending or not (subscription is None or subscription.is_quiet()):
+        if reader is None or (batch := reader.accepted.batch) is None or self._events.pending:
             return None
-        return reader.accepted.batch
+        if subscription is None:
+            return batch
+        lease = subscription.lease
+        now = lease.polled_at = self._uptime()
+        return batch if now < lease.until else None
 
     @exclusive
     def _wait_for_one(self, timeout: float | None) -> AcceptedBatch | None:
@@ -559,15 +566,10 @@ class Consumer(Generic[K, V]):
         return self._clock.monotonic() + checked_timeout(timeout)
 
     def _name(self, topic: str | Topic) -> str:
-        if isinstance(topic, str):
-            return topic
-        if not isinstance(topic, Topic):
-            raise TypeError(f"a topic must be str or Topic, not {type(topic).__name__}")
-        if not self._deserializes and topic.deserializers:
-            raise InvalidConfig(f"{topic!r} has deserializers: use a DeserializingConsumer", key="value_deserializer")
-        if topic.schema is not None:
-            self._schemas[topic.name] = topic.schema
-        return topic.name
+        name = topic_name(topic, deserializes=self._deserializes)
+        if isinstance(topic, Topic) and topic.schema is not None:
+            self._schemas[name] = topic.schema
+        return name
 
     def _follow(self, more: Iterable[str] = ()) -> None:
         """Follow the logs of topics that are subscribed to, matched, assigned, or (`more`) about to be assigned."""

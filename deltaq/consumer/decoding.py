@@ -29,6 +29,7 @@ class DecodedRecords:
         "_values",
         "count",
         "partition",
+        "plain_values",
         "topic",
         "topic_id",
     )
@@ -42,6 +43,7 @@ class DecodedRecords:
         self._schema = schema
         self._offsets: list[int] | None = fetched.rows.column("_offset").to_pylist() if fetched.sparse else None
         self._values: list[Any] | None = None
+        self.plain_values: list[Any] | None = None
         self._keys: list[bytes | None] | None = None
         self._headers: list[list[tuple[str, bytes | None]] | None] | None = None
         self._timestamps: list[int] | None = None
@@ -59,7 +61,10 @@ class DecodedRecords:
         values = self._values
         if values is None:
             rows = self._fetched.rows
-            values = rows.column(_VALUE).to_pylist() if self._schema is None else self._schema.to_python(rows)
+            if self._schema is None:
+                values = self.plain_values = rows.column(_VALUE).to_pylist()
+            else:
+                values = self._schema.to_python(rows)
             self._values = values
         value = values[row]
         return value if self._schema is None or value is None else self._schema.restore(value)

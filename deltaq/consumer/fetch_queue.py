@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from deltaq.clock import Condition
 from deltaq.errors import KafkaException, Unavailable
+from deltaq.groups.poll_lease import PollLease
 from deltaq.topics.metadata import TopicDefinition
 from deltaq.topics.scan import Fetched
 
@@ -72,7 +73,8 @@ class FetchQueue:
     """Items in the order in which the fetch thread found them. Thread-safe, but `first` and `remove` are for one thread
     at a time.
 
-    `changed` is the lock of the whole fetcher; it is notified of every change that a thread may wait for.
+    `changed` is the lock of the whole fetcher; it is notified of every change that a thread may wait for. `lease` is
+    what a subscribed consumer polls by; `wake` ends it.
     """
 
     def __init__(self, bytes_max: int, changed: Condition) -> None:
@@ -81,6 +83,7 @@ class FetchQueue:
         self._items: deque[_Queued] = deque()
         self._put_bytes = 0  # total size of all records ever queued
         self._put_records = 0
+        self.lease = PollLease(0.0, 0.0)
 
     def put(self, item: FetchItem) -> None:
         """Append an item. The budget is not checked: see `room`."""
@@ -135,7 +138,8 @@ class FetchQueue:
             return self._put_records, self._put_bytes
 
     def wake(self) -> None:
-        """Wake a thread that waits in `first`."""
+        """Wake a thread that waits in `first`: there is something else to do for it. Call it after that has changed."""
+        self.lease.end()
         with self._changed:
             self._changed.notify_all()
 

@@ -149,6 +149,7 @@ class Fetcher:
 
     def _count_change(self) -> None:
         self.changes += 1
+        self.queue.wake()
 
     def _ask_anew(self, topics: Iterable[TopicFetcher]) -> None:
         """A wait begins, or was ended early: what was read before is old."""

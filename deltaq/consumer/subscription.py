@@ -16,6 +16,7 @@ from deltaq.groups.fencing import NO_MEMBER, Claim
 from deltaq.groups.log import GroupLog
 from deltaq.groups.membership import Membership
 from deltaq.groups.offset_commits import HandOver
+from deltaq.groups.poll_lease import PollLease
 from deltaq.groups.rebalance import Strategies, left, released
 from deltaq.groups.session import Candidate, GroupView
 from deltaq.groups.state import GroupHead, Key, Member, by_topic
@@ -74,7 +75,8 @@ class Subscription(Generic[C]):
     """One subscription. For the application's thread. The consumer `C` is passed to each call, so that the
     subscription does not keep it alive.
 
-    `callbacks` holds the application's callbacks by name: "assign", "revoke", "lost". `call_out` runs them.
+    `callbacks` holds the application's callbacks by name: "assign", "revoke", "lost". `call_out` runs them. While
+    `lease` lasts, `serve` would do nothing; a poll that goes by it sets its `polled_at`.
     """
 
     def __init__(
@@ -91,9 +93,11 @@ class Subscription(Generic[C]):
     ) -> None:
         self.wanted = wanted
         self.membership = membership
+        self.lease = membership.lease
         self._strategies = strategies
         self._callbacks = callbacks
         self._fetcher = reader.fetcher
+        self._queue = reader.fetcher.queue
         self._held = reader.held
         self._committer = reader.committer
         self._events = reader.events
@@ -101,9 +105,9 @@ class Subscription(Generic[C]):
         self._refresh_ms = config.topic_metadata_refresh_interval_ms
         self._group = config.group_id
         self._store = store
-        self._clock = clock
+        self._uptime = clock.uptime
         self._call_out = call_out
-        self._match_at = float("-inf")
+        self._match_at = float("-inf" if wanted.patterns else "inf")  # `Clock.uptime`
         self._unmatched_reported = False
         self._view: GroupView | None = None  # the view that the assignment follows; None without an assignment
         self._released: GroupView | None = None  # the last view whose partitions were released where it says so
@@ -142,24 +146,23 @@ class Subscription(Generic[C]):
 
     # --- work between two polls ---
 
-    def is_quiet(self) -> bool:
-        """Whether `serve` would do nothing. Counts as a poll; takes no lock."""
-        view = self._view
-        return (
-            view is not None
-            and self.membership.polled_in_time()
-            and self.membership.view is view
-            and self._fetcher.changes == self._changes_written
-            and not self._default_action
-            and not (self.wanted.patterns and self._clock.monotonic() >= self._match_at)
-        )
-
     def serve(self, consumer: C) -> Message | None:
         """Do the work that belongs to the application's thread: callbacks and changes of the assignment.
 
         Returns an event for the application, or None. Raises what a callback raises, Corrupt, Incompatible, and an
         Unavailable that is not retriable.
         """
+        self.lease.end()
+        session = self.membership.session
+        lease = PollLease(min(session.heartbeat.silent_at, self._match_at), self._uptime())
+        self.membership.lease = self._queue.lease = lease
+        raised = self._serve(consumer)
+        is_following = self._view is not None and session.view is self._view
+        if is_following and self._fetcher.changes == self._changes_written and not (raised or self._default_action):
+            self.lease = lease
+        return raised
+
+    def _serve(self, consumer: C) -> Message | None:
         self.membership.begin()
         if self.membership.polled():
             return event(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
@@ -173,7 +176,7 @@ class Subscription(Generic[C]):
             refused = self._why_not_a_member()
             if refused is not None:
                 return refused
-        if self.wanted.patterns and self._clock.monotonic() >= self._match_at:
+        if self._uptime() >= self._match_at:
             unmatched = self._match()
             if unmatched is not None:
                 return unmatched
@@ -226,12 +229,12 @@ class Subscription(Generic[C]):
         except Unavailable as error:
             if not error.error.retriable():
                 raise
-            self._match_at = self._clock.monotonic() + _MATCH_AGAIN_S
+            self._match_at = self._uptime() + _MATCH_AGAIN_S
             self._events.store_unavailable(error)
             return None
         self.wanted.match(names)
         self._follow()
-        self._match_at = self._clock.monotonic() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
+        self._match_at = self._uptime() + (self._refresh_ms / 1000 if self._refresh_ms >= 0 else float("inf"))
         if self.wanted.matched or self._unmatched_reported:
             return None
         self._unmatched_reported = True

@@ -20,26 +20,28 @@ class SessionExpired(Exception):
 
 @dataclass(eq=False)
 class Heartbeat:
-    """Shows that a consumer lives: overwrites the heartbeat object of its member id. For one thread; `is_silent` may be
-    called in any."""
+    """Shows that a consumer lives: overwrites the heartbeat object of its member id. For one thread; `is_silent` and
+    `silent_at` may be read in any."""
 
     _store: Store
     _group: str
     _clock: Clock
     _session_timeout_s: float
     _interval_s: float
-    _proven_at: float = float("inf")  # `uptime` before the last heartbeat; infinite before the first
     _beats: int = 0
+    silent_at: float = float("inf")
+    """When others may hold this member for dead unless there is another heartbeat, `Clock.uptime`: time during which
+    the machine is suspended counts. Infinite before the first heartbeat."""
     due_at: float = float("-inf")
     """When the next heartbeat is due, `Clock.monotonic`."""
 
     def is_silent(self) -> bool:
-        """Whether others may hold this member for dead. Time during which the machine is suspended counts."""
-        return self._clock.uptime() - self._proven_at >= self._session_timeout_s  # for each message: no further call
+        """Whether others may hold this member for dead."""
+        return self._clock.uptime() >= self.silent_at
 
     def s_ago(self) -> float:
         """Seconds since the last successful heartbeat; below 0 before the first."""
-        return self._clock.uptime() - self._proven_at
+        return self._clock.uptime() - (self.silent_at - self._session_timeout_s)
 
     def beat(self, member_id: str, pending: PendingOffsets | None = None) -> None:
         """Write the heartbeat object, with offsets for the leader to commit. Raises Unavailable, and SessionExpired if
@@ -56,7 +58,7 @@ class Heartbeat:
             raise unavailable(error) from error
         if self.is_silent():
             raise SessionExpired
-        self._proven_at = begun_at
+        self.silent_at = begun_at + self._session_timeout_s
 
 
 @dataclass(eq=False)

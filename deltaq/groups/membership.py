@@ -18,7 +18,8 @@ from deltaq.clock import Thread
 from deltaq.delta.table_state import TableState
 from deltaq.errors import Fenced, KafkaError, KafkaException, OutcomeUnknown, Unavailable
 from deltaq.groups.heartbeat import SessionExpired
-from deltaq.groups.session import Candidate, GroupView, Session
+from deltaq.groups.poll_lease import PollLease
+from deltaq.groups.session import Candidate, GroupView
 from deltaq.groups.state import Key, TopicSize
 
 _log = logging.getLogger("deltaq.groups")
@@ -37,7 +38,11 @@ def group_metadata(group: str, view: GroupView | None) -> bytes:
 @dataclass(eq=False)
 class Membership:
     """Keeps one consumer in its group, one session after the other. `on_change()` is called when `view` or the result
-    of `take_error` changes."""
+    of `take_error` changes.
+
+    `session` is the current one, which may not have joined yet. `lease` is the one that the consumer polls by, or
+    `on_change` has ended; the consumer sets it.
+    """
 
     _candidate: Candidate
     _max_poll_interval_s: float
@@ -61,11 +66,11 @@ class Membership:
         candidate = self._candidate
         self._clock = candidate.clock
         self._group = candidate.log.group
-        self._session = candidate.session(self._on_change)
+        self.session = candidate.session(self._on_change)
         self._closes = candidate.clock.condition()
         self._wakes = candidate.store.watch()
         self._wakes.add(names.group_folder(self._group) + names.LOG_FOLDER)
-        self._poll_at = self._clock.monotonic()
+        self.lease = PollLease(float("-inf"), self._clock.uptime())
 
     # --- what the consumer calls ---
 
@@ -79,7 +84,7 @@ class Membership:
     def view(self) -> GroupView | None:
         """What the consumer may deliver records of; None while it is not a member. Also None once its last heartbeat is
         `session.timeout.ms` old, suspensions included: the group may have removed it."""
-        session = self._session
+        session = self.session
         view = session.view
         return None if view is None or session.is_silent() else view
 
@@ -87,11 +92,6 @@ class Membership:
     def is_static(self) -> bool:
         """Whether the consumer has a `group.instance.id`: then it keeps its partitions while it is away."""
         return self._candidate.member.instance_id is not None
-
-    @property
-    def session(self) -> Session:
-        """The current session, which may not have joined yet."""
-        return self._session
 
     def last_read(self) -> TableState:
         """The group's table as last read, only to look at. Does no I/O and takes no lock."""
@@ -105,7 +105,7 @@ class Membership:
 
     def polled_s_ago(self) -> float:
         """Seconds since the last poll, or since the subscription."""
-        return self._clock.monotonic() - self._poll_at
+        return self._clock.uptime() - self.lease.polled_at
 
     def set_sizes(self, sizes: Mapping[str, TopicSize]) -> None:
         """Set the sizes of the topics that the consumer subscribes to. The consumer joins once they are known, and the
@@ -118,14 +118,10 @@ class Membership:
         """The consumer is about to leave the group itself, so its removal is no error."""
         self._is_leaving = True
 
-    def polled_in_time(self) -> bool:
-        """Record a poll. False if `max.poll.interval.ms` was exceeded: call `polled` to let the consumer rejoin."""
-        self._poll_at = self._clock.monotonic()
-        return not self._poll_exceeded
-
     def polled(self) -> bool:
         """Record a poll. True, once, if the consumer has left its group by `max.poll.interval.ms`."""
-        if self.polled_in_time():
+        self.lease.polled_at = self._clock.uptime()
+        if not self._poll_exceeded:
             return False
         self._poll_exceeded = False
         self._wakes.wake()
@@ -172,7 +168,6 @@ class Membership:
                 silence = f"{self._candidate.member.session_timeout_s:g} s"
                 _log.warning("no heartbeat for %s, joining again with a new id group=%r", silence, self._group)
                 self._end_session(KafkaError(KafkaError._TIMED_OUT))
-                self._on_change()
             except KafkaException as error:
                 self._report_error(error)
             except Exception as error:  # noqa: BLE001 - a bug must not leave the application waiting forever
@@ -187,13 +182,13 @@ class Membership:
 
     def _advance(self) -> None:
         """One round of the thread."""
-        is_member = self._session.view is not None
+        is_member = self.session.view is not None
         if self._poll_exceeded or self.is_replaced or self._sizes is None or (self._is_leaving and not is_member):
             self._wait(self._candidate.heartbeat_interval_s)
         elif is_member:
             self._stay(self._sizes)
         else:
-            self._session.join(self._sizes, self._ended, is_refused=bool(self._logged))
+            self.session.join(self._sizes, self._ended, is_refused=bool(self._logged))
             if not isinstance(self._error, Fenced):  # keep the error that ended the previous session
                 self._error = None
             self._ended.clear()
@@ -203,10 +198,10 @@ class Membership:
         """One round of a member. Any error ends the session, except a store that is unavailable for less than the
         session time-out: a consumer that can neither read nor prove its membership must not deliver records."""
         try:
-            self._session.keep_up(sizes, self.held)
+            self.session.keep_up(sizes, self.held)
             self._logged = ""
         except Unavailable as error:
-            if self._session.is_silent():
+            if self.session.is_silent():
                 self._end_session(KafkaError(KafkaError._TIMED_OUT))
                 raise
             if str(error) != self._logged:
@@ -217,12 +212,11 @@ class Membership:
         except Exception as error:
             self._end_session(error.error if isinstance(error, KafkaException) else KafkaError(KafkaError._FAIL))
             raise
-        if self._clock.monotonic() - self._poll_at > self._max_poll_interval_s:
+        if self.polled_s_ago() > self._max_poll_interval_s:
             if not self.is_static:
-                self._session.leave({self._session.member_id})
+                self.session.leave({self.session.member_id})
             self._poll_exceeded = True
             self._end_session(KafkaError(KafkaError._MAX_POLL_EXCEEDED))
-            self._on_change()
         self._rest()
 
     def _report_error(self, error: KafkaException) -> None:
@@ -242,12 +236,13 @@ class Membership:
     def _end_session(self, reason: KafkaError) -> None:
         if not self._is_leaving:
             metrics.SESSIONS_LOST.add(group=self._group, reason=reason.name())
-        ended, self._session = self._session, self._candidate.session(self._on_change)
+        ended, self.session = self.session, self._candidate.session(self._on_change)
+        self._on_change()
         self._ended.add(ended.member_id)
         ended.end()
 
     def _leave(self) -> None:
-        session = self._session
+        session = self.session
         session.view = None
         if self.is_static:
             return
@@ -260,9 +255,9 @@ class Membership:
 
     def _rest(self) -> None:
         """Wait until the group's log may have changed, or something else is due."""
-        poll_due_in_s = self._poll_at + self._max_poll_interval_s - self._clock.monotonic()
-        if self._wait(max(min(self._session.due_in_s(), poll_due_in_s), _REST_S)) and not self._closing:
-            rest_s = _REST_S - self._session.read_s_ago()
+        poll_due_in_s = self._max_poll_interval_s - self.polled_s_ago()
+        if self._wait(max(min(self.session.due_in_s(), poll_due_in_s), _REST_S)) and not self._closing:
+            rest_s = _REST_S - self.session.read_s_ago()
             with self._closes:
                 if rest_s > 0 and not self._closing:
                     self._closes.wait(rest_s)

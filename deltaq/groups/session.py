@@ -65,8 +65,9 @@ class Candidate:
 
 @dataclass(eq=False)
 class Session:
-    """For the membership's thread; `view` and `is_silent` may be read in any. `on_change()` is called when `view` has
-    changed. All methods that write the log raise what `GroupLog.change` raises; each change is idempotent."""
+    """For the membership's thread; `view`, `is_silent` and `heartbeat.silent_at` may be read in any. `on_change()` is
+    called when `view` has changed. All methods that write the log raise what `GroupLog.change` raises; each change is
+    idempotent."""
 
     _of: Candidate
     member_id: str
@@ -81,13 +82,13 @@ class Session:
     def __post_init__(self) -> None:
         of = self._of
         session_timeout_s = of.member.session_timeout_s
-        self._heartbeat = Heartbeat(of.store, of.log.group, of.clock, session_timeout_s, of.heartbeat_interval_s)
+        self.heartbeat = Heartbeat(of.store, of.log.group, of.clock, session_timeout_s, of.heartbeat_interval_s)
         watch = HeartbeatWatch(of.store, of.log.group, of.clock)
         self._members = MemberWatch(watch, of.clock, of.heartbeat_interval_s)
 
     def is_silent(self) -> bool:
         """Whether the last heartbeat is `session.timeout.ms` old: the group may have removed this member."""
-        return self._heartbeat.is_silent()
+        return self.heartbeat.is_silent()
 
     def join(self, sizes: Mapping[str, TopicSize], gone: Collection[str], *, is_refused: bool) -> None:
         """Join the group, and remove the members in `gone`. With `is_refused` those that are dead, too: the group may
@@ -95,7 +96,7 @@ class Session:
         if self.is_silent():  # an earlier try may have joined, and the group may have removed this member since
             raise SessionExpired
         head = self._of.log.head()  # first: a session may end while a long log is read
-        self._heartbeat.beat(self.member_id)
+        self.heartbeat.beat(self.member_id)
         dead = self._members.dead(head, self.member_id) if is_refused else frozenset()
 
         def plan(head: GroupHead) -> GroupHead | None:
@@ -106,7 +107,7 @@ class Session:
         head = self._change("JOIN", plan)
         metrics.JOINS.add(group=self._of.log.group)
         self._of.log.clear_away(dead)
-        self._heartbeat.beat(self.member_id)
+        self.heartbeat.beat(self.member_id)
         self._written = sizes
         _log.info("joined group=%r member=%r generation=%d", self._of.log.group, self.member_id, head.generation)
         self._publish(head)
@@ -140,11 +141,11 @@ class Session:
         """Seconds until the next round."""
         is_stable = self._head is not None and self._head.is_stable()
         read_due_at = self._read_at + (POLL_S if is_stable else BUSY_POLL_S)
-        return min(self._heartbeat.due_at, self._members.due_at, read_due_at) - self._of.clock.monotonic()
+        return min(self.heartbeat.due_at, self._members.due_at, read_due_at) - self._of.clock.monotonic()
 
     def heartbeat_s_ago(self) -> float:
         """Seconds since the last successful heartbeat; below 0 before the first."""
-        return self._heartbeat.s_ago()
+        return self.heartbeat.s_ago()
 
     def read_s_ago(self) -> float:
         """Seconds since the log was read."""
@@ -154,8 +155,8 @@ class Session:
         """Send a heartbeat if one is due, and read the log."""
         of = self._of
         try:
-            if of.clock.monotonic() >= self._heartbeat.due_at:
-                self._heartbeat.beat(self.member_id, self._pending())
+            if of.clock.monotonic() >= self.heartbeat.due_at:
+                self.heartbeat.beat(self.member_id, self._pending())
         finally:  # Fenced takes precedence over the reason why the heartbeat failed
             head = of.log.head()
             self._read_at = of.clock.monotonic()

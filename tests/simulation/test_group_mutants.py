@@ -202,7 +202,7 @@ def leaves_the_leader_unwatched(patch: pytest.MonkeyPatch) -> None:
 
 
 def goes_on_after_its_own_silence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Heartbeat, "is_silent", lambda self: False)
+    patch.setattr(Heartbeat, "silent_at", property(lambda self: float("inf"), lambda self, silent_at: None))
 
 
 def keeps_its_partitions_after_its_removal(patch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from deltaq.clock import Clock, Thread, this_thread
 from deltaq.delta.table_state import TableState
@@ -24,6 +23,8 @@ _log = logging.getLogger("deltaq.groups")
 
 HandOver: TypeAlias = "Callable[[GroupHead, Claim], GroupHead | None]"
 """A change of the membership on behalf of a member; None if nothing is left to do."""
+
+_Result = TypeVar("_Result")
 
 COMMIT_TIMEOUT_S = 60.0
 
@@ -94,9 +95,7 @@ class OffsetCommitter:
     def commit(self, offsets: Sequence[ToCommit]) -> list[TopicPartition]:
         """Commit synchronously, after all queued commits. A result has its `error` set if its topic or partition does
         not exist. Raises UnknownTopic if none of them exists, Fenced, Unavailable, OutcomeUnknown."""
-        with self._committing():
-            self._commit_queued()
-            return self._commit(offsets, self._claim(), wait=True)
+        return self._in_turn(lambda: self._commit(offsets, self._claim(), wait=True))
 
     def commit_later(self, offsets: Sequence[ToCommit]) -> None:
         """Queue a commit for the background thread."""
@@ -107,33 +106,33 @@ class OffsetCommitter:
     def commit_stored(self, *, wait: bool = False) -> None:
         """Commit the stored offsets not committed yet, synchronously, and report to `on_result`. `wait` is that of
         `GroupLog.commit`."""
-        with self._committing():
-            self._commit_queued()
+
+        def commit() -> None:
             if new := self.uncommitted():
                 self._commit_and_report(new, self._claim(), wait=wait)
+
+        self._in_turn(commit)
 
     def hand_over(self, operation: str, plan: HandOver, *, commit_stored: bool) -> None:
         """Change the group's membership on behalf of the consumer, after all queued commits. With `commit_stored`, the
         stored offsets not committed yet are in the same entry. Raises what `GroupLog.change` raises."""
-        with self._committing():
-            self._commit_queued()
-            claim = self._claim()
-            if claim is None:
-                return
-            new = self.uncommitted() if commit_stored else []
 
-            def change() -> list[TopicPartition]:
-                results, known = self._located(new) if new else ([], [])
-                self._log.change(operation, claim, lambda head: plan(head, claim), self._deadline(), known)
-                self._note(new, known)
-                return results
+        def change(claim: Claim, new: Sequence[ToCommit]) -> list[TopicPartition]:
+            results, known = self._located(new) if new else ([], [])
+            self._log.change(operation, claim, lambda head: plan(head, claim), self._deadline(), known)
+            self._note(new, known)
+            return results
 
-            self._report(change, new)
+        def hand_over() -> None:
+            if (claim := self._claim()) is not None:
+                new = self.uncommitted() if commit_stored else []
+                self._report(lambda: change(claim, new), new)
+
+        self._in_turn(hand_over)
 
     def finish_queued(self) -> None:
         """Make all queued commits, synchronously."""
-        with self._committing():
-            self._commit_queued()
+        self._in_turn(lambda: None)
 
     def uncommitted(self) -> list[ToCommit]:
         """The stored offsets that are not committed yet, or of a partition of which the leader may still commit others
@@ -213,21 +212,19 @@ class OffsetCommitter:
         return self._read[0]
 
     def _lead(self) -> None:
-        with self._committing():
-            self._commit_queued()
-            claim = self._claim()
-            with self._changed:
-                pending, self._to_lead, self._is_to_lead = list(self._to_lead.values()), {}, False
-                own = None if claim is None else self._to_show(claim.member_id)
-            if claim is None or not (pending or own):
-                return
-            try:
-                deadline = self._clock.monotonic() + self._heartbeat_interval_s
-                self._log.commit_pending(claim, [*pending, *([own] if own else [])], deadline)
-            except KafkaException as error:  # the next heartbeats show these offsets again
-                _log.info("offsets of members not committed group=%r reason=%s", self._log.group, error)
-            except Exception:  # noqa: BLE001 - a bug must not end the thread
-                _log.exception("committing offsets of members failed group=%r", self._log.group)
+        claim = self._claim()
+        with self._changed:
+            pending, self._to_lead, self._is_to_lead = list(self._to_lead.values()), {}, False
+            own = None if claim is None else self._to_show(claim.member_id)
+        if claim is None or not (pending or own):
+            return
+        try:
+            deadline = self._clock.monotonic() + self._heartbeat_interval_s
+            self._log.commit_pending(claim, [*pending, *([own] if own else [])], deadline)
+        except KafkaException as error:  # the next heartbeats show these offsets again
+            _log.info("offsets of members not committed group=%r reason=%s", self._log.group, error)
+        except Exception:  # noqa: BLE001 - a bug must not end the thread
+            _log.exception("committing offsets of members failed group=%r", self._log.group)
 
     def _overdue_at(self) -> float:
         """When this consumer commits itself what heartbeats show, if the leader does not; infinite if they show
@@ -253,13 +250,17 @@ class OffsetCommitter:
 
     # --- own commits ---
 
-    @contextmanager
-    def _committing(self) -> Iterator[None]:
+    def _in_turn(self, call: Callable[[], _Result]) -> _Result:
+        """Run `call` after all queued commits, and no other commit beside it.
+
+        No context manager: an exception of a signal handler between its `__enter__` and the block keeps the lock.
+        """
         with self._commit_lock:
             try:
                 with self._changed:
                     self._is_committing = True
-                yield
+                self._commit_queued()
+                return call()
             finally:
                 with self._changed:
                     self._is_committing = False
@@ -351,7 +352,7 @@ class OffsetCommitter:
                 if left > 0 and not self._queue and not self._is_to_lead and not self._closing:
                     self._changed.wait(min(left, WAIT_MAX_S))
             if self._is_to_lead and not self._closing:
-                self._lead()
+                self._in_turn(self._lead)
             if not self._closing and self._is_due():
                 self.commit_stored()
                 self._rest()

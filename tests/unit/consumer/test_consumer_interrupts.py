@@ -195,7 +195,8 @@ def test_reading_continues_at_the_old_or_new_position_after_an_interrupted_chang
 
 @pytest.mark.slow
 @pytest.mark.fault("P14")
-def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled):
+@pytest.mark.parametrize(("modules", "step"), [(("deltaq", "threading"), 11), (("deltaq.groups.offset_commits",), 1)])
+def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled, modules, step):
     with consumer(filled, **{"enable.auto.commit": False}) as reader:
         at_start(reader)
         at = 0
@@ -208,7 +209,7 @@ def test_an_interrupted_commit_leaves_stored_offsets_to_the_next_one(filled):
             assert returned(reader.poll(TIMEOUT_S)) == [at]
             at += 1
 
-        for outcome in at_every_place(lambda: reader.commit(asynchronous=False), read_one, step=11):
+        for outcome in at_every_place(lambda: reader.commit(asynchronous=False), read_one, step=step, modules=modules):
             with contextlib.suppress(KafkaException):  # _NO_OFFSET, if the interrupt came last
                 reader.commit(asynchronous=False)
             assert reader.committed([TopicPartition("t", 0)])[0].offset == at, outcome.place

@@ -14,7 +14,8 @@ from deltaq.store import MemoryStore
 from deltaq.testing import Fault, FaultyStore, Rule
 
 def report(error, message):
-    print("callback", message.value().decode(), None if error is None else error.name())
+    # One call: each client has a thread for callbacks, and `print` would write the end of the line apart.
+    sys.stdout.write(f"callback {message.value().decode()} {None if error is None else error.name()}\\n")
     if message.value() == b"second":
         raise LookupError("a callback fails")
 

@@ -15,11 +15,11 @@ from deltaq.metadata import TopicDescription, describe_topic
 from deltaq.names import check_topic
 from deltaq.root import open_root
 from deltaq.serde.conversion import MessageDeserializers, MessageSerializers, checked_function
-from deltaq.serde.schema import SchemaSource, TopicSchema, schema_conflict, schema_of
+from deltaq.serde.schema import SchemaSource, TopicSchema, schema_of
 from deltaq.serde.serializers import DeserializerFunction, SerializerFunction
 from deltaq.store import Store
 from deltaq.topics.log import TopicLog
-from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of
+from deltaq.topics.metadata import NewTopicPlan, create_topic, definition_of, evolve_topic
 from deltaq.topics.ranges import read_ranges
 from deltaq.topics.time_lookup import offset_for_time
 
@@ -148,18 +148,33 @@ class Topic:
     def create(self, timeout: float = 60.0, exist_ok: bool = False) -> Topic:
         """Create the topic within `timeout` seconds, and return this handle.
 
-        With `exist_ok` an existing topic is accepted, whatever its partitions and settings, if its schema does not
-        conflict with this handle's. Raises TopicExists, InvalidConfig for another schema, UnsafeStore, OutcomeUnknown,
+        With `exist_ok` an existing topic is accepted, whatever its partitions and settings, and its schema is changed
+        as by `evolve`. Raises TopicExists, InvalidConfig for a schema that does not fit, UnsafeStore, OutcomeUnknown,
         Unavailable.
         """
         deadline = self._clock.monotonic() + checked_timeout(timeout)
         log = TopicLog(self.store, self._name, self._clock)
-        plan = self.plan(self._default_partitions)
-        there = create_topic(log, plan, deadline, exist_ok=exist_ok).schema
-        conflict = self._schema and schema_conflict(self._name, self._schema, there)
-        if conflict:
-            raise InvalidConfig(conflict, key="schema")
+        create_topic(log, self.plan(self._default_partitions), deadline, exist_ok=exist_ok)
+        if self._schema is not None:
+            evolve_topic(log, self._schema, deadline)
         return self
+
+    def evolve(self, timeout: float = 60.0) -> bool:
+        """Change the topic's schema, within `timeout` seconds, to take values of this handle's; whether it had to be.
+
+        A new field must have a default or allow None, a type may become wider, and a field may be left out; all columns
+        stay in the table. A producer does the same with its first message, unless `auto.register.schemas` is false.
+
+        Raises InvalidConfig, with the field and the remedy, for a schema that does not fit, and for a handle without a
+        schema; UnknownTopic, OutcomeUnknown, Unavailable.
+        """
+        if self._schema is None:
+            raise InvalidConfig(f"the handle of topic {self._name!r} has no schema: pass one to Topic", key="schema")
+        deadline = self._clock.monotonic() + checked_timeout(timeout)
+        log = TopicLog(self.store, self._name, self._clock)
+        log.load()
+        before = definition_of(log)
+        return evolve_topic(log, self._schema, deadline) != before
 
     def delete(self, timeout: float = 60.0) -> None:
         """Delete the topic and its records within `timeout` seconds. The name can then be used for a new topic.

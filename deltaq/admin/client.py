@@ -33,6 +33,7 @@ from deltaq.admin.records import DeletedRecords, checked_offsets, delete_before,
 from deltaq.admin.topics import NewPartitions, NewTopic, TopicCollection, grown
 from deltaq.clock import SYSTEM_CLOCK, Clock, checked_timeout
 from deltaq.config import AdminConfig, check_topic_properties, parse_client_config
+from deltaq.delta.actions import Metadata
 from deltaq.errors import InvalidConfig, KafkaError, KafkaException, TopicExists, UnknownTopic
 from deltaq.log_forwarding import forward_logs
 from deltaq.message import TopicPartition
@@ -246,9 +247,9 @@ class AdminClient:
         def alter(resource: ConfigResource) -> None:
             check(resource)
 
-            def decide(head: TopicHead, properties: Mapping[str, str]) -> TopicChange:
-                changed = changes(resource, properties)
-                after = {**properties, **changed}
+            def decide(head: TopicHead, metadata: Metadata) -> TopicChange:
+                changed = changes(resource, metadata.configuration)
+                after = {**metadata.configuration, **changed}
                 check_topic_properties({key: value for key, value in after.items() if value is not None})
                 return TopicChange(head.partitions, changed)
 
@@ -259,7 +260,7 @@ class AdminClient:
     def _change(
         self,
         topic: str,
-        decide: Callable[[TopicHead, Mapping[str, str]], TopicChange],
+        decide: Callable[[TopicHead, Metadata], TopicChange],
         deadline: float,
         *,
         validate_only: bool,
@@ -267,7 +268,7 @@ class AdminClient:
         log = self._log(topic)
         if validate_only:
             log.load()
-            decide(log.live_head, log.metadata.configuration)
+            decide(log.live_head, log.metadata)
         else:
             log.change(decide, deadline)
 

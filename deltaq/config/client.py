@@ -83,6 +83,7 @@ class ProducerConfig(ClientConfig):
     queue_buffering_max_kbytes: int
     max_block_ms: int
     message_timeout_ms: int
+    auto_register_schemas: bool
     compression_type: str
     compression_level: int
     partitioner: str

@@ -67,6 +67,10 @@ _OF_PRODUCERS = (
     integer("message.timeout.ms", "producer", 300_000, 0, INT32_MAX, "delivery.timeout.ms").means(
         "Time limit for the delivery of a message, after which it fails; 0 is no limit."
     ),
+    boolean("auto.register.schemas", "producer", True).means(
+        "Change the schema of a typed topic to that of a `Topic`, if the rules of evolution allow it. With `false`, "
+        "messages of another schema are refused."
+    ),
     integer("acks", "producer", -1, -1, 1_000, "request.required.acks", all="-1").means(
         "As with `all`, a message is acknowledged after its commit.", effect="always"
     ),

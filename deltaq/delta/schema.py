@@ -54,6 +54,11 @@ def arrow_schema(schema_string: str) -> pa.Schema:
         raise ValueError("the schema is nested too deeply") from None
 
 
+def delta_type(kind: pa.DataType) -> JsonType:
+    """The type of a column as in a `schemaString`. ValueError for an unsupported one."""
+    return _type_to_json(kind, "")
+
+
 # --- Arrow to Delta ---
 
 

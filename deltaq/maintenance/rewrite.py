@@ -18,6 +18,7 @@ from deltaq.errors import Unavailable
 from deltaq.maintenance.file_compaction import DECODED_BYTES_AT_ONCE, FileRewrite, Ranges, divided, halved
 from deltaq.maintenance.row_cache import RowCache
 from deltaq.parquet.segment import COMPACTED_ROW_GROUP_BYTES, EncodedSegment, codec_of, encode_by_row_groups
+from deltaq.serde.widening import conformed_batch
 from deltaq.store import LocalStore, ObjectMissing, Store, StoreError
 from deltaq.topics.log import StalePlan
 from deltaq.topics.maintenance_log import MaintenanceLog
@@ -204,15 +205,16 @@ class Rewriter:
     def _fetched(self, reads: Sequence[FileRead]) -> Iterator[list[Fetched]]:
         """The records of one file after another; of several at once if their rows are in the row cache."""
         known: list[tuple[FileRead, pa.RecordBatch]] = []
+        columns = definition_of(self._log).columns  # of all files alike, though the topic may get others meanwhile
         for read in reads:
             rows = self._row_cache.rows(read.file.path)
             if rows is not None:
-                known.append((read, rows))
+                known.append((read, conformed_batch(rows, columns)))
             if known and (rows is None or len(known) == KNOWN_AT_ONCE):
                 yield read_known(known)
                 known = []
             if rows is None:
-                yield read_file(self._store, read, definition_of(self._log).columns)
+                yield read_file(self._store, read, columns)
         if known:
             yield read_known(known)
 

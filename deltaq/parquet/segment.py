@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from deltaq.errors import Corrupt, InvalidConfig
 from deltaq.parquet.bounded_decoding import chunk_place, decode_row_groups, open_footer, open_parts
-from deltaq.parquet.file_columns import check_columns, conformed
+from deltaq.parquet.file_columns import check_columns
 from deltaq.parquet.file_parts import FileParts
 from deltaq.parquet.file_statistics import (
     ColumnStatistics,
@@ -31,6 +31,7 @@ from deltaq.parquet.file_statistics import (
     integer_statistics,
     text_statistics,
 )
+from deltaq.serde.widening import conformed
 from deltaq.work import Work, finish
 
 COMPRESSIONS = {"none": "NONE", "gzip": "GZIP", "snappy": "SNAPPY", "lz4": "LZ4", "zstd": "ZSTD"}

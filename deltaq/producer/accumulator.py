@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaException
+from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, Headers
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 
@@ -27,7 +28,8 @@ _NEVER = 2**63
 @dataclass(frozen=True, slots=True)
 class AccumulatorSettings:
     """A client's settings for writing a topic. Fields that end in `_s` are seconds. With `sticky_s` 0, records without
-    a key are spread over the partitions. With `group_commit`, processes may commit each other's uploads."""
+    a key are spread over the partitions. With `group_commit`, processes may commit each other's uploads. With
+    `register_schemas`, the schema of a typed topic may be changed to the client's."""
 
     linger_s: float
     batch_bytes: int
@@ -38,6 +40,7 @@ class AccumulatorSettings:
     partitioner: str
     sticky_s: float = 0.01
     group_commit: bool = False
+    register_schemas: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,8 @@ class RecordAccumulator:
 
     `on_result(buffer, result)` is called with the result of records, `seen(definition)` whenever the topic has changed,
     and `wake_sender()` when a threshold is crossed. `plan` says how to create a missing topic; None if not allowed.
-    `unchecked` is set when records were accepted before the topic's schema and limits were known.
+    `unchecked` is set when records were accepted before the topic's schema and limits were known. `schemas` are those
+    of the client's handles; `fits` is the topic as known when it was last found to take their values.
     """
 
     settings: AccumulatorSettings
@@ -127,6 +131,8 @@ class RecordAccumulator:
     plan: NewTopicPlan | None = None
     flushes: list[Flush] = field(default_factory=list)
     unchecked: bool = False
+    schemas: set[TopicSchema] = field(default_factory=set)
+    fits: TopicDefinition | None = None
     abandoned: bool = False  # the client adds no more records
     queue: list[Any] = field(default_factory=list)  # row, callback, row, callback ...
     bytes: int = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken

@@ -12,15 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.clock import Clock
-from deltaq.errors import InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
+from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
 from deltaq.producer.accumulator import ArrowBlock, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch, SharedFilePlace, by_encoding
 from deltaq.producer.delivery_reports import DeliveryReports
 from deltaq.producer.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
 from deltaq.producer.sender_topic import SenderTopic
+from deltaq.serde.widening import conformed_batch, holds
 from deltaq.store import Store
 from deltaq.topics.columns import VALUE_SCHEMA, Columns
 from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.schema_evolution import unregistered
 from deltaq.topics.shared_files import SharedFileId, shared_file_path
 from deltaq.topics.state import PendingSegment
 from deltaq.topics.upload import NothingSent, upload_segment
@@ -44,6 +46,9 @@ class BatchUpload:
         """Encode and upload a new batch, without segments if no row can be written. Raises what `put` raises."""
         plan = next((part.buffer.plan for part in batch.parts if part.buffer.plan is not None), None)
         definition = self._topic.known(plan, batch.deadline)
+        for part in batch.parts:
+            if part.buffer.schemas and part.buffer.fits is not definition:
+                definition = self._fitting(part, definition, batch.deadline)
         # Purged parts are skipped: refusals of their rows could no longer be reported.
         parts = [
             part for part in batch.parts if not part.is_reported and self._encode(part, definition, batch.deadline)
@@ -52,6 +57,22 @@ class BatchUpload:
         batch.parts = list(chain.from_iterable(by_encoding(parts)))
         batch.topic_id = definition.topic_id
         self.put(batch, definition, batch.deadline)
+
+    def _fitting(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> TopicDefinition:
+        """The topic with a schema that takes the values of a part, which fails if there is none. Raises Unavailable."""
+        buffer, name = part.buffer, self._topic.name
+        try:
+            for schema in buffer.schemas.copy():
+                if definition.evolution(name, schema) is not None:
+                    if not buffer.settings.register_schemas:
+                        raise unregistered(name)
+                    definition = self._topic.evolved(schema, deadline)
+        except InvalidConfig as error:
+            refused = InvalidValue(error.error.str(), topic=name)
+            self._reports.failed([part], refused)  # this part only: the others belong to other clients
+        else:
+            buffer.fits = definition
+        return definition
 
     def _encode(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> bool:
         """Turn a part into columns and report rows that cannot be written. Whether any rows are left."""
@@ -62,7 +83,7 @@ class BatchUpload:
         records = part.records
         try:
             if isinstance(records, ArrowBlock):
-                columns = records.columns
+                columns = self._widened_block(records.columns, definition)
                 self._check_block(columns, definition, deadline, unchecked=part.buffer.unchecked)
                 part.columns = resolved_block(columns, *choice, spread=spread)
                 return True
@@ -78,12 +99,20 @@ class BatchUpload:
             return False
         return part.columns is not None
 
+    def _widened_block(self, columns: Columns, definition: TopicDefinition) -> Columns:
+        """A table with the columns of the topic, which may have more or wider ones than when it was produced. Raises
+        InvalidValue."""
+        wanted = VALUE_SCHEMA if definition.schema is None else definition.schema.arrow
+        found = columns.values.schema
+        if found == wanted:
+            return columns
+        if definition.schema is None or not holds(pa.struct(list(wanted)), pa.struct(_in_order(found, wanted))):
+            raise self._misfit(wanted)
+        return replace(columns, values=conformed_batch(columns.values, wanted))
+
     def _check_block(self, columns: Columns, definition: TopicDefinition, deadline: float, *, unchecked: bool) -> None:
         """Check a table for what `produce_arrow` could not know yet. One bad row refuses the whole table. Raises
         InvalidValue, UnknownTopic, MessageTooLarge, KafkaException."""
-        wanted = VALUE_SCHEMA if definition.schema is None else definition.schema.arrow
-        if columns.values.schema != wanted:
-            raise self._misfit(wanted)
         highest = pc.max(columns.partitions).as_py()
         if highest >= definition.partitions and highest >= self._topic.newest(deadline).partitions:
             raise UnknownTopic(self._topic.name, partition=highest, code=KafkaError._UNKNOWN_PARTITION)
@@ -117,7 +146,7 @@ class BatchUpload:
             found |= {at: error for at, row in enumerate(rows) if row[1] is None}
         if unchecked and definition.schema is not None:
             columns = set(definition.schema.arrow.names)
-            fits = [row[0] is None or (isinstance(row[0], dict) and row[0].keys() == columns) for row in rows]
+            fits = [row[0] is None or (isinstance(row[0], dict) and row[0].keys() <= columns) for row in rows]
             misfit = self._misfit(definition.schema.arrow)
             found |= {at: misfit for at, row_fits in enumerate(fits) if not row_fits}
         if unchecked:
@@ -176,3 +205,9 @@ class BatchUpload:
                 self._topic.log.pending_shared.forget(segment.path)
             batch.segments, batch.is_shared = [], False
             raise
+
+
+def _in_order(found: pa.Schema, wanted: pa.Schema) -> list[pa.Field]:
+    """The fields of a schema, those of another one first and in its order."""
+    known = [name for name in wanted.names if name in found.names]
+    return [found.field(name) for name in known] + [field for field in found if field.name not in wanted.names]

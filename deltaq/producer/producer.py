@@ -20,9 +20,7 @@ from deltaq.errors import (
     KafkaError,
     KafkaException,
     MessageTooLarge,
-    OutcomeUnknown,
     QueueFull,
-    Unavailable,
     UnknownTopic,
 )
 from deltaq.log_forwarding import forward_logs
@@ -57,9 +55,6 @@ from deltaq.weak import weakly
 DeliveryCallback: TypeAlias = Callable[["KafkaError | None", Message], object]
 TableCallback: TypeAlias = "Callable[[KafkaError | None, list[TopicPartition]], object]"
 _log = logging.getLogger("deltaq.producer")
-
-_FIND_TOPIC_S = 5.0
-"""Seconds for which the first `produce` to a topic tries to create it, before the sender's threads take over."""
 
 _OF_THE_STORE = (KafkaError._TRANSPORT, KafkaError._MSG_TIMED_OUT)
 
@@ -108,6 +103,7 @@ class Producer(RefusedTransactions):
             partitioner=config.partitioner,
             sticky_s=config.sticky_partitioning_linger_ms / 1000,
             # On a local disk a lost race costs a millisecond, so group commit gains nothing.
+            register_schemas=config.auto_register_schemas,
             group_commit={"true": True, "false": False}.get(config.deltaq_group_commit, self._store.is_remote),
         )
         self._on_delivery: DeliveryCallback | None = config.on_delivery
@@ -307,12 +303,15 @@ class Producer(RefusedTransactions):
             buffer = self._new_buffer(name, sender, plan) if known is None else known
             schema = topic.schema if isinstance(topic, Topic) else None
             handle = TopicHandle(name, sender, buffer, self._config.message_max_bytes, schema)
-            definition = self._find_topic(sender, plan)
+            register = self._config.auto_register_schemas
+            definition = sender.topic.found(plan, schema if register else None)
             if definition is None:
                 buffer.unchecked = True  # the upload thread retries the lookup until the messages' deadline
             else:
                 handle.saw(definition)
                 handle.check()
+            if schema is not None:
+                buffer.schemas.add(schema)
             try:
                 if known is None:
                     sender.attach(buffer)
@@ -327,15 +326,6 @@ class Producer(RefusedTransactions):
         # Weak callbacks: the sender must not keep a dropped producer alive.
         reported, saw = weakly(self._reported, None), partial(weakly(self._saw, None), name)
         return RecordAccumulator(self._buffer_settings, reported, sender.wake, saw, plan, self._callbacks.flushes)
-
-    def _find_topic(self, sender: Sender, plan: NewTopicPlan | None) -> TopicDefinition | None:
-        """The topic; None if it does not exist, or if the store is temporarily unavailable."""
-        try:
-            return sender.topic.get(plan, _FIND_TOPIC_S, anew=True)
-        except (OutcomeUnknown, Unavailable) as error:  # OutcomeUnknown: of creating the topic
-            if isinstance(error, OutcomeUnknown) or error.error.retriable():
-                return None
-            raise
 
     def _new_topic(self, topic: str | Topic) -> NewTopicPlan | None:
         """How to create the topic if it does not exist; None if `auto.create.topics.enable` is false."""

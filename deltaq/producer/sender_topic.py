@@ -12,9 +12,13 @@ from deltaq.clock import Clock
 from deltaq.delta.table_state import TableState
 from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
 from deltaq.producer.batches import InFlightBatches
+from deltaq.serde.schema import TopicSchema
 from deltaq.topics.log import SharedTopicLog
-from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of
+from deltaq.topics.metadata import NewTopicPlan, TopicDefinition, create_topic, definition_of, evolve_topic
 from deltaq.topics.upload import pause_before_retry
+
+FIND_TOPIC_S = 5.0
+"""Seconds for which the first message to a topic tries to create or change it, before the sender's threads do."""
 
 
 class BackgroundMaintenance(Protocol):
@@ -51,6 +55,23 @@ class SenderTopic:
             return self._read(plan, timeout_s)
         return definition
 
+    def found(self, plan: NewTopicPlan | None, schema: TopicSchema | None) -> TopicDefinition | None:
+        """The topic for the first message of a client, changed if it must be to take values of `schema`.
+
+        None if the topic does not exist, or if the store is temporarily unavailable. Raises InvalidConfig for a schema
+        that does not fit, and what `get` raises.
+        """
+        deadline = self._clock.monotonic() + FIND_TOPIC_S
+        try:
+            definition = self.get(plan, FIND_TOPIC_S, anew=True)
+            if definition is None or schema is None or definition.evolution(self.name, schema) is None:
+                return definition
+            return self._evolved(schema, deadline)
+        except (OutcomeUnknown, Unavailable) as error:  # OutcomeUnknown: of creating or changing the topic
+            if isinstance(error, OutcomeUnknown) or error.error.retriable():
+                return None
+            raise
+
     def _read(self, plan: NewTopicPlan | None, timeout_s: float) -> TopicDefinition | None:
         definition = None
         with self.log.lock:
@@ -75,6 +96,19 @@ class SenderTopic:
         """The cached topic; its first lookup is retried until the deadline. Raises Unavailable, UnknownTopic."""
         return self._asked_again(lambda: self.get(plan, max(0.0, deadline - self._clock.monotonic())), deadline)
 
+    def evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
+        """The topic, changed if it must be to take values of this schema. Retries until the deadline.
+
+        Raises InvalidConfig for a schema that does not fit, Unavailable, UnknownTopic.
+        """
+        return self._asked_again(lambda: self._evolved(schema, deadline), deadline)
+
+    def _evolved(self, schema: TopicSchema, deadline: float) -> TopicDefinition:
+        with self.log.lock:
+            definition = evolve_topic(self.log.log, schema, deadline)
+            self.saw(definition)
+        return definition
+
     def newest(self, deadline: float) -> TopicDefinition:
         """The topic read anew, with retries until the deadline. Raises Unavailable, UnknownTopic."""
         return self._asked_again(lambda: self._read(None, 0.0), deadline)
@@ -87,8 +121,8 @@ class SenderTopic:
                     raise UnknownTopic(self.name)
                 return definition
             except OutcomeUnknown:
-                # The unknown outcome is that of creating the topic, not of the messages.
-                reason = "no answer yet whether the topic was created"
+                # The unknown outcome is that of creating or changing the topic, not of the messages.
+                reason = "no answer yet whether the topic was created or changed"
             except Unavailable as error:
                 if not error.error.retriable():
                     raise

@@ -11,10 +11,11 @@ from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, MessageTooLar
 from deltaq.names import check_topic
 from deltaq.producer.accumulator import RecordAccumulator
 from deltaq.producer.sender import Sender
-from deltaq.serde.schema import TopicSchema, schema_conflict
+from deltaq.serde.schema import TopicSchema
 from deltaq.topic import Topic
 from deltaq.topics.columns import TIMESTAMP_MS_MAX, Headers
 from deltaq.topics.metadata import TopicDefinition
+from deltaq.topics.schema_evolution import unregistered
 
 HeadersInput: TypeAlias = (
     "Mapping[str, str | bytes | None] | list[tuple[str, str | bytes | None]] | list[tuple[str, bytes | None]]"
@@ -49,16 +50,27 @@ class TopicHandle:
 
     def saw(self, definition: TopicDefinition) -> None:
         """Apply the topic's partitions, schema, size limit and clean-up policy."""
-        conflict = self.client_schema and schema_conflict(self.name, self.client_schema, definition.schema)
-        self._refusal = InvalidConfig(conflict, key="schema") if conflict else None
+        self._refusal = self._conflict(definition)
         self.partitions = definition.partitions
         self.schema = self.client_schema or definition.schema
         self.plain = bytes if self.schema is None and self._refusal is None else _NoPlainValue
         self.size_max = min(self.client_limit, definition.settings.max_message_bytes)
         self.keyed = "compact" in definition.settings.cleanup_policy
 
+    def _conflict(self, definition: TopicDefinition) -> InvalidConfig | None:
+        """Why values of the client's schema do not fit the topic. The sender changes a schema that may be changed."""
+        if self.client_schema is None:
+            return None
+        try:
+            evolution = definition.evolution(self.name, self.client_schema)
+        except InvalidConfig as error:
+            return error
+        if evolution is None or self.buffer.settings.register_schemas:
+            return None
+        return unregistered(self.name)
+
     def check(self) -> None:
-        """Raises InvalidConfig if the client's schema is not the topic's."""
+        """Raises InvalidConfig if the client's schema does not fit the topic."""
         if self._refusal is not None:
             raise self._refusal
 

@@ -33,15 +33,22 @@ _SCALARS: Mapping[object, pa.DataType] = {
     pydantic.PastDatetime: TIMESTAMP,
     pydantic.FutureDatetime: TIMESTAMP,
 }
+_UUID: type = get_args(pydantic.UUID1)[0]  # the module is for `deltaq.clock`, which makes ids
+_AS_TEXT: Mapping[type, Convert] = {
+    _UUID: str,
+    datetime.time: lambda time: time.isoformat("microseconds"),  # of one length, so that text sorts as the times do
+    pydantic.AnyUrl: str,
+}
+"""Types without a type in Delta, and the text that the model reads back as an equal value; for subclasses, too."""
+
 _ANY_REMEDY = "use a type that Delta has, such as str"
 _REMEDIES: Mapping[object, str] = {
     Any: "say which type its values have",
     pydantic.NaiveDatetime: "use AwareDatetime: a time without a zone would need a newer Delta reader",
-    datetime.time: "use int (microseconds of the day) or str",
     datetime.timedelta: "use int and put the unit into the name",
     tuple: "use list or a nested model",
-    set: "use list",
-    frozenset: "use list",
+    set: "say what it holds: set[...]",
+    frozenset: "say what it holds: frozenset[...]",
     list: "say what it holds: list[...]",
     dict: "say what it holds: dict[str, ...]",
 }
@@ -118,6 +125,8 @@ def _of_generic(annotation: object, path: str, outer: tuple[type, ...]) -> _Shap
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return _Shape(_common_kind(arguments, path), nullable=None in arguments)
+    if origin in (set, frozenset):
+        return _of_set(_of(arguments[0], (), f"{path}[]", outer), origin, path)
     if origin is list:
         return _of_list(_of(arguments[0], (), f"{path}[]", outer))
     if origin is dict:
@@ -130,6 +139,10 @@ def _of_generic(annotation: object, path: str, outer: tuple[type, ...]) -> _Shap
 def _of_class(annotation: Any, metadata: tuple[object, ...], path: str, outer: tuple[type, ...]) -> _Shape:
     if annotation in _SCALARS:
         return _Shape(_SCALARS[annotation])
+    if isinstance(annotation, type):
+        for base, as_text in _AS_TEXT.items():
+            if issubclass(annotation, base):
+                return _Shape(pa.string(), plain=as_text)
     if annotation is Decimal:
         return _Shape(_decimal(metadata, path))
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
@@ -157,6 +170,21 @@ def _of_list(element: _Shape) -> _Shape:
 
     kind = pa.list_(pa.field("element", element.kind, element.nullable))
     return _Shape(kind, False, over(element.plain), _if_type(list, over(element.with_members)))
+
+
+def _of_set(element: _Shape, kind: type, path: str) -> _Shape:
+    """A set as a list in the order of its values, so that equal sets are stored alike."""
+    if pa.types.is_nested(element.kind):
+        raise refused(path, "a set holds plain values here", "use list")
+    each = _unless_none(element.plain)
+
+    def plain(items: Any) -> list[Any]:
+        values = list(items) if each is None else [each(item) for item in items]
+        return sorted(values, key=lambda value: (value is not None, value))
+
+    with_members = _unless_none(element.with_members)
+    members = None if with_members is None else _if_type(kind, lambda items: kind(with_members(i) for i in items))
+    return _Shape(pa.list_(pa.field("element", element.kind, element.nullable)), plain=plain, with_members=members)
 
 
 def _of_dict(item: _Shape) -> _Shape:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from deltaq.errors import KafkaError, KafkaException
+from deltaq.errors import InvalidValue, KafkaError, KafkaException
 
 if TYPE_CHECKING:
     import pydantic
@@ -20,20 +22,20 @@ if TYPE_CHECKING:
 SchemaSource: TypeAlias = "pa.Schema | type[pydantic.BaseModel]"
 """The schema of a typed topic as a user passes it."""
 
-_REMEDY = "a topic keeps the schema that it was created with: use that schema here, or a topic of another name"
-
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema(ABC):
     """The columns of a topic's values (`arrow`) and the model, if any. Created by `schema_of`.
 
     A value is a dict of plain Python values or an instance of the model. An accepted value is read back equal. All
-    columns are nullable, because a tombstone is a row of nulls. Two schemas are equal if their columns and models are
-    equal.
+    columns are nullable, because a tombstone is a row of nulls: `required` are those that every value has, and
+    `defaults` those for which the model has a default. Two schemas are equal if their columns and models are equal.
     """
 
     arrow: pa.Schema
     model: type[pydantic.BaseModel] | None
+    required: frozenset[str]  # Arrow compares columns without their metadata, which say the same
+    defaults: frozenset[str]
 
     @abstractmethod
     def accept(self, value: object) -> dict[str, object]:
@@ -52,23 +54,42 @@ class TopicSchema(ABC):
         """
 
     def to_arrow(self, rows: Sequence[Mapping[str, object] | None]) -> pa.RecordBatch:
-        """Accepted rows as a batch with the columns of `arrow`. None, a tombstone, becomes a row of nulls."""
+        """Rows accepted by this schema, or by one whose columns are among its own, as a batch with all its columns.
+
+        None, a tombstone, becomes a row of nulls. Raises InvalidValue for a row with another column.
+        """
+        names = frozenset(self.arrow.names)
+        for row in rows:
+            if row is not None and not row.keys() <= names:
+                raise InvalidValue("the topic has no such column", field=min(row.keys() - names))
         columns = [
-            pa.array([None if row is None else row[column.name] for row in rows], column.type) for column in self.arrow
+            pa.array([None if row is None else row.get(column.name) for row in rows], column.type)
+            for column in self.arrow
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow)
 
     def to_python(self, batch: pa.RecordBatch) -> list[dict[str, object] | None]:
-        """The rows of a batch that has at least the columns of `arrow`. A row of nulls becomes None, a tombstone.
+        """The rows of a batch of a topic's table. A row whose value columns are all null becomes None, a tombstone.
 
-        Raises KafkaException (_VALUE_DESERIALIZATION) for a missing column, and for values without an equal in Python,
-        such as a date in the year 10000 or a map with a repeated key. Such values come only from produced Arrow data.
+        A column that the topic does not have (yet) is None. Raises KafkaException (_VALUE_DESERIALIZATION) if that
+        column is required and has no default, and for values without an equal in Python, such as a date in the year
+        10000 or a map with a repeated key. Such values come only from produced Arrow data.
         """
-        missing = [name for name in self.arrow.names if name not in batch.schema.names]
-        if missing:
-            raise unreadable(f"the topic has no column {missing[0]!r}; {_REMEDY}")
-        rows = python_values(batch.select(self.arrow.names))
-        return [row if any(value is not None for value in row.values()) else None for row in rows]
+        there = [name for name in batch.schema.names if not name.startswith("_")]
+        known = [name for name in self.arrow.names if name in there]
+        missing = [name for name in self.arrow.names if name not in there]
+        lost = [name for name in missing if name in self.required - self.defaults]
+        if lost or not known:
+            remedy = "give it a default, or let a producer with this schema write first"
+            raise unreadable(f"the topic has no column {(lost or missing)[0]!r}; {remedy}")
+        rows = python_values(batch.select(known))
+        is_value = [any(value is not None for value in row.values()) for row in rows]
+        others = [batch.column(name) for name in there if name not in self.arrow.names]
+        if others and not all(is_value):
+            in_others = reduce(pc.or_, map(pc.is_valid, others)).to_pylist()
+            is_value = [here or elsewhere for here, elsewhere in zip(is_value, in_others, strict=True)]
+        absent = dict.fromkeys(missing)
+        return [row | absent if is_there else None for row, is_there in zip(rows, is_value, strict=True)]
 
     def __reduce__(self) -> tuple[Callable[..., TopicSchema], tuple[object]]:
         # The conversions are closures, which cannot be pickled: the other process creates its own.
@@ -93,31 +114,6 @@ def schema_of(source: SchemaSource) -> TopicSchema:
     from deltaq.serde.validated import validated_schema  # noqa: PLC0415 - loads pydantic
 
     return validated_schema(source)
-
-
-def schema_conflict(topic: str, wanted: TopicSchema, held: TopicSchema | None) -> str | None:
-    """The reason why values of the schema `wanted` do not fit a topic with the schema `held`, with the remedy; None if
-    they fit. `held` is None for a topic of bytes."""
-    if held is not None and held.arrow == wanted.arrow:
-        return None
-    return f"topic {topic!r} has another schema: {_difference(wanted.arrow, held)}; {_REMEDY}"
-
-
-def _difference(wanted: pa.Schema, held: TopicSchema | None) -> str:
-    """The first column that differs between a schema and that of a topic."""
-    if held is None:
-        return "it holds bytes"
-    there: pa.Schema = held.arrow
-    for column in wanted:
-        if column.name not in there.names:
-            return f"it has no column {column.name!r}"
-        kind = there.field(column.name).type
-        if kind != column.type:
-            return f"its column {column.name!r} is {kind}, not {column.type}"
-    extra = [name for name in there.names if name not in wanted.names]
-    return (
-        f"it has the column {extra[0]!r} too" if extra else f"its columns are {', '.join(there.names)}, in this order"
-    )
 
 
 def unreadable(reason: str) -> KafkaException:

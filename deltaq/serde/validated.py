@@ -65,7 +65,7 @@ class ValidatedSchema(TopicSchema):
             if row.get(column.name) is not None or (column.name in row and not is_required(column))
         }
         try:
-            return self.model.model_validate(given, by_alias=False, by_name=True)
+            return self.model.model_validate(given, strict=False, by_alias=False, by_name=True)
         except pydantic.ValidationError as error:
             where, reason = _first_error(error)
             raise unreadable(f"{self.model.__name__} does not take field {where!r}: {reason}") from error
@@ -75,11 +75,17 @@ def validated_schema(source: SchemaSource) -> ValidatedSchema:
     """As `schema_of`."""
     if isinstance(source, pa.Schema):
         columns = table_columns(source)
-        return ValidatedSchema(columns, None, _validator(columns), None)
+        return ValidatedSchema(columns, None, _required(columns), frozenset(), _validator(columns), None)
     if isinstance(source, type) and issubclass(source, pydantic.BaseModel):
         shape = shape_of(source)
-        return ValidatedSchema(shape.columns, source, _validator(shape.columns), shape)
+        columns = shape.columns
+        defaults = frozenset(name for name, field in source.model_fields.items() if not field.is_required())
+        return ValidatedSchema(columns, source, _required(columns), defaults, _validator(columns), shape)
     raise TypeError(f"a schema is a pyarrow.Schema or a pydantic model class, not {type(source).__name__}")
+
+
+def _required(columns: pa.Schema) -> frozenset[str]:
+    return frozenset(column.name for column in columns if is_required(column))
 
 
 # --- the checks ---

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deltaq.clock import SYSTEM_CLOCK
+from deltaq.serde.schema import TopicSchema
 from deltaq.spark.bounds import Edge, Limit
 from deltaq.spark.columns import ReadColumns
 from deltaq.spark.given import refuse
@@ -38,7 +39,7 @@ class QueryPlans:
     def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
         self._options = options
         self._columns = columns
-        self._checked: set[str] = set()
+        self._checked: dict[str, tuple[str, TopicSchema | None]] = {}  # topic -> its id and schema
         self.topics = QueryTopics(options, _CLOCK)
 
     def batch(self) -> Ranges:
@@ -72,9 +73,10 @@ class QueryPlans:
         promised column, KafkaException for lost records."""
         ranges = to_read(start, end, heads, DataLoss(self._options.fail_on_data_loss))
         for topic in ranges:
-            if heads[topic].topic_id not in self._checked:
-                self._columns.check(topic, self.topics.view(topic))
-                self._checked.add(heads[topic].topic_id)
+            view = self.topics.view(topic)
+            if self._checked.get(topic) != (view.topic_id, view.schema):
+                self._columns.check(topic, view)
+                self._checked[topic] = view.topic_id, view.schema
         return ranges
 
 

@@ -9,8 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.config.topic import PROPERTY_PREFIX
+from deltaq.delta.schema import delta_schema
 from deltaq.errors import KafkaError, KafkaException
 from deltaq.serde.schema import TopicSchema
+from deltaq.serde.widening import holds
+from deltaq.topics.columns import table_schema
 from deltaq.topics.metadata import TYPED_PROPERTY
 from deltaq.topics.scan import Fetched
 from deltaq.topics.state import PARTITIONS_PROPERTY, TopicChange
@@ -57,8 +60,7 @@ def plan_copy(topic: str, source: TopicImage, copy: TopicImage) -> CopyPlan:
     """
     if copy.properties.get(ORIGIN_PROPERTY) != source.topic_id:
         raise not_a_copy(f"topic {topic!r} exists at the target and is no copy of this source")
-    if source.schema != copy.schema:
-        raise not_a_copy(f"topic {topic!r} has other columns at the target")
+    schema_string = _new_schema(topic, source.schema, copy.schema)
     count = len(source.next_offsets)
     if len(copy.next_offsets) > count:
         raise not_a_copy(f"topic {topic!r} has more partitions at the target")
@@ -71,10 +73,20 @@ def plan_copy(topic: str, source: TopicImage, copy: TopicImage) -> CopyPlan:
     names = source.settings.keys() | copy.settings.keys()
     settings = {n: source.settings.get(n) for n in sorted(names) if source.settings.get(n) != copy.settings.get(n)}
     return CopyPlan(
-        TopicChange(count, settings) if settings or added else None,
+        TopicChange(count, settings, schema_string) if settings or added or schema_string else None,
         {p: (end, source.next_offsets[p]) for p, end in enumerate(ends) if end < source.next_offsets[p]},
         {p: source.start_offsets[p] for p, start in enumerate(starts) if start < source.start_offsets[p]},
     )
+
+
+def _new_schema(topic: str, source: TopicSchema | None, copy: TopicSchema | None) -> str | None:
+    """The schema of the copy's table where that of the source has changed since; None where it is the same."""
+    if source == copy:
+        return None
+    before, after = ([] if schema is None else list(schema.arrow) for schema in (copy, source))
+    if not before or not after or not holds(pa.struct(after), pa.struct(before)):
+        raise not_a_copy(f"topic {topic!r} has other columns at the target")
+    return delta_schema(table_schema(source))
 
 
 def not_a_copy(reason: str) -> KafkaException:

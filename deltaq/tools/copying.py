@@ -266,7 +266,7 @@ class TopicCopier:
             self._check_last_records()
         if plan.change is not None:
             change = plan.change
-            self._copy.change(lambda _head, _properties: change, self._deadline())
+            self._copy.change(lambda _head, _metadata: change, self._deadline())
         return plan
 
     def _create(self, source: TopicImage) -> None:

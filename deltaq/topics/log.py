@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from deltaq import names
 from deltaq.clock import SYSTEM_CLOCK, Clock
-from deltaq.delta.actions import NOTHING_PREPARED, Action, Add, CommitInfo, Entry, Prepared, Txn
+from deltaq.delta.actions import NOTHING_PREPARED, Action, Add, CommitInfo, Entry, Metadata, Prepared, Txn
 from deltaq.delta.log import Abandoned, Committed, Draft
 from deltaq.delta.resolve import resolve_add, resolve_commit
 from deltaq.delta.table_state import TableState
@@ -162,19 +162,22 @@ class TopicLog(TopicPosition):
         self.load()
         self._log.commit(write, deadline)
 
-    def change(self, decide: Callable[[TopicHead, Mapping[str, str]], TopicChange], deadline: float) -> TopicHead:
-        """Apply the change that `decide(head, properties)` returns, in one commit.
+    def change(self, decide: Callable[[TopicHead, Metadata], TopicChange | None], deadline: float) -> TopicHead:
+        """Apply the change that `decide(head, metadata)` returns, in one commit; None changes nothing.
 
         `decide` is called again for each slot tried, with the state that it changes. It may raise to give up.
         Raises UnknownTopic, and what `DeltaLog.commit` raises.
         """
         txn_id = self._new_token()
 
-        def write(_: TableState) -> Draft:
+        def write(_: TableState) -> Draft | Abandoned[None]:
             now = self._now()
-            change = decide(self.live_head, self.metadata.configuration)
+            change = decide(self.live_head, self.metadata)
+            if change is None:
+                return Abandoned(None)
+            operation = "SET TBLPROPERTIES" if change.schema_string is None else "UPDATE SCHEMA"
             return Draft(
-                self._info(txn_id, now, "SET TBLPROPERTIES", blind=False),
+                self._info(txn_id, now, operation, blind=False),
                 changed(self.live_head, self.metadata, change, now),
             )
 

@@ -10,18 +10,22 @@ from functools import lru_cache
 import pyarrow as pa
 
 from deltaq.config import TopicSettings
+from deltaq.delta.actions import Metadata
 from deltaq.delta.schema import arrow_schema, delta_schema
 from deltaq.errors import Corrupt, TopicExists
 from deltaq.parquet.file_statistics import STATISTICS_PROPERTY, statistics_property
 from deltaq.serde.schema import TopicSchema, schema_of
 from deltaq.topics.columns import VALUE_SCHEMA, table_schema
 from deltaq.topics.log import TopicLog
+from deltaq.topics.schema_evolution import HISTORY_PROPERTY, Evolution, SchemaHistory, evolution
 from deltaq.topics.snapshot import ReadableTopic
-from deltaq.topics.state import PARTITIONS_PROPERTY
+from deltaq.topics.state import PARTITIONS_PROPERTY, TopicChange, TopicHead
 
 _log = logging.getLogger("deltaq.topics")
 
 TYPED_PROPERTY = "deltaq.typed"
+
+_NO_HISTORY = SchemaHistory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +36,19 @@ class TopicDefinition:
     partitions: int
     schema: TopicSchema | None
     settings: TopicSettings
+    history: SchemaHistory = _NO_HISTORY
 
     @property
     def columns(self) -> pa.Schema:
         """The columns of the topic's table."""
         return _columns(self.schema)
+
+    def evolution(self, topic: str, wanted: TopicSchema) -> Evolution | None:
+        """How the schema of the topic must change to take values of the schema `wanted`; None if it takes them.
+
+        Raises InvalidConfig, with the column and the remedy, for a schema that does not fit.
+        """
+        return evolution(topic, self.schema, self.history, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +62,12 @@ class NewTopicPlan:
 
 def definition_of(log: ReadableTopic) -> TopicDefinition:
     """The definition of the topic at the log's position. Raises UnknownTopic."""
-    metadata = log.metadata
-    schema = (
-        _schema(metadata.schema_string, log.folder) if metadata.configuration.get(TYPED_PROPERTY) == "true" else None
-    )
-    return TopicDefinition(log.live_head.topic_id, log.live_head.partitions, schema, log.settings)
+    head, metadata = log.live_head, log.metadata
+    if metadata.configuration.get(TYPED_PROPERTY) != "true":
+        return TopicDefinition(head.topic_id, head.partitions, None, log.settings)
+    schema = _schema(metadata.schema_string, log.folder)
+    history = _history(metadata.configuration.get(HISTORY_PROPERTY), log.folder)
+    return TopicDefinition(head.topic_id, head.partitions, schema, log.settings, history)
 
 
 @lru_cache(maxsize=256)
@@ -70,6 +83,14 @@ def _schema(schema_string: str, folder: str) -> TopicSchema:
         raise Corrupt(f"the table's schema cannot be parsed: {error}", path=folder) from error
     system = len(table_schema(None)) - len(VALUE_SCHEMA)
     return schema_of(pa.schema(list(columns)[system:]))
+
+
+@lru_cache(maxsize=256)
+def _history(text: str | None, folder: str) -> SchemaHistory:
+    try:
+        return SchemaHistory.parsed(text)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Corrupt(f"the history of the table's schema cannot be parsed: {error}", path=folder) from error
 
 
 def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok: bool = False) -> TopicDefinition:
@@ -90,3 +111,27 @@ def create_topic(log: TopicLog, plan: NewTopicPlan, deadline: float, *, exist_ok
     else:
         _log.info("topic created topic=%r partitions=%d", log.topic, plan.partitions)
     return definition_of(log)
+
+
+def evolve_topic(log: TopicLog, wanted: TopicSchema, deadline: float) -> TopicDefinition:
+    """Change the schema of a topic, if it must, to take values of the schema `wanted`; the definition after it.
+
+    The change is one entry. If another process changes the topic at the same time, the schema is judged again by the
+    result. Raises InvalidConfig for a schema that does not fit, and what `TopicLog.change` raises.
+    """
+
+    def decide(head: TopicHead, _: Metadata) -> TopicChange | None:
+        found = definition_of(log).evolution(log.topic, wanted)
+        if found is None:
+            return None
+        columns = table_schema(schema_of(found.columns))
+        properties = {HISTORY_PROPERTY: found.history.text()}
+        return TopicChange(head.partitions, properties, delta_schema(columns))
+
+    before = definition_of(log)
+    if before.evolution(log.topic, wanted) is None:
+        return before
+    log.change(decide, deadline)
+    after = definition_of(log)
+    _log.info("schema changed topic=%r columns=%d", log.topic, len(after.columns))
+    return after

@@ -60,10 +60,12 @@ class TopicHead:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """A change of a topic: the new number of partitions (never lower) and table properties (None removes one)."""
+    """A change of a topic: the new number of partitions (never lower), table properties (None removes one), and the
+    schema of its table (None keeps it)."""
 
     partitions: int
     properties: Mapping[str, str | None]
+    schema_string: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,7 @@ def delete_actions(head: TopicHead, files: Sequence[str], now_ms: int) -> list[A
 
 
 def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: int) -> list[Action]:
-    """The actions that change the number of partitions and table properties."""
+    """The actions of a change of a topic."""
     added = (0,) * (change.partitions - head.partitions)
     after = replace(
         head,
@@ -350,7 +352,8 @@ def changed(head: TopicHead, metadata: Metadata, change: TopicChange, now_ms: in
     kept = {key: value for key, value in metadata.configuration.items() if key not in change.properties}
     new = {key: value for key, value in change.properties.items() if value is not None}
     new[PARTITIONS_PROPERTY] = str(after.partitions)
-    return [replace(metadata, configuration=kept | new), after.action()]
+    schema_string = metadata.schema_string if change.schema_string is None else change.schema_string
+    return [replace(metadata, schema_string=schema_string, configuration=kept | new), after.action()]
 
 
 def appended(

@@ -78,6 +78,7 @@ topic.metadata.refresh.interval.ms topic.metadata.refresh.sparse transaction.tim
 ALIAS_OF = {alias: s.name for s in CLIENT_SETTINGS.values() for alias in s.aliases}
 OUR_OWN = {
     "auto.create.topics.enable",
+    "auto.register.schemas",  # of confluent-kafka's serializers
     "deltaq.group.commit",
     "max.block.ms",  # of the Java client
     "maintenance.enable",

@@ -1090,7 +1090,7 @@ def test_a_handle_with_another_schema_than_the_topic_has_is_refused(root):
     topic(root, "orders")
     with Producer(bootstrap_servers=root) as producer:
         for _ in range(2):
-            with pytest.raises(InvalidConfig, match=r"topic 'orders' has another schema: it holds bytes"):
+            with pytest.raises(InvalidConfig, match=r"the schema does not fit topic 'orders': it holds bytes"):
                 producer.produce(ORDERS, {"id": 1, "item": "x"})
         producer.produce("orders", "bytes")
     assert [m.value() for m in read(root, 1, "orders")] == [b"bytes"]

@@ -71,6 +71,9 @@ class Draft:
     of files that no other commit can add: if the table has one of them, the commit succeeded. None means all files of
     the draft. `may_stand(state)` returns whether the table in `state` may have had the files and lost them since. None
     means that it may.
+
+    An entry that cannot be read back must not be written, so the encoded entry is parsed first. `is_proven` saves that
+    for a draft of which each value is deltaq's own.
     """
 
     info: CommitInfo
@@ -78,6 +81,11 @@ class Draft:
     may_stand: Callable[[TableState], bool] | None = None
     own: frozenset[str] | None = None
     before: Prepared = NOTHING_PREPARED
+    is_proven: bool = False
+
+    def entry(self, version: int) -> Entry:
+        """The entry that it becomes in the slot `version`."""
+        return Entry(version, self.info, (*self.before.actions, *self.actions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,7 @@ class DeltaLog(LogReader):
         token = self.token(version, draft.info.txn_id)
         maybe = False  # a create was sent that may have filled the slot, or may still
         failures = 0
-        ours = parse_entry(body, version, key, draft.before)  # an entry that cannot be read back must not be written
+        ours = draft.entry(version) if draft.is_proven else parse_entry(body, version, key, draft.before)
         if not self._is_in_place_before(token):
             return _SlotCleaned(maybe=False)
         after = self.entries.key(self.state.version) if version else ""

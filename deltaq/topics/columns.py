@@ -34,6 +34,9 @@ VALUE_SCHEMA = pa.schema([pa.field("value", pa.binary())])
 
 Headers: TypeAlias = "list[tuple[str, bytes | None]] | None"
 
+_US_PER_MS = pa.scalar(1000, pa.int64())
+"""Made once: Arrow converts a Python number anew in each call, and tries to import `dateutil` for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -105,7 +108,7 @@ def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatc
     Shares are (partition, rows) in the order of the batch. `_offset` is null, since the commit assigns it. Unless
     `timed`, `_timestamp` is null too, and the time of the commit applies.
     """
-    stamps = pc.multiply(columns.timestamps, 1000).cast(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
+    stamps = pc.multiply(columns.timestamps, _US_PER_MS).view(TIMESTAMP) if timed else pa.nulls(len(columns), TIMESTAMP)
     batch = pa.RecordBatch.from_arrays(
         [
             columns.partitions,

@@ -17,7 +17,7 @@ from deltaq.delta.tokens import parse_commit_token
 from deltaq.errors import TopicExists, UnknownTopic
 from deltaq.store import Store, StoreError
 from deltaq.topics.position import APPEND_OPERATION, CheckedDraft, TopicPosition
-from deltaq.topics.rewrites import may_have_left
+from deltaq.topics.rewrites import check_files, may_have_left
 from deltaq.topics.shared_files import WRITER_CHARS, PendingSharedFiles, SharedFileId, parse_shared_file
 from deltaq.topics.state import (
     DataFile,
@@ -232,6 +232,8 @@ class TopicLog(TopicPosition):
             if own is not None:
                 # A retry is safe: if the entry is in the log, the table has its transaction.
                 return Draft(info, [own, *actions], lambda _: False)
+            if not others:
+                self._drafted = self._own_append(Entry(state.version + 1, info, tuple(actions)), after)
 
             def may_stand(later: TableState) -> bool:
                 # Their own writers may have committed the shared files, at the same offsets or at others.
@@ -241,7 +243,7 @@ class TopicLog(TopicPosition):
             peer_files = len(others)
             pending = self.pending_shared.paths
             mine = frozenset(segment.path for segment in segments if segment.path not in pending)
-            return Draft(info, actions, may_stand, mine)
+            return Draft(info, actions, may_stand, mine, is_proven=True)
 
         outcome = self._log.commit(write, deadline)
         if not isinstance(outcome, Committed):
@@ -249,6 +251,12 @@ class TopicLog(TopicPosition):
         others, seen = self.others_since()
         files = self._files(outcome.entry)
         return Appended(files, outcome.lost_races, outcome.seconds, others, peer_files, seen)
+
+    def _own_append(self, entry: Entry, after: TopicHead) -> CheckedDraft:
+        """An append of own segments, whose offsets continue those of the head before it. Raises Corrupt if a file is in
+        the topic already: no reader would accept the entry."""
+        check_files(self.index, entry, f"a new entry of {self.folder}")
+        return CheckedDraft(entry, after)
 
     def _not_appended(
         self, state: TableState, segments: Sequence[PendingSegment], topic_id: str, txn: Txn | None, *, lost: bool

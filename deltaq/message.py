@@ -275,55 +275,58 @@ class FetchedMessage(Message[Any, Any]):
             Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
 
 
-class Outcome(Protocol):
-    """The outcome of records that were written together. A row is (value, key, partition, timestamp, headers, ...)."""
+class DeliveredRecords(Protocol):
+    """Records that were written together, by row, and their outcome."""
 
     topic: str
     error: KafkaError | None
 
-    def latency_of(self, row: Any) -> float: ...
-    def timestamp_of(self, row: Any) -> tuple[int, int]: ...
+    def value_at(self, row: int) -> Any: ...
+    def key_at(self, row: int) -> bytes | None: ...
+    def headers_at(self, row: int) -> list[tuple[str, bytes | None]] | None: ...
+    def latency_at(self, row: int) -> float: ...
+    def timestamp_at(self, row: int) -> tuple[int, int]: ...
 
 
 class DeliveredMessage(Message[Any, Any]):
-    """The message of a delivery callback: refers to the row as it was produced, so that a report costs little."""
+    """The message of a delivery callback: refers to a row of `records`, so that a report costs little."""
 
-    __slots__ = ("_outcome", "_row")
+    __slots__ = ("_records", "_row")
 
-    def __init__(self, outcome: Outcome, row: Any, partition: int, offset: int | None) -> None:
-        self._outcome: Outcome | None = outcome
+    def __init__(self, records: DeliveredRecords, row: int, partition: int, offset: int | None) -> None:
+        self._records: DeliveredRecords | None = records
         self._row = row
         self._partition = partition if partition >= 0 else None
         self._offset = offset
 
     def topic(self) -> str | None:
-        return self._topic if self._outcome is None else self._outcome.topic
+        return self._topic if self._records is None else self._records.topic
 
     def value(self) -> Any:
-        return self._value if self._outcome is None else self._row[0]
+        return self._value if self._records is None else self._records.value_at(self._row)
 
     def key(self) -> Any:
-        return self._key if self._outcome is None else self._row[1]
+        return self._key if self._records is None else self._records.key_at(self._row)
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return self._headers if self._outcome is None else self._row[4]
+        return self._headers if self._records is None else self._records.headers_at(self._row)
 
     def error(self) -> KafkaError | None:
-        return self._error if self._outcome is None else self._outcome.error
+        return self._error if self._records is None else self._records.error
 
     def timestamp(self) -> tuple[int, int]:
-        return self._timestamp if self._outcome is None else self._outcome.timestamp_of(self._row)
+        return self._timestamp if self._records is None else self._records.timestamp_at(self._row)
 
     def latency(self) -> float | None:
-        return self._latency if self._outcome is None else self._outcome.latency_of(self._row)
+        return self._latency if self._records is None else self._records.latency_at(self._row)
 
     def leader_epoch(self) -> int | None:
         return None
 
     def _materialise(self) -> None:
-        if self._outcome is not None:
+        if self._records is not None:
             fields = self._fields()
-            self._outcome = self._row = None
+            self._records = None
             Message.__init__(self, *fields)  # type: ignore[arg-type]  # the fields in the constructor's order
 
 

@@ -244,6 +244,9 @@ LIMITS = {
         Limit("groups.offset_commits.COMMIT_TIMEOUT_S", "s", "Time for one offset commit"),
     ),
     "Reading": (
+        Limit(
+            "producer.encoding.PLAIN_BYTES_MAX", "bytes", "Size up to which untyped batches are encoded without Arrow"
+        ),
         Limit("parquet.segment.WHOLE_FILE_BYTES", "bytes", "Size up to which a data file is fetched in one request"),
         Limit("parquet.bounded_decoding.DECODED_BYTES_MAX", "bytes", "Decoded size of a data file"),
         Limit(

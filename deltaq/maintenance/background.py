@@ -27,6 +27,7 @@ from deltaq.maintenance.settings import DEFAULT_SETTINGS, MaintenanceSettings
 from deltaq.maintenance.throttle import Throttle
 from deltaq.maintenance.topic_pass import TopicPass
 from deltaq.names import root_claim_key, root_claims_folder, topic_log
+from deltaq.parquet.plain_segment import PlainRows
 from deltaq.store import ObjectExists, Store, StoreError
 from deltaq.topics.log import SharedTopicLog, TopicLog
 
@@ -102,7 +103,7 @@ class BackgroundTopicMaintenance:
         """Seconds until `start_due` is due, even if nothing is written."""
         return max(0.0, self._due_at - self._clock.monotonic())
 
-    def uploaded(self, path: str, rows: pa.RecordBatch) -> None:
+    def uploaded(self, path: str, rows: pa.RecordBatch | PlainRows) -> None:
         """Keep `rows` for the next merge: the writer has uploaded them as file `path`, which is not committed yet."""
         self._row_cache.keep(path, rows)
 

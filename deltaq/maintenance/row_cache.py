@@ -10,6 +10,8 @@ from collections.abc import Container, Iterable
 import pyarrow as pa
 
 from deltaq.clock import Clock
+from deltaq.parquet.plain_segment import PlainRows
+from deltaq.topics.columns import by_partition, columns_of_plain
 
 FILE_BYTES_MAX = 256 * 1024
 """Maximum memory of one file's rows. Reading a larger file costs little compared with the rest of its merge."""
@@ -21,6 +23,10 @@ COLUMN_BYTES = 1024
 """Memory of a column apart from its values, in Arrow and in Python; in a small batch it is nearly all."""
 
 
+PLAIN_ROW_BYTES = 160
+"""Memory of a plain row apart from its bytes: three Python objects and the references to them."""
+
+
 class RowCache:
     """The rows of a topic's newest files. Thread-safe."""
 
@@ -28,14 +34,18 @@ class RowCache:
         self._lock = clock.lock()
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._rows: dict[str, tuple[pa.RecordBatch, int]] = {}
+        self._rows: dict[str, tuple[pa.RecordBatch | PlainRows, int]] = {}
 
-    def keep(self, path: str, rows: pa.RecordBatch) -> None:
+    def keep(self, path: str, rows: pa.RecordBatch | PlainRows) -> None:
         """Add the `rows` that were written to file `path`, unless they are larger than `FILE_BYTES_MAX`."""
-        size = rows.get_total_buffer_size()  # a slice keeps the whole buffer alive that it is a part of
+        if isinstance(rows, PlainRows):
+            size, beside = sum(map(len, (*rows.values, *(rows.keys or ())))), PLAIN_ROW_BYTES * len(rows)
+        else:
+            size = rows.get_total_buffer_size()  # a slice keeps the whole buffer alive that it is a part of
+            beside = COLUMN_BYTES * (1 + rows.num_columns)
         if size > FILE_BYTES_MAX:
             return
-        size += COLUMN_BYTES * (1 + rows.num_columns)
+        size += beside
         with self._lock:
             self._rows[path] = rows, size
             self._bytes += size
@@ -46,7 +56,12 @@ class RowCache:
         """The rows of file `path`; None if they are not in the cache."""
         with self._lock:
             found = self._rows.get(path)
-            return None if found is None else found[0]
+        if found is None:
+            return None
+        rows, _ = found
+        if isinstance(rows, PlainRows):
+            return by_partition(columns_of_plain(rows), timed=rows.timed)[0]
+        return rows
 
     def forget(self, paths: Iterable[str]) -> None:
         """Drop the rows of these files."""

@@ -3,8 +3,8 @@
 `produce` appends to `queue` without a lock: extending a list by a tuple is atomic, and code that removes entries holds
 the sender's lock. Two thresholds wake the sender; two more limit what is added before the client's limits are checked.
 
-A row and its callback are two consecutive entries of the queue: the garbage collector does not track a tuple of bytes
-and numbers, but would traverse one that holds a callback again and again, at more cost than the rest of `produce`.
+The fields of a record are `FIELDS` consecutive entries of the queue, from which columns are cut. An object for each
+record would cost more than the rest of `produce`, above all in the garbage collector.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from deltaq.errors import KafkaException
+from deltaq.parquet.plain_segment import PlainRows
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, Headers
 from deltaq.topics.metadata import NewTopicPlan, TopicDefinition
 
-Row: TypeAlias = "tuple[object, bytes | None, int, int, Headers, float]"
-"""(value, key, partition or -1, timestamp in ms or 0, headers, monotonic time it was produced)"""
+FIELDS = 7
+"""Entries of the queue for each record: the fields of `RowBlock`, in their order."""
+
+_PRODUCED_AT = 5
 
 _NEVER = 2**63
 
@@ -45,26 +48,53 @@ class AccumulatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Records of `produce` calls, each with its callback or None."""
+    """Records of `produce` calls, as columns.
 
-    rows: list[Row]
+    `partitions` are -1 where none was named, `timestamps` milliseconds or 0, `times` the monotonic times at which the
+    records were produced. `callbacks` are None where there is none.
+    """
+
+    values: list[Any]
+    keys: list[bytes | None]
+    partitions: list[int]
+    timestamps: list[int]
+    headers: list[Headers]
+    times: list[float]
     callbacks: list[object]
 
+    @classmethod
+    def of(cls, queue: list[Any], count: int) -> RowBlock:
+        """The oldest `count` records of a queue, or all if it has fewer."""
+        end = FIELDS * count
+        return cls(*(queue[first:end:FIELDS] for first in range(FIELDS)))
+
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.times)
 
     @property
     def produced_at(self) -> float:
         """When the oldest was produced, in seconds on the monotonic clock."""
-        return self.rows[0][5]
+        return self.times[0]
 
     def __getitem__(self, part: slice) -> RowBlock:
-        return RowBlock(self.rows[part], self.callbacks[part])
+        return RowBlock(*(column[part] for column in self._columns))
 
     def picked(self, numbers: Iterable[int]) -> RowBlock:
         """The rows with these numbers."""
         numbers = tuple(numbers)
-        return RowBlock([self.rows[at] for at in numbers], [self.callbacks[at] for at in numbers])
+        return RowBlock(*([column[at] for at in numbers] for column in self._columns))
+
+    @property
+    def _columns(self) -> tuple[list[Any], ...]:
+        return (
+            self.values,
+            self.keys,
+            self.partitions,
+            self.timestamps,
+            self.headers,
+            self.times,
+            self.callbacks,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +124,7 @@ class BatchResult:
 
     records: Records
     partitions: Sequence[int]
-    columns: Columns | None
+    columns: Columns | PlainRows | None
     next_offsets: Mapping[int, int]
     append_time_ms: int | None
     error: KafkaException | None
@@ -134,7 +164,7 @@ class RecordAccumulator:
     schemas: set[TopicSchema] = field(default_factory=set)
     fits: TopicDefinition | None = None
     abandoned: bool = False  # the client adds no more records
-    queue: list[Any] = field(default_factory=list)  # row, callback, row, callback ...
+    queue: list[Any] = field(default_factory=list)  # `FIELDS` entries for each record
     bytes: int = 0  # of `queue`, approximate: an update lost between threads is corrected when the rows are taken
     wake_length: int = 1  # lengths are those of `queue`
     wake_bytes: int = _NEVER
@@ -151,7 +181,7 @@ class RecordAccumulator:
 
     def __len__(self) -> int:
         """The number of records waiting to be taken."""
-        return len(self.queue) // 2 + sum(len(records) for records, _ in tuple(self._sealed))
+        return len(self.queue) // FIELDS + sum(len(records) for records, _ in tuple(self._sealed))
 
     @property
     def pending_rows(self) -> int:
@@ -184,7 +214,7 @@ class RecordAccumulator:
         produced_at = self.first_produced_at()
         if produced_at is None:
             return None
-        self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
+        self.wake_length, self.wake_bytes = FIELDS * self.settings.batch_rows, self.settings.batch_bytes
         linger_s = 0.0 if self.flushing or self.is_full else self.settings.linger_s
         return produced_at + min(linger_of(produced_at, linger_s), self.settings.timeout_s / 2) - now
 
@@ -193,7 +223,7 @@ class RecordAccumulator:
         if self._sealed:
             return self._sealed[0][0].produced_at
         queue = self.queue
-        return queue[0][5] if queue else None
+        return queue[_PRODUCED_AT] if queue else None
 
     @property
     def is_full(self) -> bool:
@@ -202,22 +232,21 @@ class RecordAccumulator:
             return True
         # Bytes without rows belong to a message that was taken before `produce` counted its bytes.
         length = len(self.queue)
-        return length >= 2 * self.settings.batch_rows or (length > 0 and self.bytes >= self.settings.batch_bytes)
+        return length >= FIELDS * self.settings.batch_rows or (length > 0 and self.bytes >= self.settings.batch_bytes)
 
     # --- adding and taking, under the sender's lock ---
 
     def append_block(self, block: ArrowBlock) -> None:
         """Add a table behind the waiting rows."""
-        waiting = self.queue[:]
-        if waiting:
-            self._sealed.append((RowBlock(waiting[::2], waiting[1::2]), self.bytes))
+        if count := len(self.queue) // FIELDS:
+            self._sealed.append((RowBlock.of(self.queue, count), self.bytes))
             self.bytes = 0
-            del self.queue[: len(waiting)]
+            del self.queue[: FIELDS * count]
         self._sealed.append((block, block.bytes))
 
     def rows_within(self, bytes_max: int) -> int:
         """How many of the oldest records have about `bytes_max` bytes; at least one."""
-        count, size = len(self.queue) // 2, self.bytes
+        count, size = len(self.queue) // FIELDS, self.bytes
         if self._sealed:
             records, size = self._sealed[0]
             count = len(records)
@@ -225,7 +254,7 @@ class RecordAccumulator:
 
     def take(self, rows_max: int, until: float) -> tuple[Records, int] | None:
         """Take one table, or up to `rows_max` rows produced no later than `until`, oldest first; with their bytes."""
-        self.wake_length, self.wake_bytes = 2 * self.settings.batch_rows, self.settings.batch_bytes
+        self.wake_length, self.wake_bytes = FIELDS * self.settings.batch_rows, self.settings.batch_bytes
         self.room_length = self.room_bytes = 0
         produced_at = self.first_produced_at()
         if produced_at is None or produced_at > until:
@@ -237,7 +266,7 @@ class RecordAccumulator:
     def _take_sealed(self, rows_max: int, until: float) -> tuple[Records, int]:
         # Count them as taken before removing them: a concurrent count may be too high, never too low.
         records, size = self._sealed[0]
-        if isinstance(records, ArrowBlock) or (count := _ready(records.rows, rows_max, until)) == len(records):
+        if isinstance(records, ArrowBlock) or (count := _ready(records.times, rows_max, until)) == len(records):
             self.taken_rows += len(records)
             self._sealed.popleft()
             return records, size
@@ -247,15 +276,15 @@ class RecordAccumulator:
         return records[:count], share
 
     def _take_rows(self, rows_max: int, until: float) -> tuple[Records, int]:
-        oldest = self.queue[: 2 * rows_max]
-        taken = RowBlock(oldest[::2], oldest[1::2])
-        count = _ready(taken.rows, rows_max, until)
-        whole = len(self.queue) // 2
+        whole = len(self.queue) // FIELDS
+        end = FIELDS * min(whole, rows_max)
+        count = _ready(self.queue[_PRODUCED_AT:end:FIELDS], rows_max, until)
+        taken = RowBlock.of(self.queue, count)
         size = self.bytes if count == whole else self.bytes * count // whole
         self.taken_rows += count
         self.bytes -= size
-        del self.queue[: 2 * count]
-        return taken[:count] if count < len(taken) else taken, size
+        del self.queue[: FIELDS * count]
+        return taken, size
 
     def sticky(self, partitions: int, now: float, chance: float) -> int:
         """The current sticky partition; `chance` in [0, 1) picks the next one when `sticky_s` is over."""
@@ -265,9 +294,9 @@ class RecordAccumulator:
         return self._sticky
 
 
-def _ready(rows: list[Row], rows_max: int, until: float) -> int:
-    """The number of rows in front that were produced no later than `until`; at least one."""
-    count = min(len(rows), rows_max)
-    if rows[count - 1][5] <= until:
+def _ready(times: list[float], rows_max: int, until: float) -> int:
+    """The number of records in front that were produced no later than `until`; at least one."""
+    count = min(len(times), rows_max)
+    if times[count - 1] <= until:
         return count
-    return max(1, next(i for i, row in enumerate(rows) if row[5] > until))
+    return max(1, next(at for at, produced in enumerate(times) if produced > until))

@@ -13,10 +13,19 @@ import pyarrow.compute as pc
 
 from deltaq.clock import Clock
 from deltaq.errors import InvalidConfig, InvalidValue, KafkaError, KafkaException, MessageTooLarge, UnknownTopic
+from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.accumulator import ArrowBlock, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch, SharedFilePlace, by_encoding
 from deltaq.producer.delivery_reports import DeliveryReports
-from deltaq.producer.encoding import chosen_partitions, in_segments, joined, largest_record, resolved_block, row_columns
+from deltaq.producer.encoding import (
+    chosen_partitions,
+    in_segments,
+    joined,
+    largest_record,
+    plain_rows,
+    resolved_block,
+    row_columns,
+)
 from deltaq.producer.sender_topic import SenderTopic
 from deltaq.serde.widening import conformed_batch, holds
 from deltaq.store import Store
@@ -29,7 +38,7 @@ from deltaq.topics.upload import NothingSent, upload_segment
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
 
-Uploaded: TypeAlias = "tuple[PendingSegment, pa.RecordBatch]"
+Uploaded: TypeAlias = "tuple[PendingSegment, pa.RecordBatch | PlainRows]"
 
 
 @dataclass(eq=False)
@@ -50,8 +59,11 @@ class BatchUpload:
             if part.buffer.schemas and part.buffer.fits is not definition:
                 definition = self._fitting(part, definition, batch.deadline)
         # Purged parts are skipped: refusals of their rows could no longer be reported.
+        is_plain = definition.schema is None and len(batch.parts) == 1
         parts = [
-            part for part in batch.parts if not part.is_reported and self._encode(part, definition, batch.deadline)
+            part
+            for part in batch.parts
+            if not part.is_reported and self._encode(part, definition, batch.deadline, is_plain=is_plain)
         ]
         # In the order of their segments, in which offsets are assigned.
         batch.parts = list(chain.from_iterable(by_encoding(parts)))
@@ -74,8 +86,9 @@ class BatchUpload:
             buffer.fits = definition
         return definition
 
-    def _encode(self, part: BatchPart, definition: TopicDefinition, deadline: float) -> bool:
-        """Turn a part into columns and report rows that cannot be written. Whether any rows are left."""
+    def _encode(self, part: BatchPart, definition: TopicDefinition, deadline: float, *, is_plain: bool) -> bool:
+        """Turn a part into columns, or with `is_plain` perhaps into plain rows, and report rows that cannot be written.
+        Whether any rows are left."""
         settings = part.buffer.settings
         sticky = part.buffer.sticky(definition.partitions, self._clock.monotonic(), self._clock.random())
         spread = settings.sticky_s == 0
@@ -87,13 +100,16 @@ class BatchUpload:
                 self._check_block(columns, definition, deadline, unchecked=part.buffer.unchecked)
                 part.columns = resolved_block(columns, *choice, spread=spread)
                 return True
-            part.partitions = chosen_partitions(records.rows, *choice, spread=spread)
+            part.partitions = chosen_partitions(records, *choice, spread=spread)
             refusals = self._refusals(records, part.partitions, definition, deadline, unchecked=part.buffer.unchecked)
             if refusals:
                 records = self._reports.refused(part, records, refusals)
             if len(records):
                 part.epoch_ms = self._clock.time_ms() - self._clock.monotonic() * 1000
-                part.columns = row_columns(records.rows, part.partitions, part.epoch_ms, definition.schema)
+                if is_plain:
+                    part.columns = plain_rows(records, part.partitions, part.epoch_ms, part.bytes)
+                if part.columns is None:
+                    part.columns = row_columns(records, part.partitions, part.epoch_ms, definition.schema)
         except KafkaException as error:
             self._reports.failed([part], error)  # this part only: the others belong to other clients
             return False
@@ -133,7 +149,6 @@ class BatchUpload:
         self, records: RowBlock, partitions: list[int], definition: TopicDefinition, deadline: float, *, unchecked: bool
     ) -> dict[int, KafkaException]:
         """The errors of rows, by row number, that `produce` could not know yet."""
-        rows = records.rows
         found: dict[int, KafkaException] = {}
         if max(partitions) >= definition.partitions and max(partitions) >= (
             count := self._topic.newest(deadline).partitions
@@ -143,15 +158,16 @@ class BatchUpload:
             found = {at: unknown[partition] for at, partition in enumerate(partitions) if partition in unknown}
         if "compact" in definition.settings.cleanup_policy:
             error = self._keyless()
-            found |= {at: error for at, row in enumerate(rows) if row[1] is None}
+            found |= {at: error for at, key in enumerate(records.keys) if key is None}
         if unchecked and definition.schema is not None:
             columns = set(definition.schema.arrow.names)
-            fits = [row[0] is None or (isinstance(row[0], dict) and row[0].keys() <= columns) for row in rows]
+            fits = [value is None or (isinstance(value, dict) and value.keys() <= columns) for value in records.values]
             misfit = self._misfit(definition.schema.arrow)
-            found |= {at: misfit for at, row_fits in enumerate(fits) if not row_fits}
+            found |= {at: misfit for at, value_fits in enumerate(fits) if not value_fits}
         if unchecked:
             limit = definition.settings.max_message_bytes
-            sizes = [len(row[1] or b"") + (len(row[0]) if isinstance(row[0], bytes) else 0) for row in rows]
+            pairs = zip(records.keys, records.values, strict=True)
+            sizes = [len(key or b"") + (len(value) if isinstance(value, bytes) else 0) for key, value in pairs]
             found |= {
                 at: MessageTooLarge(size=size, limit=limit, topic=self._topic.name)
                 for at, size in enumerate(sizes)
@@ -167,11 +183,7 @@ class BatchUpload:
         for group in groups:
             settings = group[0].buffer.settings
             as_of = self._topic.log.version  # read before the upload, since orphan removal compares it
-            whole = joined([part.columns for part in group if part.columns])
-            # For bytes without headers, the sizes that `produce` counted are exact; columns need not be measured.
-            is_plain = definition.schema is None and whole.headers.null_count == len(whole)
-            is_small = is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8
-            pieces: Sequence[Columns] = [whole] if is_small else list(in_segments(whole, SEGMENT_BYTES_MAX))
+            pieces = self._pieces(group, definition)
             about = definition.settings, settings.compression, settings.compression_level, deadline, self._clock
             alone = len(pieces) == len(groups) == 1
             for piece in pieces:
@@ -184,6 +196,17 @@ class BatchUpload:
                 if self._topic.maintenance is not None:
                     self._topic.maintenance.uploaded(segment.path, rows)
         batch.segments = segments
+
+    def _pieces(self, group: Sequence[BatchPart], definition: TopicDefinition) -> Sequence[Columns | PlainRows]:
+        """The records of parts that share a segment, unless they are too large for one."""
+        if isinstance(plain := group[0].columns, PlainRows):
+            return [plain]
+        whole = joined([part.columns for part in group if isinstance(part.columns, Columns)])
+        # For bytes without headers, the sizes that `produce` counted are exact; columns need not be measured.
+        is_plain = definition.schema is None and whole.headers.null_count == len(whole)
+        if is_plain and sum(part.bytes for part in group) < SEGMENT_BYTES_MAX // 8:
+            return [whole]
+        return list(in_segments(whole, SEGMENT_BYTES_MAX))
 
     def _put_shared(
         self, batch: ProduceBatch, place: SharedFilePlace, topic_id: str, upload: Callable[..., Uploaded]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from deltaq import metrics
 from deltaq.clock import Clock
 from deltaq.errors import KafkaException
+from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.accumulator import RecordAccumulator, Records
 from deltaq.producer.group_commit import GroupCommitPolicy
 from deltaq.topics.columns import Columns
@@ -29,7 +30,7 @@ class BatchPart:
     records: Records
     bytes: int
     partitions: list[int] = field(default_factory=list)
-    columns: Columns | None = None
+    columns: Columns | PlainRows | None = None
     epoch_ms: float = 0.0
     is_reported: bool = False
 

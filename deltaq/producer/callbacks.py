@@ -18,9 +18,10 @@ from deltaq.message import (
     DeliveredMessage,
     TopicPartition,
 )
-from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, Row, RowBlock
+from deltaq.producer.accumulator import ArrowBlock, BatchResult, Flush, RowBlock
 from deltaq.producer.encoding import produced_ms
 from deltaq.producer.futures import DeliveryFuture
+from deltaq.topics.columns import Headers, rows_by_partition
 
 _log = logging.getLogger("deltaq.producer")
 
@@ -180,9 +181,9 @@ class PendingCallbacks:
     def _call_for_rows(self, records: RowBlock, error: KafkaError | None) -> tuple[int, Exception | None]:
         served = 0
         failure: Exception | None = None
-        outcome, rows = _Outcome(self.report, error), self._rows(records)
+        outcome, rows = _Outcome(self.report, records, error), self._rows(records)
         callback: Any
-        for callback, row, partition, offset in islice(rows, self._called, None):
+        for row, (callback, partition, offset) in islice(enumerate(rows), self._called, None):
             if callback is None or type(callback) is DeliveryFuture:
                 self._called += 1
                 continue
@@ -195,22 +196,22 @@ class PendingCallbacks:
                 failure = failure or raised
         return served, failure
 
-    def _rows(self, records: RowBlock) -> Iterator[tuple[object, Row, int, int | None]]:
-        """The callback, row, partition and offset of each record."""
+    def _rows(self, records: RowBlock) -> Iterator[tuple[object, int, int | None]]:
+        """The callback, partition and offset of each record."""
         report = self.report
-        partitions = report.partitions or [row[2] for row in records.rows]
+        partitions = report.partitions or records.partitions
         offsets: Iterable[int | None] = (
             repeat(None, len(records)) if report.error is not None else _offsets(partitions, report.next_offsets)
         )
-        return zip(records.callbacks, records.rows, partitions, offsets, strict=True)
+        return zip(records.callbacks, partitions, offsets, strict=True)
 
     def finish_futures(self) -> None:
         """Give the futures among the callbacks their results. They are not called again."""
         report, records = self.report, self.report.records
         if isinstance(records, ArrowBlock) or not any(type(each) is DeliveryFuture for each in records.callbacks):
             return
-        outcome = _Outcome(report, None if report.error is None else report.error.error)
-        for callback, row, partition, offset in self._rows(records):
+        outcome = _Outcome(report, records, None if report.error is None else report.error.error)
+        for row, (callback, partition, offset) in enumerate(self._rows(records)):
             if isinstance(callback, DeliveryFuture):
                 callback.finish(report.error, DeliveredMessage(outcome, row, partition, offset))
 
@@ -221,7 +222,7 @@ class PendingCallbacks:
             return False
         if isinstance(records, ArrowBlock):
             return records.callback is not None
-        return any(callback is not None and type(callback) is not DeliveryFuture for callback in records.callbacks)
+        return not set(map(type, records.callbacks)) <= {type(None), DeliveryFuture}
 
     @property
     def without_callback(self) -> int:
@@ -258,24 +259,35 @@ Due: TypeAlias = "PendingCallbacks | Notice"
 
 
 class _Outcome:
-    """What the records of one report have in common; see `deltaq.message.Outcome`."""
+    """The records of one report; see `deltaq.message.DeliveredRecords`."""
 
-    def __init__(self, report: BatchResult, error: KafkaError | None) -> None:
+    def __init__(self, report: BatchResult, records: RowBlock, error: KafkaError | None) -> None:
         self.topic = report.topic
         self.error = error
         self._finished_at = report.finished_at
         self._append_time_ms = report.append_time_ms
         self._epoch_ms = None if report.columns is None else report.epoch_ms
+        self._records = records
 
-    def latency_of(self, row: Row) -> float:
-        return self._finished_at - row[5]
+    def value_at(self, row: int) -> object:
+        return self._records.values[row]
 
-    def timestamp_of(self, row: Row) -> tuple[int, int]:
+    def key_at(self, row: int) -> bytes | None:
+        return self._records.keys[row]
+
+    def headers_at(self, row: int) -> Headers:
+        return self._records.headers[row]
+
+    def latency_at(self, row: int) -> float:
+        return self._finished_at - self._records.times[row]
+
+    def timestamp_at(self, row: int) -> tuple[int, int]:
         if self._append_time_ms is not None:
             return TIMESTAMP_LOG_APPEND_TIME, self._append_time_ms
         if self._epoch_ms is None:
             return TIMESTAMP_NOT_AVAILABLE, 0
-        return TIMESTAMP_CREATE_TIME, row[3] or produced_ms(row, self._epoch_ms)
+        records = self._records
+        return TIMESTAMP_CREATE_TIME, records.timestamps[row] or produced_ms(records.times[row], self._epoch_ms)
 
 
 def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> Sequence[int]:
@@ -294,7 +306,7 @@ def _offsets(partitions: Sequence[int], next_offsets: Mapping[int, int]) -> Sequ
 def _table_result(report: BatchResult, error: KafkaError | None) -> list[TopicPartition]:
     if error is not None or report.columns is None:
         return []
-    partitions = sorted(report.columns.partitions.unique().to_pylist())
+    partitions = sorted(rows_by_partition(report.columns))
     return [TopicPartition(report.topic, partition, report.next_offsets[partition]) for partition in partitions]
 
 

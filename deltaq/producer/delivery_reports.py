@@ -11,6 +11,7 @@ from deltaq.clock import Clock
 from deltaq.errors import KafkaError, KafkaException, Unavailable
 from deltaq.producer.accumulator import BatchResult, RecordAccumulator, RowBlock
 from deltaq.producer.batches import BatchPart, InFlightBatches, ProduceBatch
+from deltaq.topics.columns import rows_by_partition
 from deltaq.topics.state import DataFile
 
 _log = logging.getLogger("deltaq.producer")
@@ -50,8 +51,8 @@ class DeliveryReports:
             if (result := self._result(part, dict(offsets), append_time, None, now)) is not None:
                 part.buffer.on_result(part.buffer, result)
             if len(batch.parts) > 1 and part.columns is not None:
-                for count in part.columns.partitions.value_counts():
-                    offsets[count["values"].as_py()] += count["counts"].as_py()
+                for partition, rows in rows_by_partition(part.columns).items():
+                    offsets[partition] += rows
 
     def failed(self, parts: Sequence[BatchPart], error: KafkaException) -> None:
         """Report parts that were not written, or whose outcome is unknown."""

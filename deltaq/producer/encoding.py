@@ -2,64 +2,99 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaq.errors import InvalidValue
+from deltaq.parquet.plain_segment import RECORD_BYTES, PlainRows
+from deltaq.parquet.segment import ROW_GROUP_SHARE_BYTES
 from deltaq.partitioner import assign_partitions
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.columns import Columns, bounds_of, columns_of_rows, slice_columns
 
 if TYPE_CHECKING:
-    from deltaq.producer.accumulator import Row
+    from deltaq.producer.accumulator import RowBlock
 
 KERNEL_ROWS_MIN = 2000
 """Rows from which Arrow kernels are used. A call releases the GIL; getting it back costs smaller batches more."""
 
+PLAIN_BYTES_MAX = 1024 * 1024
+"""Bytes up to which records are encoded without Arrow: of more, Arrow encodes as many with the GIL released."""
 
-def row_columns(rows: Sequence[Row], partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
+_MS_PER_S = pa.scalar(1000.0)
+
+
+def row_columns(records: RowBlock, partitions: Sequence[int], epoch_ms: float, schema: TopicSchema | None) -> Columns:
     """Rows as columns. A row without a timestamp gets the time at which it was produced: `epoch_ms` + monotonic time.
     Raises InvalidValue if a value does not fit the topic's schema."""
-    times, time_bounds = _times(rows, epoch_ms)
+    times, time_bounds = _times(records, epoch_ms)
     try:
-        columns = columns_of_rows(
-            partitions, times, [row[1] for row in rows], [row[4] for row in rows], [row[0] for row in rows], schema
-        )
+        columns = columns_of_rows(partitions, times, records.keys, records.headers, records.values, schema)
     except (pa.ArrowException, TypeError, AttributeError) as error:
         kind = "bytes" if schema is None else "dicts or model instances"
         raise InvalidValue(f"the topic holds {kind}: {error}") from error
     return replace(columns, partition_bounds=(min(partitions), max(partitions)), timestamp_bounds=time_bounds)
 
 
-def _times(rows: Sequence[Row], epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:
+def plain_rows(records: RowBlock, partitions: Sequence[int], epoch_ms: float, size: int) -> PlainRows | None:
+    """Records of about `size` bytes as rows that can be encoded without Arrow, sorted by partition. None for records
+    with headers, without a value, of which only some have a key, and for so many that Arrow is faster."""
+    count = len(records)
+    lowest, is_one_share = min(partitions), min(partitions) == max(partitions)
+    # Large shares of several partitions need row groups of their own.
+    limit = PLAIN_BYTES_MAX if is_one_share else ROW_GROUP_SHARE_BYTES
+    if size + RECORD_BYTES * count > limit or any(records.headers) or set(map(type, records.values)) != {bytes}:
+        return None
+    kinds = set(map(type, records.keys))
+    if len(kinds) > 1:
+        return None
+    keys: list[Any] | None = records.keys if kinds == {bytes} else None
+    times = timestamps_ms(records, epoch_ms)
+    if is_one_share:
+        return PlainRows(records.values, keys, times, ((lowest, count),))
+    order = sorted(range(count), key=partitions.__getitem__)  # stable: each partition keeps its order
+    shares = tuple(sorted(Counter(partitions).items()))
+    keys = None if keys is None else [keys[at] for at in order]
+    return PlainRows([records.values[at] for at in order], keys, [times[at] for at in order], shares)
+
+
+def _times(records: RowBlock, epoch_ms: float) -> tuple[pa.Array, tuple[int, int]]:
     """The timestamp of each row in milliseconds, with the minimum and the maximum."""
-    if len(rows) >= KERNEL_ROWS_MIN and not any(map(itemgetter(3), rows)):
-        since = pa.array([row[5] for row in rows], pa.float64())
-        array = pc.add(pc.multiply(since, 1000.0), epoch_ms).cast(pa.int64(), safe=False)
+    if len(records) >= KERNEL_ROWS_MIN and not any(records.timestamps):
+        since = pa.array(records.times, pa.float64())
+        array = pc.add(pc.multiply(since, _MS_PER_S), pa.scalar(epoch_ms)).cast(pa.int64(), safe=False)
         return array, bounds_of(array)
-    times = [row[3] or produced_ms(row, epoch_ms) for row in rows]
+    times = timestamps_ms(records, epoch_ms)
     return pa.array(times, pa.int64()), (min(times), max(times))
 
 
-def produced_ms(row: Row, epoch_ms: float) -> int:
+def timestamps_ms(records: RowBlock, epoch_ms: float) -> list[int]:
+    """The timestamp of each row in milliseconds: the given one, or when it was produced."""
+    if not any(records.timestamps):
+        return [int(produced * 1000 + epoch_ms) for produced in records.times]
+    given = zip(records.timestamps, records.times, strict=True)
+    return [timestamp or produced_ms(produced, epoch_ms) for timestamp, produced in given]
+
+
+def produced_ms(produced: float, epoch_ms: float) -> int:
     """When a row was produced, in milliseconds since 1970. `epoch_ms` is the wall-clock time of the monotonic zero."""
-    return int(row[5] * 1000 + epoch_ms)
+    return int(produced * 1000 + epoch_ms)
 
 
-def chosen_partitions(rows: Sequence[Row], partitioner: str, count: int, sticky: int, *, spread: bool) -> list[int]:
+def chosen_partitions(records: RowBlock, partitioner: str, count: int, sticky: int, *, spread: bool) -> list[int]:
     """The partition of each row: the one it names, or the partitioner's choice among `count`."""
-    named = [row[2] for row in rows]
+    named = records.partitions
     if min(named) >= 0:
         return named
     if count == 1:
         return [0] * len(named) if max(named) <= 0 else [max(name, 0) for name in named]
-    chosen = assign_partitions(partitioner, [row[1] for row in rows], count, sticky, spread=spread)
+    chosen = assign_partitions(partitioner, records.keys, count, sticky, spread=spread)
     if max(named) < 0:
         return chosen
     return [choice if name < 0 else name for name, choice in zip(named, chosen, strict=True)]

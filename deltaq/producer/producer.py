@@ -27,7 +27,7 @@ from deltaq.log_forwarding import forward_logs
 from deltaq.message import Message, TopicPartition
 from deltaq.metadata import ClusterMetadata, cluster_id, list_topics
 from deltaq.names import check_topic
-from deltaq.producer.accumulator import AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
+from deltaq.producer.accumulator import FIELDS, AccumulatorSettings, ArrowBlock, BatchResult, Flush, RecordAccumulator
 from deltaq.producer.callbacks import CallbackQueue, Due, Notice, PendingCallbacks, log_failure
 from deltaq.producer.futures import DeliveryFuture
 from deltaq.producer.lifecycle import EXIT_WAIT_S, Lifecycle
@@ -180,7 +180,7 @@ class Producer(RefusedTransactions):
         queue = buffer.queue
         if len(queue) >= buffer.room_length or buffer.bytes >= buffer.room_bytes:
             self._make_room(buffer)
-        queue.extend(((value, key, partition, timestamp, checked_headers, self._monotonic()), notify))
+        queue.extend((value, key, partition, timestamp, checked_headers, self._monotonic(), notify))
         buffer.bytes += size
         if len(queue) >= buffer.wake_length or buffer.bytes >= buffer.wake_bytes:
             buffer.wake()
@@ -371,7 +371,7 @@ class Producer(RefusedTransactions):
             if rows >= self._rows_max or size >= self._bytes_max:
                 return False
             shares = 2 * max(1, len(self._handles))
-            buffer.room_length = len(buffer.queue) + 2 * max(1, (self._rows_max - rows) // shares)
+            buffer.room_length = len(buffer.queue) + FIELDS * max(1, (self._rows_max - rows) // shares)
             buffer.room_bytes = buffer.bytes + max(1, (self._bytes_max - size) // shares)
             return True
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltaq.clock import Clock
 from deltaq.delta.table_state import TableState
 from deltaq.errors import OutcomeUnknown, Unavailable, UnknownTopic
+from deltaq.parquet.plain_segment import PlainRows
 from deltaq.producer.batches import InFlightBatches
 from deltaq.serde.schema import TopicSchema
 from deltaq.topics.log import SharedTopicLog
@@ -24,7 +25,7 @@ FIND_TOPIC_S = 5.0
 class BackgroundMaintenance(Protocol):
     """Maintains the topic while it is written; see `deltaq/maintenance/background.py`."""
 
-    def uploaded(self, path: str, rows: pa.RecordBatch) -> None: ...
+    def uploaded(self, path: str, rows: pa.RecordBatch | PlainRows) -> None: ...
     def committed(self, version: int, state: Callable[[], TableState]) -> None: ...
     def due_in_s(self) -> float: ...
     def start_due(self) -> None: ...

@@ -13,6 +13,7 @@ from deltaq.producer.accumulator import BatchResult, RecordAccumulator
 from deltaq.producer.callbacks import CallbackQueue, Notice
 from deltaq.producer.topic_handle import TopicHandle
 from deltaq.statistics import ClientFields, StatisticsTimer
+from deltaq.topics.columns import rows_by_partition
 from deltaq.weak import weakly
 
 _UNASSIGNED = -1
@@ -46,8 +47,7 @@ class ProducerStatistics:
         if result.error is None and result.columns is not None:
             self._bytes += result.bytes
             partitions = self._messages.setdefault(result.topic, Counter())
-            for each in result.columns.partitions.value_counts():
-                partitions[each["values"].as_py()] += each["counts"].as_py()
+            partitions.update(rows_by_partition(result.columns))
 
     def _emit(self) -> bool:
         with self._callbacks.changed:

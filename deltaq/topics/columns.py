@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaq.parquet.plain_segment import PlainRows
 from deltaq.serde.schema import TopicSchema
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -129,6 +130,22 @@ def by_partition(columns: Columns, *, timed: bool = True) -> tuple[pa.RecordBatc
     starts = [0, *ends[:-1]]
     shares = zip(runs.values.to_pylist(), (end - start for start, end in zip(starts, ends, strict=True)), strict=True)
     return batch, tuple(shares)
+
+
+def columns_of_plain(rows: PlainRows) -> Columns:
+    """The columns of plain rows."""
+    count = len(rows)
+    partitions = [partition for partition, share in rows.shares for _ in range(share)]
+    times = pa.array(rows.times_ms, pa.int64())
+    return columns_of_rows(partitions, times, rows.keys or [None] * count, [None] * count, rows.values, None)
+
+
+def rows_by_partition(records: Columns | PlainRows) -> dict[int, int]:
+    """The number of records of each partition."""
+    if isinstance(records, PlainRows):
+        return dict(records.shares)
+    counts = records.partitions.value_counts()
+    return {count["values"].as_py(): count["counts"].as_py() for count in counts}
 
 
 def bounds_of(column: pa.Array) -> tuple[int, int]:

@@ -12,9 +12,10 @@ from deltaq.clock import Clock
 from deltaq.config import TopicSettings
 from deltaq.delta.retry import error_pause_s
 from deltaq.errors import Unavailable
+from deltaq.parquet.plain_segment import PlainRows, encode_plain
 from deltaq.parquet.segment import encode_segment
 from deltaq.store import Store, StoreRefused, StoreUnavailable
-from deltaq.topics.columns import Columns, bounds_of, by_partition
+from deltaq.topics.columns import Columns, bounds_of, by_partition, columns_of_plain
 from deltaq.topics.state import PendingSegment
 
 
@@ -25,7 +26,7 @@ class NothingSent(Unavailable):
 def upload_segment(
     store: Store,
     topic: str,
-    columns: Columns,
+    records: Columns | PlainRows,
     settings: TopicSettings,
     compression: str,
     compression_level: int | None,
@@ -33,7 +34,7 @@ def upload_segment(
     clock: Clock,
     as_of: int,
     named: Callable[[PendingSegment], str | None] = lambda _: None,
-) -> tuple[PendingSegment, pa.RecordBatch]:
+) -> tuple[PendingSegment, pa.RecordBatch | PlainRows]:
     """Encode and upload records whose partitions are chosen; returns the segment and its rows. A commit then adds them
     to the topic.
 
@@ -44,9 +45,17 @@ def upload_segment(
     if settings.compression_type != "producer":
         compression, compression_level = settings.compression_type, None
     timed = settings.message_timestamp_type == "CreateTime"
-    batch, shares = by_partition(columns, timed=timed)
-    encoded = encode_segment(batch, [rows for _, rows in shares], compression, compression_level)
-    earliest, latest = columns.timestamp_bounds or bounds_of(columns.timestamps)
+    rows: pa.RecordBatch | PlainRows
+    if isinstance(records, PlainRows) and compression == "none":
+        shares = records.shares
+        earliest, latest = min(records.times_ms), max(records.times_ms)
+        rows = replace(records, timed=timed)
+        encoded = encode_plain(rows)
+    else:
+        columns = columns_of_plain(records) if isinstance(records, PlainRows) else records
+        earliest, latest = columns.timestamp_bounds or bounds_of(columns.timestamps)
+        rows, shares = by_partition(columns, timed=timed)
+        encoded = encode_segment(rows, [share for _, share in shares], compression, compression_level)
     segment = PendingSegment(
         names.data_file_name(clock.unique_id()),
         len(encoded.data),
@@ -66,7 +75,7 @@ def upload_segment(
     if path is not None:
         segment = replace(segment, path=path)
     _put(store, topic, names.topic_folder(topic) + segment.path, encoded.data, deadline, clock)
-    return segment, batch
+    return segment, rows
 
 
 def _put(store: Store, topic: str, key: str, data: bytes | memoryview, deadline: float, clock: Clock) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from deltaq import Producer, Topic
@@ -14,6 +16,7 @@ from tests.spark.native_spark import NativeRow, NativeSpark
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROWS = 3000
+PLAIN_ROWS = 600
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +26,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def topic(root: Path) -> Topic:
-    """A topic with a few commits of random records, tombstones and headers among them."""
+    """A topic with a few commits of random records, tombstones and headers among them, and commits of plain records,
+    whose files deltaq encodes itself."""
     conf = {"bootstrap.servers": str(root)}
     chance = random.Random(3)
     topic = Topic("events", partitions=4, conf=conf).create()
@@ -34,6 +38,11 @@ def topic(root: Path) -> Topic:
             headers = [("h", b"1"), ("i", None)] if number % 5 == 0 else None
             producer.produce("events", value, key=b"%d" % (number % 40), timestamp=1 + number * 1000, headers=headers)
             if number % 1000 == 999:
+                producer.flush()
+        for number in range(PLAIN_ROWS):
+            key = b"%d" % number if number >= 200 else None
+            producer.produce("events", chance.randbytes(number % 200), key=key, timestamp=1 + number)
+            if number % 200 == 199:
                 producer.flush()
     return topic
 
@@ -67,9 +76,16 @@ def rows_of(topic: Topic) -> Iterator[NativeRow]:
         yield NativeRow(row["_partition"], None, time, row["_key"], row["value"], headers)
 
 
+def test_the_topic_has_files_of_both_encoders(folder: Path, topic: Topic) -> None:
+    assert topic.to_arrow().num_rows == ROWS + PLAIN_ROWS
+    writers = Counter(pq.read_metadata(file).created_by.split()[0] for file in folder.glob("*.parquet"))
+    assert writers.keys() >= {"deltaq", "parquet-cpp-arrow"}, "a refused write of Spark may have left others"
+    assert writers["deltaq"] >= 3
+
+
 def test_native_delta_reads_the_same_rows(native: NativeSpark, topic: Topic, folder: Path) -> None:
     found = native.rows(folder)
-    assert len(found) == ROWS
+    assert len(found) == ROWS + PLAIN_ROWS
     assert sorted(found, key=repr) == sorted(rows_of(topic), key=repr)
 
 

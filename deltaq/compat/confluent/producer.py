@@ -80,7 +80,7 @@ class Producer(NativeProducer):
             log_failure(topic, refusal, 1)
             return
         now = self._monotonic()
-        records = RowBlock([(*row, now)], [callback])
+        records = RowBlock.of([*row, now, callback], 1)
         result = BatchResult(records, [row[2]], None, {}, None, refusal, now, topic, 0, 0.0)
         deliveries = PendingCallbacks(result)
         deliveries.finish_futures()

@@ -38,7 +38,7 @@ class Watched(RecordAccumulator):
 
     def put(self, name: str, at: float = 0.0, size: int = 1) -> None:
         """What `produce` does."""
-        self.queue.extend(((name, None, -1, 0, None, at), f"callback of {name}"))
+        self.queue.extend((name, None, -1, 0, None, at, f"callback of {name}"))
         self.bytes += size
         if len(self.queue) >= self.wake_length or self.bytes >= self.wake_bytes:
             self.wake()
@@ -59,8 +59,8 @@ def lingering(extra_s: float):
 def names(records) -> list[str]:
     if isinstance(records, ArrowBlock):
         return [value.decode() for value in records.columns.values.column(0).to_pylist()]
-    assert records.callbacks == [f"callback of {row[0]}" for row in records.rows]
-    return [row[0] for row in records.rows]
+    assert records.callbacks == [f"callback of {name}" for name in records.values]
+    return list(records.values)
 
 
 def take(buffer: RecordAccumulator, rows_max: int = ROWS_MAX, until: float = float("inf")) -> tuple[list[str], int]:

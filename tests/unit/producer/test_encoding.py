@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from dataclasses import replace
+from itertools import chain
 
 import pytest
 
+from deltaq.producer.accumulator import RowBlock
 from deltaq.producer.encoding import KERNEL_ROWS_MIN, chosen_partitions, produced_ms, row_columns
 
 EPOCH_MS = 1_790_000_000_123.456
 
 
-def rows(count: int, timestamp: int = 0, partition: int = -1) -> list[Any]:
+def rows(count: int, partition: int = -1) -> RowBlock:
     chance = random.Random(count)
-    return [(b"v", None, partition, timestamp, None, chance.random() * 1e6) for _ in range(count)]
+    row = [(b"v", None, partition, 0, None, chance.random() * 1e6, None) for _ in range(count)]
+    return RowBlock.of(list(chain.from_iterable(row)), count)
 
 
 @pytest.mark.parametrize("count", [1, KERNEL_ROWS_MIN - 1, KERNEL_ROWS_MIN, KERNEL_ROWS_MIN + 1])
@@ -22,9 +25,10 @@ def rows(count: int, timestamp: int = 0, partition: int = -1) -> list[Any]:
 def test_a_row_has_its_given_time_or_that_of_its_produce_call(count: int, timed: int) -> None:
     batch = rows(count)
     for at in range(min(timed, count)):
-        batch[at] = (*batch[at][:3], 1000 + at, *batch[at][4:])
+        batch.timestamps[at] = 1000 + at
     columns = row_columns(batch, [0] * count, EPOCH_MS, None)
-    expected = [row[3] or produced_ms(row, EPOCH_MS) for row in batch]
+    given = zip(batch.timestamps, batch.times, strict=True)
+    expected = [timestamp or produced_ms(produced, EPOCH_MS) for timestamp, produced in given]
     assert columns.timestamps.to_pylist() == expected
     assert columns.timestamp_bounds == (min(expected), max(expected))
 
@@ -33,7 +37,7 @@ def test_a_row_has_its_given_time_or_that_of_its_produce_call(count: int, timed:
     ("named", "expected"), [([-1, -1], [0, 0]), ([-1, 0], [0, 0]), ([0, 3], [0, 3]), ([-1, 3], [0, 3])]
 )
 def test_records_without_partition_go_to_the_only_partition(named: list[int], expected: list[int]) -> None:
-    batch = [row for partition in named for row in rows(1, partition=partition)]
+    batch = replace(rows(len(named)), partitions=named)
     assert chosen_partitions(batch, "consistent_random", 1, 0, spread=False) == expected, (
         "3 may have come to be meanwhile"
     )

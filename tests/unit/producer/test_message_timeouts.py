@@ -210,7 +210,7 @@ def test_a_short_limit_is_kept_while_a_call_of_the_store_hangs():
 def test_a_file_reported_as_failed_is_no_longer_shared():
     stage = Stage()
     batches, segment = stage.writer._batches, cast(PendingSegment, object())
-    part = BatchPart(stage.short._handles["t"].buffer, RowBlock([], []), 0)
+    part = BatchPart(stage.short._handles["t"].buffer, RowBlock.of([], 0), 0)
     batch = ProduceBatch([part], 0.0, 1.0)
     assert batches.share(batch, segment)
     assert batch.is_shared

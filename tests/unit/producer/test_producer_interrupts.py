@@ -35,7 +35,7 @@ class Scenario:
             self.producer.produce("t", self.sent[-1], on_delivery=self.tell)
 
     def tell(self, error: Any, message: Any) -> None:
-        value = self.sent[int(message._row[0])]
+        value = self.sent[int(message._records._records.values[message._row])]
         self.begun[value] += 1
         assert error is None
         self.ended[value] += 1

@@ -1,0 +1,268 @@
+"""Encodes segments of untyped records without Arrow, whose fixed costs are most of those of a small batch.
+
+The result is what `encode_segment` would write, but for the footer's `created_by` and the sizes of pages: the same
+schema, statistics and checksums. `docs/internals/format.md` specifies it, in "Plain data files". Only records that are
+all values of bytes without headers are encoded here, uncompressed and in one row group.
+
+Sources: the Parquet format (`parquet.thrift`, Encodings.md), Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from deltaq.parquet.segment import EncodedSegment
+from deltaq.version import __version__
+
+RECORD_BYTES = 16
+"""Bytes of a record besides its key and value: its time, and the lengths of key and value."""
+
+_I32, _I64, _BINARY, _LIST, _STRUCT = 5, 6, 8, 9, 12
+"""Thrift's type numbers."""
+
+_INT32, _INT64, _BYTE_ARRAY = 1, 2, 6
+"""Parquet's types."""
+
+_PLAIN, _RLE, _RLE_DICTIONARY = 0, 3, 8
+"""Parquet's encodings."""
+
+_OPTIONAL, _REPEATED = 1, 2
+_UTF8, _LIST_OF, _TIMESTAMP_MICROS = 0, 3, 10
+"""Parquet's converted types."""
+
+_INT = struct.Struct("<i")
+_LONG = struct.Struct("<q")
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Records sorted by partition. `keys` is None if no record has a key. `shares` are (partition, rows), in the order
+    of the rows. Unless `timed`, the times are not written, because the commit gives them."""
+
+    values: Sequence[bytes]
+    keys: Sequence[bytes] | None
+    times_ms: Sequence[int]
+    shares: tuple[tuple[int, int], ...]
+    timed: bool = True
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def encode_plain(rows: PlainRows) -> EncodedSegment:
+    """Encode at least one record as an uncompressed segment."""
+    count = len(rows)
+    all_null = _page(_levels(count, 0), count, _PLAIN)
+    no_header = _page(_levels(count, 0) * 2, count, _PLAIN)  # levels of repetition, then of definition
+    chunks = [
+        _partition_chunk(rows.shares, count),
+        _Chunk(all_null, _null_statistics(count)),
+        _time_chunk(rows.times_ms) if rows.timed else _Chunk(all_null, _null_statistics(count)),
+        _Chunk(all_null if rows.keys is None else _bytes_page(rows.keys)),
+        _Chunk(no_header),
+        _Chunk(no_header),
+        _Chunk(_bytes_page(rows.values)),
+    ]
+    footer = _footer(chunks, count)
+    data = b"".join([_MAGIC, *(chunk.data for chunk in chunks), footer])
+    return EncodedSegment(memoryview(data), count, zlib.crc32(data), len(footer), zlib.crc32(footer), ())
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """The pages of a column, its statistics as the field of its metadata, and the bytes of its dictionary page."""
+
+    data: bytes
+    statistics: bytes = b""
+    dictionary_bytes: int = 0
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def _partition_chunk(shares: Sequence[tuple[int, int]], count: int) -> _Chunk:
+    """A dictionary of the partitions, and a page that refers to it in runs."""
+    dictionary = b"".join(_INT.pack(partition) for partition, _ in shares)
+    header = _i32(1, 2) + _sizes(dictionary) + _struct(3, _i32(1, len(shares)) + _i32(1, _PLAIN)) + _END
+    bits = max(1, (len(shares) - 1).bit_length())
+    width = (bits + 7) // 8
+    runs = (_varint(rows << 1) + at.to_bytes(width, "little") for at, (_, rows) in enumerate(shares))
+    page = _page(_levels(count, 1) + bytes((bits,)) + b"".join(runs), count, _RLE_DICTIONARY)
+    bounds = _INT.pack(shares[0][0]), _INT.pack(shares[-1][0])
+    return _Chunk(header + dictionary + page, _bounds(*bounds), len(header) + len(dictionary))
+
+
+def _time_chunk(times_ms: Sequence[int]) -> _Chunk:
+    count = len(times_ms)
+    micros = array("q", [1000 * time_ms for time_ms in times_ms])
+    if sys.byteorder == "big":
+        micros.byteswap()
+    bounds = _LONG.pack(1000 * min(times_ms)), _LONG.pack(1000 * max(times_ms))
+    return _Chunk(_page(_levels(count, 1) + micros.tobytes(), count, _PLAIN), _bounds(*bounds))
+
+
+def _bytes_page(values: Sequence[bytes]) -> bytes:
+    """Each value behind its length."""
+    length = len(values[0])
+    if len(values) == 1 or all(len(value) == length for value in values):
+        prefix = _LENGTH.pack(length)
+        content = prefix + prefix.join(values)
+    else:
+        content = b"".join(chain.from_iterable(zip(map(_LENGTH.pack, map(len, values)), values, strict=True)))
+    return _page(_levels(len(values), 1) + content, len(values), _PLAIN)
+
+
+def _levels(count: int, level: int) -> bytes:
+    """`count` times the same level of repetition or definition, as one run."""
+    run = _varint(count << 1) + bytes((level,))
+    return _LENGTH.pack(len(run)) + run
+
+
+def _page(content: bytes, count: int, encoding: int) -> bytes:
+    described = _i32(1, count) + _i32(1, encoding) + _i32(1, _RLE) + _i32(1, _RLE)
+    return _i32(1, 0) + _sizes(content) + _struct(1, described) + _END + content
+
+
+def _sizes(content: bytes) -> bytes:
+    """The uncompressed size of a page, its compressed size and its checksum; the next field is 1 further."""
+    crc32 = zlib.crc32(content)
+    signed = crc32 - (1 << 32) if crc32 >> 31 else crc32
+    return _i32(1, len(content)) + _i32(1, len(content)) + _i32(1, signed)
+
+
+# --- Thrift's compact protocol. `step` is the difference between the numbers of a field and of the one before ------
+
+
+_END = b"\0"
+
+
+def _varint(number: int) -> bytes:
+    if number < 128:
+        return bytes((number,))
+    parts = bytearray()
+    while number > 127:
+        parts.append(number & 127 | 128)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _zigzag(number: int) -> bytes:
+    return _varint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+def _i32(step: int, number: int) -> bytes:
+    return bytes((step << 4 | _I32,)) + _zigzag(number)
+
+
+def _i64(step: int, number: int) -> bytes:
+    return bytes((step << 4 | _I64,)) + _zigzag(number)
+
+
+def _binary(step: int, content: bytes) -> bytes:
+    return bytes((step << 4 | _BINARY,)) + _varint(len(content)) + content
+
+
+def _list(step: int, kind: int, items: Sequence[bytes]) -> bytes:
+    if len(items) > 14:
+        raise ValueError("a longer list has another header")
+    return bytes((step << 4 | _LIST, len(items) << 4 | kind)) + b"".join(items)
+
+
+def _struct(step: int, fields: bytes) -> bytes:
+    return bytes((step << 4 | _STRUCT,)) + fields + _END
+
+
+# --- footer ----------------------------------------------------------------------------------------------------------
+
+
+def _null_statistics(count: int) -> bytes:
+    return _struct(1, _i64(3, count))
+
+
+def _bounds(low: bytes, high: bytes) -> bytes:
+    """Statistics of a column without nulls: null count, then highest and lowest value."""
+    return _struct(1, _i64(3, 0) + _binary(2, high) + _binary(1, low))
+
+
+def _element(
+    name: str, kind: int | None = None, repetition: int | None = None, children: int = 0, rest: bytes = b""
+) -> bytes:
+    """An element of the schema; `rest` are its converted and its logical type."""
+    fields = b"" if kind is None else _i32(1, kind)
+    step = 3 if kind is None else 2
+    fields += _i32(step, 0 if repetition is None else repetition) + _binary(1, name.encode())
+    fields += _i32(1, children) if children else b""
+    return fields + rest + _END
+
+
+def _leaf_types(converted: int, logical: int, content: bytes = b"") -> bytes:
+    """The converted and the logical type of a column without children."""
+    return _i32(2, converted) + _struct(4, _struct(logical, content))
+
+
+_UTC_MICROS = bytes((1 << 4 | 1,)) + _struct(1, _struct(2, b""))  # adjusted to UTC, in microseconds
+_LIST_TYPES = _i32(1, _LIST_OF) + _struct(4, _struct(3, b""))
+
+_SCHEMA = [
+    _element("schema", children=6),
+    _element("_partition", _INT32, _OPTIONAL),
+    _element("_offset", _INT64, _OPTIONAL),
+    _element("_timestamp", _INT64, _OPTIONAL, rest=_leaf_types(_TIMESTAMP_MICROS, 8, _UTC_MICROS)),
+    _element("_key", _BYTE_ARRAY, _OPTIONAL),
+    _element("_headers", None, _OPTIONAL, children=1, rest=_LIST_TYPES),
+    _element("list", None, _REPEATED, children=1),
+    _element("element", None, _OPTIONAL, children=2),
+    _element("key", _BYTE_ARRAY, _OPTIONAL, rest=_leaf_types(_UTF8, 1)),
+    _element("value", _BYTE_ARRAY, _OPTIONAL),
+    _element("value", _BYTE_ARRAY, _OPTIONAL),
+]
+
+
+def _column(kind: int, path: str, encodings: Iterable[int] = (_PLAIN, _RLE)) -> bytes:
+    """The start of a column's metadata: its type, encodings, path and codec, which is none."""
+    names = [_varint(len(name)) + name.encode() for name in path.split(".")]
+    return _i32(1, kind) + _list(1, _I32, [*map(_zigzag, encodings)]) + _list(1, _BINARY, names) + _i32(1, 0)
+
+
+_COLUMNS = [
+    _column(_INT32, "_partition", (_PLAIN, _RLE, _RLE_DICTIONARY)),
+    _column(_INT64, "_offset"),
+    _column(_INT64, "_timestamp"),
+    _column(_BYTE_ARRAY, "_key"),
+    _column(_BYTE_ARRAY, "_headers.list.element.key"),
+    _column(_BYTE_ARRAY, "_headers.list.element.value"),
+    _column(_BYTE_ARRAY, "value"),
+]
+
+_MAGIC = b"PAR1"
+_FOOTER_START = _i32(1, 2) + _list(1, _STRUCT, _SCHEMA)
+_BY_TYPE = _struct(1, b"") + _END  # the bounds of a column are ordered as its type says
+_FOOTER_END = _binary(2, f"deltaq version {__version__}".encode()) + _list(1, _STRUCT, [_BY_TYPE] * 7) + _END
+
+
+def _footer(chunks: Sequence[_Chunk], count: int) -> bytes:
+    """The footer with its length and magic number."""
+    columns = []
+    at = len(_MAGIC)
+    for start, chunk in zip(_COLUMNS, chunks, strict=True):
+        size = len(chunk.data)
+        pages = _i64(2, at + chunk.dictionary_bytes)
+        if chunk.dictionary_bytes:
+            pages += _i64(2, at) + chunk.statistics
+        elif chunk.statistics:
+            pages += bytes((3 << 4 | _STRUCT,)) + chunk.statistics[1:]
+        fields = start + _i64(1, count) + _i64(1, size) + _i64(1, size) + pages
+        columns.append(_i64(2, 0) + _struct(1, fields) + _END)
+        at += size
+    total = at - len(_MAGIC)
+    group = _list(1, _STRUCT, columns) + _i64(1, total) + _i64(1, count) + _i64(2, len(_MAGIC)) + _i64(1, total) + _END
+    fields = _FOOTER_START + _i64(1, count) + _list(1, _STRUCT, [group]) + _FOOTER_END
+    return fields + _LENGTH.pack(len(fields)) + _MAGIC
